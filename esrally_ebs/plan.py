@@ -1,0 +1,187 @@
+"""A plan: what one session does. TOML text and overrides in, a validated frozen Plan out; no I/O but in ``load``."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import parse_bytes, parse_rate, parse_seconds
+
+_NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
+
+
+def _quantity(parse: Any) -> BeforeValidator:  # noqa: ANN401 - pydantic hands over whatever TOML held
+    def read(value: Any) -> Any:  # noqa: ANN401
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except PlanError as error:
+            raise ValueError(str(error).split(": ", 1)[1]) from error
+
+    return BeforeValidator(read)
+
+
+Bytes = Annotated[int, _quantity(parse_bytes)]
+Rate = Annotated[int, _quantity(parse_rate)]
+Seconds = Annotated[float, _quantity(parse_seconds)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ArmPlan(_Section):
+    """``[[arm]]``: one volume under comparison."""
+
+    name: str = Field(pattern=_NAME)
+    type: str
+    size: Bytes = Field(default=100 * 1024**3, gt=0)
+    iops: int | None = Field(default=None, gt=0)
+    throughput: Rate | None = Field(default=None, gt=0)
+    encrypted: bool = True
+    mount: Path | None = None
+    credits: float = Field(default=1.0, ge=0, le=1)
+
+    def spec(self, readahead_bytes: int) -> VolumeSpec:
+        """The volume to attach for this arm."""
+        return VolumeSpec(
+            name=self.name,
+            type=self.type,
+            size_bytes=self.size,
+            iops=self.iops,
+            throughput_bytes_per_s=self.throughput,
+            encrypted=self.encrypted,
+            mount=self.mount,
+            credits=self.credits,
+            readahead_bytes=readahead_bytes,
+        )
+
+
+class NodePlan(_Section):
+    """``[node]``: Rally cars and their variables; the same as ``--car`` and ``--car-params``."""
+
+    car: tuple[str, ...] = ("defaults",)
+    params: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    readahead: Bytes = Field(default=128 * 1024, ge=0)
+
+
+class DatasetPlan(_Section):
+    """``[dataset]``: the corpus that the index is built from."""
+
+    documents: int | Literal["full"] = 1_000_000
+    seed: int = 42
+
+
+class BaselineJob(_Section):
+    """``[[baseline]]``: one fio job, run on every arm."""
+
+    name: str = Field(pattern=_NAME)
+    rw: Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"]
+    bs: Bytes = Field(gt=0)
+    numjobs: int = Field(default=1, ge=1, le=256)
+    iodepth: int = Field(default=1, ge=1, le=1024)
+    engine: Literal["psync", "libaio"] = "psync"
+    size: Bytes = Field(default=128 * 1024**2, gt=0)
+    runtime: Seconds | None = Field(default=None, gt=0)
+    repeat: bool = False  # again at the end of the session
+
+
+class RacePlan(_Section):
+    """``[race]``: what Rally races; absent for a session of fio alone."""
+
+    track: str = "noaa-ebs"
+    challenge: str | None = None
+    iterations: int = Field(default=5, ge=1)
+    warmup_iterations: int = Field(default=40, ge=0)
+
+
+class CachePlan(_Section):
+    """``[cache]``: whether, and how often, caches are dropped."""
+
+    mode: Literal["cold", "warm"] = "cold"
+    drop_every: int = Field(default=1, ge=0)  # requests per drop; 0 = once per block
+    max_resident: float = Field(default=0.01, ge=0, le=1)
+
+
+class DesignPlan(_Section):
+    """``[design]``: rounds, their order, and what a verdict must reach."""
+
+    rounds: int = Field(default=6, ge=1)
+    order: Literal["counterbalanced", "fixed"] = "counterbalanced"
+    seed: int = 1
+    margin: float = Field(default=0.05, gt=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+
+
+class Plan(_Section):
+    """A whole plan."""
+
+    name: str = Field(pattern=_NAME)
+    arm: tuple[ArmPlan, ...] = Field(min_length=1)
+    node: NodePlan = NodePlan()
+    dataset: DatasetPlan = DatasetPlan()
+    race: RacePlan | None = None
+    cache: CachePlan = CachePlan()
+    design: DesignPlan = DesignPlan()
+    baseline: tuple[BaselineJob, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for what, names in (("arm", [a.name for a in self.arm]), ("baseline", [b.name for b in self.baseline])):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} name {twice[0]!r} is used twice; give each {what} a name of its own")
+        return self
+
+    def specs(self) -> tuple[VolumeSpec, ...]:
+        """The volumes of all arms, in plan order."""
+        return tuple(arm.spec(self.node.readahead) for arm in self.arm)
+
+
+def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """A plan from TOML text, with dotted overrides (``{"design.rounds": 2}``) laid over it.
+
+    ``source`` is the file's name, for messages only. Raises PlanError that names file, key and what is allowed.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"{source}: not TOML: {error}") from error
+    for key, value in (overrides or {}).items():
+        _lay_over(table, key, value, source)
+    try:
+        return Plan.model_validate(table)
+    except ValidationError as error:
+        raise PlanError(f"{source}: {_first_problem(error)}") from error
+
+
+def _lay_over(table: dict[str, Any], key: str, value: Any, source: str) -> None:  # noqa: ANN401
+    *path, last = key.split(".")
+    here: Any = table
+    for part in path:
+        here = here.setdefault(part, {}) if isinstance(here, dict) else None
+    if not isinstance(here, dict):
+        raise PlanError(f"{source}: --set {key}: only tables can be set; edit the plan for lists")
+    here[last] = value
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    more = error.error_count() - 1
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        text = "unknown key; see docs/plans.md for the keys"
+    return f"{where + ': ' if where else ''}{text}" + (f" (and {more} more)" if more else "")
+
+
+def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read and validate a plan file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml") from error
+    return parse_plan(text, str(path), overrides)

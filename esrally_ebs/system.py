@@ -1,0 +1,104 @@
+"""The one door to the machine: processes, pids and the clock. Nothing else starts a process."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import CommandError, SetupError
+
+_TAIL_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as a parameter, so that waiting code can be tested without waiting."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    epoch: Callable[[], float] = time.time
+
+
+SYSTEM_CLOCK = Clock()
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+) -> str:
+    """Run a command to its end and return what it printed on stdout.
+
+    Raises SetupError when the program is missing, CommandError with the command, its exit code and its
+    last lines when it fails or outlives ``timeout_s`` (it is killed then).
+    """
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=None if env is None else {**os.environ, **env},
+            cwd=cwd,
+            input=stdin,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        missing = error.filename if error.filename != str(cwd) else f"{words[0]} (in {cwd})"
+        raise SetupError(f"{missing}: not found; run 'esrally-ebs doctor' to see how to install it") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"{' '.join(words)}: still running after {timeout_s:.0f} s and was ended") from error
+    if done.returncode != 0:
+        raise CommandError(
+            f"{' '.join(words)}: exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}"
+        )
+    return done.stdout
+
+
+def last_lines(text: str) -> str:
+    """The last few lines of a tool's output as one line."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return " | ".join(lines[-_TAIL_LINES:]) or "no output"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that cannot be mistaken for a later one with the same pid."""
+
+    pid: int
+    start_ticks: int  # field 22 of /proc/<pid>/stat
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """The process that has ``pid`` now, or None when there is none (a zombie counts as none)."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+
+    @property
+    def alive(self) -> bool:
+        """True while this very process runs."""
+        return Process.of(self.pid) == self
+
+    def signal(self, number: int) -> None:
+        """Send a signal if this very process still runs."""
+        if self.alive:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+
+def is_root() -> bool:
+    """Whether this process may mount, attach loop devices and evict others' pages."""
+    return os.geteuid() == 0

@@ -1,0 +1,59 @@
+"""Text with units to base units (bytes, seconds) and back; nothing else in the pack parses units."""
+
+import re
+
+from esrally_ebs.errors import PlanError
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+TIB = 1024**4
+
+_BYTES = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
+_BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*\Z", re.IGNORECASE)
+
+
+def parse_bytes(text: str | int, *, what: str = "size") -> int:
+    """``"128m"``, ``"100 GiB"``, ``"1.5GB"`` or a number to bytes; k, m, g, t are binary as in fio.
+
+    Raises PlanError, naming ``what``, for any other text.
+    """
+    if isinstance(text, int):
+        return text
+    match = _QUANTITY.match(text)
+    if match is None or match[2].lower() not in _BYTES:
+        raise PlanError(f"{what}: {text!r} is not a size; write for example '100GiB' or '128m'")
+    return round(float(match[1].replace("_", "")) * _BYTES[match[2].lower()])
+
+
+def parse_rate(text: str | int, *, what: str = "throughput") -> int:
+    """``"128MiB/s"`` (the ``/s`` may be missing) or a number to bytes per second."""
+    return parse_bytes(text.removesuffix("/s") if isinstance(text, str) else text, what=what)
+
+
+def parse_seconds(text: str | float, *, what: str = "time") -> float:
+    """``"5s"``, ``"280us"``, ``"2h"`` or a number to seconds."""
+    if isinstance(text, int | float):
+        return float(text)
+    match = _QUANTITY.match(text)
+    if match is None or match[2].lower() not in _SECONDS:
+        raise PlanError(f"{what}: {text!r} is not a time; write for example '5s' or '300ms'")
+    return float(match[1].replace("_", "")) * _SECONDS[match[2].lower()]
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with the largest binary unit that keeps at least one whole: ``"1.5 GiB"``."""
+    for size, unit in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(count) >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with three significant digits in the unit that reads best: ``"418 us"``, ``"28.3 ms"``."""
+    for scale, unit in ((1e6, "us"), (1e3, "ms")):
+        if abs(seconds) * scale < 1000:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s" if abs(seconds) < 1000 else f"{seconds:.0f} s"
