@@ -1,0 +1,28 @@
+"""Where the pack's files are (compose, pipelines, tracks), and where it keeps its own.
+
+A checkout has them beside the package; an installed wheel under ``<prefix>/share/esrally_ebs``.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from esrally_ebs.errors import SetupError
+
+
+def resource(relative: str) -> Path:
+    """The path of a file of the pack, such as ``compose/node.yml``; SetupError when it is not installed."""
+    for root in (Path(__file__).parent.parent, Path(sys.prefix) / "share" / "esrally_ebs"):
+        if (root / relative).exists():
+            return root / relative
+    raise SetupError(f"{relative}: not found beside the package; install esrally_ebs again")
+
+
+def home() -> Path:
+    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora."""
+    return Path(os.environ.get("ESRALLY_EBS_HOME") or Path("~/.rally/benchmarks/ebs").expanduser())
+
+
+def run_dir() -> Path:
+    """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
+    return Path(os.environ.get("ESRALLY_EBS_RUN") or "/run/esrally-ebs")
