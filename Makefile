@@ -1,0 +1,33 @@
+# The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help race test setup image lint clean clean-all
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+race: setup ## set up, run the main job, print its report (RACE_ARGS: further flags for Rally)
+	@scripts/race.sh
+
+test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: further flags for pytest)
+	@scripts/test.sh
+
+setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to run again
+	@scripts/setup.sh
+
+image: ## build the local Elasticsearch image again, for machines that reach no registry
+	compose/image/build.sh
+
+lint: setup ## ruff, mypy, import-linter
+	.venv/bin/ruff check esrally_ebs tests benchmarks
+	.venv/bin/ruff format --check esrally_ebs tests benchmarks
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+clean: ## end what killed sessions left behind; remove test and lint caches
+	@if [ -x .venv/bin/esrally-ebs ]; then .venv/bin/esrally-ebs clean; fi
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+clean-all: clean ## also .venv, the logs and an engine that set-up started; sessions and images stay
+	@scripts/engine.sh stop
+	rm -rf .venv .tox .cache esrally_ebs.egg-info

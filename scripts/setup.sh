@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# Brings a Debian or Ubuntu machine to where the race and the tests can run. Safe to run again: what is there
+# already is used, and a second run takes seconds.
+#
+#   PYTHON       the Python (3.11 to 3.13) to make .venv with; default: the first that fits
+#   ES_IMAGE     the Elasticsearch image to use; default: the official one, else one built here
+#   PULL_WAIT_S  how long a registry may take to answer before the image is built here; default 20
+#
+# Exit code 3: root is needed and neither root nor sudo is there; the commands to run are printed.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$ROOT"
+
+OFFICIAL_IMAGE=docker.elastic.co/elasticsearch/elasticsearch:8.8.2
+LOCAL_IMAGE=esrally-ebs/elasticsearch:8.8.2
+COMPOSE_VERSION=v2.29.7
+PULL_WAIT_S=${PULL_WAIT_S:-20}
+APT=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
+
+# --- what is missing -------------------------------------------------------------------------------------
+
+have() { command -v "$1" >/dev/null 2>&1; }
+fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; }
+
+python_that_fits() {
+    local candidate
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        if have "$candidate" && fits "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# The version that apt would install, or nothing.
+candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: *//p' | grep -v '(none)' || true; }
+at_least() { [ -n "$1" ] && dpkg --compare-versions "$1" ge "$2"; }
+
+python_packages() {
+    local version name
+    version=$(candidate python3)
+    if at_least "$version" 3.11 && ! at_least "$version" 3.14; then
+        echo python3 python3-venv
+        return
+    fi
+    for name in python3.13 python3.12 python3.11; do
+        [ -n "$(candidate "$name-venv")" ] && echo "$name $name-venv" && return
+    done
+    echo python3 python3-venv
+}
+
+have_compose() { docker compose version >/dev/null 2>&1; }
+
+# Docker's own packages, Ubuntu's, Debian 13's; Debian 12's docker-compose is still version 1.
+compose_packages() {
+    local name
+    for name in docker-compose-plugin docker-compose-v2 docker-compose; do
+        at_least "$(candidate "$name" | sed 's/^[0-9]*://')" 2 && echo "$name" && return
+    done
+    return 0
+}
+
+missing_packages() {
+    local names=()
+    have fio || names+=(fio)
+    have mkfs.xfs || names+=(xfsprogs)
+    have losetup || names+=(mount)
+    have setsid || names+=(util-linux)
+    [ -d /etc/ssl/certs ] || names+=(ca-certificates)
+    python_that_fits >/dev/null || read -ra names <<<"${names[*]} $(python_packages)"
+    have docker || { [ -z "$(candidate docker-cli)" ] || names+=(docker-cli); }
+    have docker || have dockerd || names+=(docker.io)
+    have dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
+    have_compose || read -ra names <<<"${names[*]} $(compose_packages)"
+    echo "${names[*]}"
+}
+
+missing_image_packages() {
+    local names=()
+    have debootstrap || names+=(debootstrap)
+    have mvn || names+=(maven)
+    have unzip || names+=(unzip)
+    echo "${names[*]}"
+}
+
+# --- the steps -------------------------------------------------------------------------------------------
+
+install_packages() {
+    local names
+    as_root "${APT[@]}" update
+    read -ra names <<<"$($1)" # asked again: only now the lists are there
+    if [ "${#names[@]}" -gt 0 ]; then
+        as_root "${APT[@]}" install --no-install-recommends "${names[@]}"
+        echo "installed ${names[*]}"
+    fi
+}
+
+install_compose() {
+    if have_compose; then
+        echo "version $(docker compose version --short) is there"
+        return
+    fi
+    local go=go folder=/usr/local/lib/docker/cli-plugins build
+    have go || go=/usr/local/go/bin/go
+    if ! "$go" version; then
+        echo "no Compose v2: install docker-compose-plugin (https://docs.docker.com/compose/install/linux/) or Go 1.21, and run this again"
+        return "$EXIT_SETUP"
+    fi
+    build=$(mktemp -d)
+    GOBIN=$build GOFLAGS=-buildvcs=false "$go" install \
+        -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$COMPOSE_VERSION" \
+        "github.com/docker/compose/v2/cmd@$COMPOSE_VERSION"
+    if [ "$have_root" = no ]; then folder=$HOME/.docker/cli-plugins; fi
+    as_root install -D -m 755 "$build/cmd" "$folder/docker-compose"
+    rm -rf "$build"
+    have_compose
+    echo "$COMPOSE_VERSION built into $folder"
+}
+
+# The stamp is what shapes the environment: the place (scripts in it hold absolute paths), Python, requirements.
+venv_stamp() { { echo "$VENV" && "$1" -VV && cat setup.cfg pyproject.toml; } | sha256sum | cut -d' ' -f1; }
+
+install_venv() {
+    local python stamp
+    python=$(python_that_fits)
+    stamp=$(venv_stamp "$python")
+    if [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$VENV/bin/esrally-ebs" ]; then
+        echo "up to date"
+        return
+    fi
+    if [ "$("$VENV/bin/python" -VV 2>/dev/null)" != "$("$python" -VV)" ] || ! "$VENV/bin/pip" --version; then
+        "$python" -m venv --clear "$VENV"
+    fi
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[lint]'
+    echo "$stamp" >"$VENV/stamp"
+    echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list 2>/dev/null | wc -l) packages in .venv"
+}
+
+have_image() { docker_client image inspect "$1" >/dev/null 2>&1; }
+
+install_image() {
+    local name
+    for name in ${ES_IMAGE:-$OFFICIAL_IMAGE $LOCAL_IMAGE}; do
+        if have_image "$name"; then
+            echo "$name is there"
+            return
+        fi
+    done
+    name=${ES_IMAGE:-$OFFICIAL_IMAGE}
+    # Asking for the manifest is quick where a registry answers; only then is the long download worth starting.
+    if timeout "$PULL_WAIT_S" docker manifest inspect "$name" >/dev/null && docker_client pull --quiet "$name"; then
+        echo "$name pulled"
+        return
+    fi
+    if [ -n "${ES_IMAGE:-}" ] && [ "$ES_IMAGE" != "$LOCAL_IMAGE" ]; then
+        echo "ES_IMAGE=$ES_IMAGE cannot be pulled; name an image that can, or unset ES_IMAGE to build one here"
+        return "$EXIT_SETUP"
+    fi
+    if [ -n "$(missing_image_packages)" ]; then install_packages missing_image_packages; fi
+    as_root compose/image/build.sh
+    have_image "$LOCAL_IMAGE"
+    echo "$LOCAL_IMAGE built here, as no registry answered"
+}
+
+# --- without root ----------------------------------------------------------------------------------------
+
+# What only root can do and is not done yet, as commands to copy.
+root_commands() {
+    local names
+    names=$(missing_packages)
+    [ -z "$names" ] || printf 'apt-get update && apt-get install -y --no-install-recommends %s\n' "$names"
+    if engine_answers; then
+        have_any_image || printf '%s\n' "cd $ROOT && scripts/setup.sh   # builds the Elasticsearch image"
+    elif pgrep -x dockerd >/dev/null 2>&1 || [ -S /var/run/docker.sock ]; then
+        printf '%s\n' "usermod -aG docker $(id -un)   # then log in again; the engine runs, this user may not talk to it"
+    else
+        printf '%s\n' "cd $ROOT && scripts/engine.sh start" "usermod -aG docker $(id -un)   # then log in again"
+    fi
+}
+
+have_any_image() {
+    local name
+    for name in ${ES_IMAGE:-$OFFICIAL_IMAGE $LOCAL_IMAGE}; do
+        if have_image "$name"; then return 0; fi
+    done
+    timeout "$PULL_WAIT_S" docker manifest inspect "${ES_IMAGE:-$OFFICIAL_IMAGE}" >/dev/null 2>&1
+}
+
+refuse_without_root() {
+    local commands
+    commands=$(root_commands)
+    [ -n "$commands" ] || return 0
+    complain "set-up needs root and there is neither root nor sudo here; someone with root must run:"
+    printf '%s\n' "$commands" | sed 's/^/    /' >&2
+    exit "$EXIT_SETUP"
+}
+
+# --- the flow --------------------------------------------------------------------------------------------
+
+began=$SECONDS
+if [ "$have_root" = no ]; then refuse_without_root; fi
+mkdir -p "$STATE"
+: >"$STATE/times"
+say "set-up of $ROOT; logs are in $STATE"
+if [ -n "$(missing_packages)" ]; then
+    say "packages: $(missing_packages)"
+    step packages install_packages missing_packages
+fi
+step engine scripts/engine.sh start
+
+# These three do not need one another, and each waits for something else: the network, a core, a disk.
+pids=()
+step compose install_compose & pids+=($!)
+step venv install_venv & pids+=($!)
+step image install_image & pids+=($!)
+code=0
+for pid in "${pids[@]}"; do wait "$pid" || code=$EXIT_SETUP; done
+echo "$((SECONDS - began)) total" >>"$STATE/times"
+if [ "$code" -ne 0 ]; then exit "$code"; fi
+say "set-up is complete after $((SECONDS - began)) s"

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs both test suites in an environment that setup.sh has made: first what needs nothing, then what needs
+# root, Docker and block devices. Both always run; the exit code is that of the first suite that failed.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$ROOT"
+
+read -ra more <<<"${TEST_ARGS:-}"
+unit=0 system=0
+began=$SECONDS
+say "unit tests: no root, no network"
+"$VENV/bin/python" -m pytest "${more[@]}" || unit=$?
+unit_s=$((SECONDS - began))
+
+say "system tests: root, Docker, block devices"
+began=$SECONDS
+if [ "$have_root" = no ]; then complain "neither root nor sudo here: what needs root is skipped or fails below"; fi
+as_root "$VENV/bin/python" -m pytest -m system "${more[@]}" || system=$?
+
+say "unit tests: exit code $unit after $unit_s s; system tests: exit code $system after $((SECONDS - began)) s"
+if [ "$unit" -ne 0 ]; then exit "$unit"; fi
+exit "$system"
