@@ -1,0 +1,199 @@
+"""Growing tables: parts of Parquet written every second, merged into one file at the end.
+
+A merged file names, in its own metadata, the parts it stands for. A reader leaves those out, so a crash
+between the merge and the deletion of the parts shows no row twice and none less.
+"""
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from esrally_ebs.model import Sample, TelemetryPoint
+from esrally_ebs.store.encoding import SAMPLES, TELEMETRY, to_table
+from esrally_ebs.store.files import locked, replacing
+
+FLUSH_EVERY_S = 1.0
+SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
+_REPLACES = b"esrally_ebs.replaces"
+_ROWS_PER_GROUP = 128 * 1024
+
+R = TypeVar("R", Sample, TelemetryPoint)
+
+
+class PartWriter(Generic[R]):
+    """Takes rows at once and puts them on disk within two seconds, from a thread of its own.
+
+    Any number of writers, in any number of processes, may serve one folder. A failed write (a full disk)
+    keeps its rows in memory and is raised by the next call, as SetupError.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, *, flush_every_s: float = FLUSH_EVERY_S) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._flush_every_s = flush_every_s
+        self._rows: list[R] = []
+        self._taking = threading.Lock()
+        self._writing = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def add(self, rows: Iterable[R]) -> None:
+        """Take rows; they are readable by others within two seconds."""
+        with self._taking:
+            self._rows.extend(rows)
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._flush_often, name="ebs-parts", daemon=True)
+                self._thread.start()
+        self._raise_failure()
+
+    def flush(self) -> None:
+        """Put all rows taken so far on disk now."""
+        with self._writing:
+            with self._taking:
+                rows, self._rows = self._rows, []
+            if not rows:
+                return
+            try:
+                _write_part(self._folder, to_table(rows, self._schema))
+            except BaseException:
+                with self._taking:
+                    self._rows = rows + self._rows
+                raise
+
+    def close(self) -> None:
+        """Flush, and end the thread; rows added later must be flushed by hand."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+
+    def __enter__(self) -> "PartWriter[R]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _flush_often(self) -> None:
+        while not self._closing.wait(self._flush_every_s):
+            try:
+                self.flush()
+            except Exception as error:  # noqa: BLE001 - a thread has no caller: the next add() raises it
+                self._failure = error
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+def _write_part(folder: Path, table: pa.Table) -> None:
+    # Sorted by name is sorted by time; the process and a random end keep writers apart.
+    name = f"part-{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:6]}.parquet"
+    write_table(folder / name, table)
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write one Parquet file atomically."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def compact(folder: Path, schema: pa.Schema) -> None:
+    """Merge all parts of a folder into one file; safe beside readers, other writers and a crash.
+
+    Memory stays at about ``_ROWS_PER_GROUP`` rows, whatever their number.
+    """
+    with locked(folder):
+        # First what an earlier merge left: a merged file may go only after the parts that it stands for.
+        _remove_replaced(folder)
+        parts, _ = _live_parts(folder)
+        if len(parts) > 1:
+            replaces = {_REPLACES: json.dumps([part.name for part in parts]).encode()}
+            target = folder / f"merged-{time.time_ns():020d}-{uuid.uuid4().hex[:6]}.parquet"
+            _merge(parts, target, schema.with_metadata(replaces))
+            _remove_replaced(folder)
+
+
+def _remove_replaced(folder: Path) -> None:
+    for name in _live_parts(folder)[1]:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _merge(parts: Iterable[Path], target: Path, schema: pa.Schema) -> None:
+    with replacing(target) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for table in _batches(parts, schema):
+            writer.write_table(table)
+
+
+def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+    held: list[pa.Table] = []
+    for part in parts:
+        with pq.ParquetFile(part) as source:
+            for group in range(source.num_row_groups):
+                held.append(source.read_row_group(group).cast(schema))
+                if sum(table.num_rows for table in held) >= _ROWS_PER_GROUP:
+                    yield pa.concat_tables(held).unify_dictionaries()
+                    held = []
+    if held:
+        yield pa.concat_tables(held).unify_dictionaries()
+
+
+def read_parts(
+    folder: Path, schema: pa.Schema, columns: list[str] | None = None
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """All rows of a folder, in the order written, and a warning for each file that cannot be read."""
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    if not folder.is_dir():
+        return wanted.empty_table(), ()
+    with ExitStack() as files:
+        with locked(folder, shared=True):  # opened files stay readable when a merge deletes them
+            parts, _ = _live_parts(folder)
+            opened = [_open(files, part) for part in parts]
+        tables = [
+            file.read(columns=wanted.names).cast(wanted)
+            for file in opened
+            if isinstance(file, pq.ParquetFile)
+        ]
+    broken = tuple(file for file in opened if isinstance(file, str))
+    return pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries(), broken
+
+
+def _open(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types; ParquetFile, or why not
+    try:
+        return files.enter_context(pq.ParquetFile(path))
+    except (pa.ArrowInvalid, OSError):
+        return f"{path.parent.name}/{path.name}: not readable as Parquet; its rows are left out"
+
+
+def _live_parts(folder: Path) -> tuple[list[Path], list[str]]:
+    """The files that count, in order, and the names of those that a merged file stands for."""
+    merged = sorted(folder.glob("merged-*.parquet"))
+    replaced = {name for path in merged for name in _replaced_by(path)}
+    # A merged file comes first: what it holds was written before any part that is still there.
+    everything = merged + sorted(folder.glob("part-*.parquet"))
+    return [path for path in everything if path.name not in replaced], sorted(replaced)
+
+
+def _replaced_by(merged: Path) -> list[str]:
+    try:
+        metadata = pq.read_schema(merged).metadata or {}
+    except (pa.ArrowInvalid, OSError):
+        return []
+    names: list[str] = json.loads(metadata.get(_REPLACES, b"[]"))
+    return names
+
+
+def writer_for(folder: Path, kind: str) -> PartWriter[Any]:
+    """A writer for ``samples`` or ``telemetry``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return PartWriter(folder, SCHEMAS[kind])

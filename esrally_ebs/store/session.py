@@ -1,0 +1,81 @@
+"""What a session folder holds, as frozen records: no I/O, so that analysis runs on any machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from esrally_ebs.errors import FormatError
+from esrally_ebs.model import Check, Event, Kind, State, Volume
+from esrally_ebs.store.encoding import parse_volume
+
+FORMAT = 1
+READABLE = (1,)
+ENDED_SILENTLY = "its process ended without saying so"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One session as recorded; the tables have the columns of DESIGN's session folder."""
+
+    id: str
+    path: Path
+    kind: str  # race | baseline | simulate ...
+    state: State
+    reason: str  # why it failed or was cancelled; empty otherwise
+    started_at: float
+    ended_at: float | None
+    plan: Mapping[str, Any]
+    arms: tuple[Volume, ...]
+    environment: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    checks: tuple[Check, ...]
+    warnings: tuple[str, ...]
+    samples: pa.Table
+    baseline: pa.Table
+    telemetry: pa.Table
+    events: tuple[Event, ...]
+
+    @property
+    def emulated(self) -> bool:
+        """Whether any arm is emulated; then every output says so."""
+        return any(arm.kind is Kind.EMULATED for arm in self.arms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """One line of the list of sessions."""
+
+    id: str
+    path: Path
+    kind: str
+    state: State
+    reason: str
+    started_at: float | None
+    ended_at: float | None
+    plan: str
+    arms: tuple[str, ...]
+    emulated: bool
+
+
+def check_format(document: Mapping[str, Any], source: str) -> None:
+    """Raise FormatError, naming the versions, when this release cannot read the document."""
+    version = document.get("format")
+    if version not in READABLE:
+        readable = ", ".join(str(number) for number in READABLE)
+        raise FormatError(
+            f"{source}: format version {version} is not readable here (this release reads {readable}); "
+            "use the release of esrally_ebs that wrote it"
+        )
+
+
+def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:
+    """The arms of ``session.json``."""
+    return tuple(parse_volume(table) for table in document.get("arms", ()))
+
+
+def parse_checks(document: Mapping[str, Any]) -> tuple[Check, ...]:
+    """The checks of ``session.json``."""
+    return tuple(Check(**table) for table in document.get("checks", ()))
