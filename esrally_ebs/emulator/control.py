@@ -1,0 +1,154 @@
+"""Asking a running volume for its state and changing it: one JSON line each way on the volume's unix socket.
+
+``ControlPoint`` is the daemon's end, polled by the loop that also serves the I/O; ``read_state`` and ``change``
+are everyone else's end.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.errors import SetupError
+
+SOCKET_NAME = "control"
+_TIMEOUT_S = 5.0
+_LINE_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimiterState:
+    """What a volume's limiters hold now and what they have let through since the volume was attached."""
+
+    levels: Mapping[str, float]  # tokens by limit ("iops", "throughput", "credits"), negative while in debt
+    capacities: Mapping[str, float]  # operations or bytes
+    credits: float | None  # burst credits left; None for a volume without
+    credits_capacity: float | None
+    seconds_until_full: float  # of the IOPS and throughput buckets; credits take hours and are not waited for
+    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited because of it, all I/Os added up
+    reads: int
+    writes: int
+    read_bytes: int
+    written_bytes: int
+    in_flight: int  # replies that are held
+    unlimited: bool
+    errors: int  # I/Os that the backing store refused
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def read_state(control: Path) -> LimiterState:
+    """The state of the volume with this control socket; SetupError when its daemon does not answer."""
+    return _ask(control, {"command": "state"})
+
+
+def change(control: Path, **settings: bool | float | None) -> LimiterState:
+    """Change a running volume and return its state then.
+
+    ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or empty
+    the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket. ``fixed_latency_s``: this
+    service time for every I/O and no limits, None to end it. ``overhead_read_s``, ``overhead_write_s``: what the
+    path itself costs, taken off every wait. Raises SetupError when the daemon refuses or does not answer.
+    """
+    return _ask(control, {"command": "set", **settings})
+
+
+def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
+    try:
+        answer = json.loads(_exchange(control, json.dumps(request).encode() + b"\n"))
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"{control}: the volume's daemon does not answer ({error}); run 'esrally-ebs clean' and attach again"
+        ) from error
+    if "error" in answer:
+        raise SetupError(f"{control}: the volume refuses {dict(request)}: {answer['error']}")
+    return LimiterState(**answer)
+
+
+def _exchange(control: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client, _short_path(control) as path:
+        client.settimeout(_TIMEOUT_S)
+        client.connect(path)
+        client.sendall(line)
+        return _read_line(client)
+
+
+def _read_line(client: socket.socket) -> bytes:
+    received = b""
+    while not received.endswith(b"\n"):
+        part = client.recv(_LINE_BYTES)
+        if not part:
+            raise ConnectionResetError("connection closed")
+        received += part
+    return received
+
+
+@contextmanager
+def _short_path(path: Path) -> Iterator[str]:
+    """A name of the path that fits the 108 bytes of a socket address."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+class ControlPoint:
+    """The daemon's end: never blocks, one request line per connection or many."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        """Listen on SOCKET_NAME in the current directory; ``answer`` turns a request into a reply."""
+        self._answer = answer
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.setblocking(False)
+        self._listener.bind(SOCKET_NAME)
+        self._listener.listen(16)
+        self._clients: dict[int, tuple[socket.socket, bytes]] = {}
+
+    def descriptors(self) -> list[int]:
+        """What to wait for."""
+        return [self._listener.fileno(), *self._clients]
+
+    def handle(self, descriptor: int) -> None:
+        """Serve one descriptor that is ready."""
+        if descriptor == self._listener.fileno():
+            self._accept()
+        elif descriptor in self._clients:
+            self._receive(descriptor)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # the client has gone again
+            return
+        client.setblocking(False)
+        self._clients[client.fileno()] = (client, b"")
+
+    def _receive(self, descriptor: int) -> None:
+        client, before = self._clients[descriptor]
+        try:
+            part = client.recv(_LINE_BYTES)
+            *lines, rest = (before + part).split(b"\n")
+            for line in lines:
+                client.send(json.dumps(self._reply(line)).encode() + b"\n")
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part or len(rest) > _LINE_BYTES:
+            del self._clients[descriptor]
+            client.close()
+            return
+        self._clients[descriptor] = (client, rest)
+
+    def _reply(self, line: bytes) -> Mapping[str, Any]:
+        try:
+            return self._answer(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}

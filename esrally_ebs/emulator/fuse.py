@@ -1,0 +1,114 @@
+"""The raw FUSE protocol as far as one regular file needs it: bytes to fields and replies to bytes; no I/O.
+
+Source: include/uapi/linux/fuse.h, protocol 7.36. The kernel of the other side is always this machine's own, and
+all machines that EBS exists for are little-endian.
+"""
+
+import errno
+import stat
+import struct
+from enum import IntEnum
+
+MAX_IO_BYTES = 1024 * 1024
+HEADER_BYTES = 40
+WRITE_DATA_AT = 80  # header and fuse_write_in, then the data
+REQUEST_BYTES = MAX_IO_BYTES + 4096  # the kernel refuses smaller buffers than a whole request
+MAX_BACKGROUND = 1024  # the default of 12 would be the most requests in flight
+
+
+class Opcode(IntEnum):
+    """The requests that a mounted regular file gets."""
+
+    FORGET = 2
+    GETATTR = 3
+    SETATTR = 4
+    OPEN = 14
+    READ = 15
+    WRITE = 16
+    STATFS = 17
+    RELEASE = 18
+    FSYNC = 20
+    FLUSH = 25
+    INIT = 26
+    ACCESS = 34
+    INTERRUPT = 36
+    DESTROY = 38
+    BATCH_FORGET = 42
+    FALLOCATE = 43
+
+
+# len, opcode, unique, nodeid, uid, gid, pid, padding
+REQUEST = struct.Struct("<IIQQIIII")
+# fh, offset, size, flags: the head of fuse_read_in and of fuse_write_in
+TRANSFER = struct.Struct("<QQII")
+_INIT_IN = struct.Struct("<IIII")
+_FALLOCATE_IN = struct.Struct("<QQQI")
+_INTERRUPT_IN = struct.Struct("<Q")
+REPLY = struct.Struct("<IiQ")  # len, -errno, unique
+WRITTEN = struct.Struct("<IiQII")  # the reply to a write: header, size, padding
+_INIT_OUT = struct.Struct("<IIIIHHIIHHI28x")
+_ATTR_OUT = struct.Struct("<QII6Q3I7I")
+_OPEN_OUT = struct.Struct("<QII")
+_STATFS_OUT = struct.Struct("<QQQQQIIII24x")
+
+_ASYNC_READ = 1 << 0
+_BIG_WRITES = 1 << 5
+_ASYNC_DIO = 1 << 15
+_MAX_PAGES = 1 << 22
+_OPEN_DIRECT_IO = 1 << 0
+_OPEN_PARALLEL_DIRECT_WRITES = 1 << 6
+_ATTRIBUTES_VALID_S = 3600
+_PAGE = 4096
+
+FALLOC_KEEP_SIZE = 0x01
+FALLOC_PUNCH_HOLE = 0x02
+FALLOC_ZERO_RANGE = 0x10
+
+
+def reply(unique: int, payload: bytes = b"", error: int = 0) -> bytes:
+    """A whole reply; ``error`` is a positive errno."""
+    return REPLY.pack(REPLY.size + len(payload), -error, unique) + payload
+
+
+def refusal(unique: int) -> bytes:
+    """The reply to a request that this file does not serve; the kernel does without."""
+    return reply(unique, error=errno.ENOSYS)
+
+
+def init_payload(request: bytes | bytearray | memoryview) -> bytes:
+    """Answer to INIT: many requests in flight, each up to MAX_IO_BYTES."""
+    _, _, readahead, flags = _INIT_IN.unpack_from(request, HEADER_BYTES)
+    wanted = flags & (_ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES)
+    congestion = MAX_BACKGROUND * 3 // 4
+    pages = MAX_IO_BYTES // _PAGE
+    return _INIT_OUT.pack(7, 36, readahead, wanted, MAX_BACKGROUND, congestion, MAX_IO_BYTES, 1, pages, 0, 0)
+
+
+def attributes_payload(size: int) -> bytes:
+    """Answer to GETATTR and SETATTR: a regular file of ``size`` bytes, readable by root alone."""
+    times = (0, 0, 0, 0, 0, 0)
+    mode = stat.S_IFREG | 0o600
+    blocks = size // 512
+    return _ATTR_OUT.pack(_ATTRIBUTES_VALID_S, 0, 0, 1, size, blocks, *times, mode, 1, 0, 0, 0, _PAGE, 0)
+
+
+def open_payload() -> bytes:
+    """Answer to OPEN: no page cache on this side, writes side by side."""
+    return _OPEN_OUT.pack(1, _OPEN_DIRECT_IO | _OPEN_PARALLEL_DIRECT_WRITES, 0)
+
+
+def statfs_payload(size: int) -> bytes:
+    """Answer to STATFS."""
+    return _STATFS_OUT.pack(size // _PAGE, 0, 0, 0, 0, _PAGE, 255, _PAGE, 0)
+
+
+def fallocate_fields(request: bytes | bytearray | memoryview) -> tuple[int, int, int]:
+    """Offset, length and mode of a FALLOCATE request."""
+    _, offset, length, mode = _FALLOCATE_IN.unpack_from(request, HEADER_BYTES)
+    return offset, length, mode
+
+
+def interrupted(request: bytes | bytearray | memoryview) -> int:
+    """The unique number of the request that an INTERRUPT is about."""
+    unique: int = _INTERRUPT_IN.unpack_from(request, HEADER_BYTES)[0]
+    return unique
