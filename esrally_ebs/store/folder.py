@@ -128,7 +128,7 @@ class SessionFolder:
             held.update({_row_key(row): row for row in rows})
             write_table(self.path / "baseline.parquet", to_table(held.values(), BASELINE))
 
-    def part_writer(self, kind: Literal["samples", "telemetry"]) -> PartWriter[Any]:
+    def part_writer(self, kind: Literal["samples", "telemetry"]) -> PartWriter:
         """A writer of rows of one kind for this process."""
         self._make(self.path / kind)
         return writer_for(self.path / kind, kind)

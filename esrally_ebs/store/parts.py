@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,10 +26,10 @@ SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
 _ROWS_PER_GROUP = 128 * 1024
 
-R = TypeVar("R", Sample, TelemetryPoint)
+Growing = Sample | TelemetryPoint
 
 
-class PartWriter(Generic[R]):
+class PartWriter:
     """Takes rows at once and puts them on disk within two seconds, from a thread of its own.
 
     Any number of writers, in any number of processes, may serve one folder. A failed write (a full disk)
@@ -40,14 +40,14 @@ class PartWriter(Generic[R]):
         self._folder = folder
         self._schema = schema
         self._flush_every_s = flush_every_s
-        self._rows: list[R] = []
+        self._rows: list[Growing] = []
         self._taking = threading.Lock()
         self._writing = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def add(self, rows: Iterable[R]) -> None:
+    def add(self, rows: Iterable[Growing]) -> None:
         """Take rows; they are readable by others within two seconds."""
         with self._taking:
             self._rows.extend(rows)
@@ -77,7 +77,7 @@ class PartWriter(Generic[R]):
             self._thread.join()
         self.flush()
 
-    def __enter__(self) -> "PartWriter[R]":
+    def __enter__(self) -> "PartWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,7 +193,7 @@ def _replaced_by(merged: Path) -> list[str]:
     return names
 
 
-def writer_for(folder: Path, kind: str) -> PartWriter[Any]:
+def writer_for(folder: Path, kind: str) -> PartWriter:
     """A writer for ``samples`` or ``telemetry``."""
     folder.mkdir(parents=True, exist_ok=True)
     return PartWriter(folder, SCHEMAS[kind])
