@@ -15,6 +15,7 @@ cd "$ROOT"
 OFFICIAL_IMAGE=docker.elastic.co/elasticsearch/elasticsearch:8.8.2
 LOCAL_IMAGE=esrally-ebs/elasticsearch:8.8.2
 COMPOSE_VERSION=v2.29.7
+MEMORY_MAPS=262144 # of one process, as Elasticsearch asks for
 PULL_WAIT_S=${PULL_WAIT_S:-20}
 APT=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
 
@@ -68,6 +69,7 @@ missing_packages() {
     have mkfs.xfs || names+=(xfsprogs)
     have losetup || names+=(mount)
     have setsid || names+=(util-linux)
+    have sysctl || names+=(procps)
     [ -d /etc/ssl/certs ] || names+=(ca-certificates)
     python_that_fits >/dev/null || read -ra names <<<"${names[*]} $(python_packages)"
     have docker || { [ -z "$(candidate docker-cli)" ] || names+=(docker-cli); }
@@ -140,28 +142,34 @@ install_venv() {
 
 have_image() { docker_client image inspect "$1" >/dev/null 2>&1; }
 
+# The official image may refuse to start below this. Lasts until the next boot.
+raise_memory_maps() {
+    [ "$(cat /proc/sys/vm/max_map_count)" -ge "$MEMORY_MAPS" ] || as_root sysctl -w "vm.max_map_count=$MEMORY_MAPS"
+}
+
+# A registry that answers is asked for the manifest, which is quick; only then is the long download worth starting.
+pull() { timeout "$PULL_WAIT_S" docker manifest inspect "$1" >/dev/null && docker_client pull --quiet "$1"; }
+
 install_image() {
-    local name
-    for name in ${ES_IMAGE:-$OFFICIAL_IMAGE $LOCAL_IMAGE}; do
-        if have_image "$name"; then
-            echo "$name is there"
-            return
-        fi
-    done
-    name=${ES_IMAGE:-$OFFICIAL_IMAGE}
-    # Asking for the manifest is quick where a registry answers; only then is the long download worth starting.
-    if timeout "$PULL_WAIT_S" docker manifest inspect "$name" >/dev/null && docker_client pull --quiet "$name"; then
-        echo "$name pulled"
+    local name=${ES_IMAGE:-$OFFICIAL_IMAGE}
+    if [ "$name" != "$LOCAL_IMAGE" ] && have_image "$name"; then
+        raise_memory_maps
+        echo "$name is there"
         return
     fi
-    if [ -n "${ES_IMAGE:-}" ] && [ "$ES_IMAGE" != "$LOCAL_IMAGE" ]; then
-        echo "ES_IMAGE=$ES_IMAGE cannot be pulled; name an image that can, or unset ES_IMAGE to build one here"
-        return "$EXIT_SETUP"
+    if [ "$name" != "$LOCAL_IMAGE" ] && { [ -n "${ES_IMAGE:-}" ] || ! have_image "$LOCAL_IMAGE"; }; then
+        if pull "$name"; then
+            raise_memory_maps
+            echo "$name pulled"
+            return
+        fi
+        if [ -n "${ES_IMAGE:-}" ]; then
+            echo "ES_IMAGE=$ES_IMAGE cannot be pulled; name an image that can, or unset ES_IMAGE to build one here"
+            return "$EXIT_SETUP"
+        fi
     fi
     if [ -n "$(missing_image_packages)" ]; then install_packages missing_image_packages; fi
-    as_root compose/image/build.sh
-    have_image "$LOCAL_IMAGE"
-    echo "$LOCAL_IMAGE built here, as no registry answered"
+    as_root compose/image/build.sh # does nothing when the image was built from these very files
 }
 
 # --- without root ----------------------------------------------------------------------------------------

@@ -1,0 +1,21 @@
+"""What this machine lacks for a session, and how to mend each.
+
+Takes nothing, gives one Check per requirement; ``esrally-ebs doctor`` prints them, a session may ask first.
+``machine`` looks (touches the system), ``checks`` judges (pure). Java is not looked for: nodes bring theirs.
+"""
+
+from collections.abc import Callable
+
+from esrally_ebs.doctor.checks import checks_of
+from esrally_ebs.doctor.machine import look
+from esrally_ebs.model import Check
+
+__all__ = ["check_machine"]
+
+
+def check_machine(signatures: Callable[[], list[Check]] | None = None) -> list[Check]:
+    """All checks of this machine in the order in which they should be mended.
+
+    ``signatures`` gives the checks of the installed Rally: handed in, as only ``rally`` may import Rally.
+    """
+    return [*checks_of(look()), *(signatures() if signatures else [])]

@@ -1,0 +1,115 @@
+"""Looks at this machine: nothing in, a Machine of facts out. Judges nothing; what is missing is no error."""
+
+import os
+import resource as limits
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from esrally_ebs import resources, system
+from esrally_ebs.doctor.checks import OFFICIAL_IMAGE, Machine, is_race
+from esrally_ebs.errors import EbsError
+
+_VERSION = "8.8.2"
+_STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
+_ANSWER_S = 10.0
+
+
+def look() -> Machine:
+    """The facts of this machine, within a few seconds."""
+    engine, problem = _ask("docker", "version", "--format", "{{.Server.Version}}")
+    images = _images()
+    return Machine(
+        root=system.is_root(),
+        engine=engine,
+        engine_problem=problem,
+        compose=_ask("docker", "compose", "version", "--short")[0],
+        image=next((image for image in images if engine and _has_image(image)), None),
+        images=images,
+        fio=_ask("fio", "--version")[0],
+        mkfs_xfs=_ask("mkfs.xfs", "-V")[0],
+        losetup=_ask("losetup", "--version")[0],
+        fuse=_opens("/dev/fuse"),
+        loop_control=_opens("/dev/loop-control"),
+        filesystems=_filesystems(),
+        store=_STORE,
+        store_free_bytes=_free(_STORE),
+        home=resources.home(),
+        home_free_bytes=_free(resources.home()),
+        open_files=_hard_limit(limits.RLIMIT_NOFILE),
+        memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
+        races=_races(),
+    )
+
+
+def _ask(*argv: str) -> tuple[str | None, str]:
+    """What a tool says of itself, else None and why not in one line."""
+    try:
+        return system.run(argv, timeout_s=_ANSWER_S).strip() or None, ""
+    except EbsError as error:
+        return None, str(error)
+
+
+def _opens(device: str) -> bool:
+    """Whether it can be opened, which a container may forbid although the file is there."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _images() -> tuple[str, ...]:
+    chosen = os.environ.get("ES_IMAGE")
+    return (chosen,) if chosen else (f"{OFFICIAL_IMAGE}:{_VERSION}", f"esrally-ebs/elasticsearch:{_VERSION}")
+
+
+def _has_image(image: str) -> bool:
+    return _ask("docker", "image", "inspect", "--format", "{{.Id}}", image)[0] is not None
+
+
+def _filesystems() -> tuple[str, ...]:
+    known = [line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()]
+    modules = Path("/lib/modules") / os.uname().release
+    loadable = [path.name.split(".")[0] for path in modules.glob("kernel/fs/*/*.ko*")]
+    return tuple(known + loadable)
+
+
+def _free(path: Path) -> int:
+    """Bytes free for this user where ``path`` is or would be; 0 when there is no such place."""
+    there = next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
+    return shutil.disk_usage(there).free if there else 0
+
+
+def _hard_limit(which: int) -> int:
+    hard = limits.getrlimit(which)[1]
+    return 2**31 - 1 if hard == limits.RLIM_INFINITY else hard
+
+
+def _races() -> tuple[int, ...]:
+    own = _ancestry(os.getpid())
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return tuple(sorted(pid for pid in found if pid not in own and is_race(*_words(pid))))
+
+
+def _ancestry(pid: int) -> Sequence[int]:
+    """This process and those that started it: ``make``, a shell or Rally itself are not another race."""
+    line = []
+    while pid > 0:
+        line.append(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+    return line
+
+
+def _words(pid: int) -> tuple[str, Sequence[str]]:
+    """Name and arguments of a process; empty when it has ended meanwhile."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return "", ()
+    return name, argv
