@@ -26,3 +26,10 @@ def home() -> Path:
 def run_dir() -> Path:
     """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
     return Path(os.environ.get("ESRALLY_EBS_RUN") or "/run/esrally-ebs")
+
+
+def plan_path(name: str) -> Path:
+    """The file of a plan given by path, or by its name in ``pipelines/``."""
+    if name.endswith(".toml"):
+        return Path(name).expanduser().resolve()
+    return resource("pipelines") / f"{name}.toml"

@@ -62,6 +62,16 @@ def run(
     return done.stdout
 
 
+def run_in_terminal(argv: Sequence[str]) -> int:
+    """Run a command on this process's own terminal and return its exit code; Ctrl-C reaches it first."""
+    process = subprocess.Popen(list(argv))
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue  # it got the same signal and is taking things down
+
+
 def last_lines(text: str) -> str:
     """The last few lines of a tool's output as one line."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]

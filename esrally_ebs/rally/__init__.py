@@ -1,0 +1,21 @@
+"""Everything that touches Rally; no other part of the pack imports ``esrally``.
+
+``register`` is what a track's ``track.py`` calls.
+"""
+
+from typing import Any
+
+
+def register(registry: Any) -> None:  # noqa: ANN401 - Rally's PluginRegistry
+    """Register the pack's processor, runners and parameter source with Rally."""
+    # imported here: the rest of the pack must be importable without loading Rally
+    from esrally.track import loader
+
+    from esrally_ebs.rally import paramsource, processor, runners, schedule
+
+    registry.register_track_processor(processor.Pack())
+    # Rally drops its own preparator when another processor is registered; it must come last.
+    registry.register_track_processor(loader.DefaultTrackPreparator())
+    registry.register_param_source(schedule.PARAM_SOURCE, paramsource.OnArm)
+    if registry.runner_registry:
+        runners.register(registry)

@@ -1,0 +1,87 @@
+"""Take a session down from what stands in the run directory alone; the one way by which anything of ours goes away.
+
+Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``. Idempotent.
+"""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from esrally_ebs import node, volumes
+from esrally_ebs.errors import EbsError
+from esrally_ebs.resources import run_dir
+from esrally_ebs.system import Process
+
+_FIO_GRACE_S = 2.0
+
+
+def take_down(session: str) -> list[str]:
+    """Remove processes, containers, mounts, loop devices and images of a session.
+
+    Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
+    """
+    directory = run_dir() / session
+    problems: list[str] = []
+    for step in (
+        lambda: _end_fio(directory / "fio.pid"),
+        lambda: node.remove(session),
+        *(lambda arm=arm: volumes.detach(arm) for arm in _arms(directory)),
+    ):
+        try:
+            step()
+        except (EbsError, OSError) as error:
+            problems.append(str(error))
+    if not problems:
+        shutil.rmtree(directory, ignore_errors=True)
+    return problems
+
+
+def _arms(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*") if path.is_dir())
+
+
+def _end_fio(pid_file: Path) -> None:
+    try:
+        pid = int(pid_file.read_text())
+    except (FileNotFoundError, ValueError):
+        return
+    process = Process.of(pid)
+    if process is None or b"fio" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        return
+    os.killpg(pid, signal.SIGKILL)  # run_job gives fio a process group of its own
+    until = time.monotonic() + _FIO_GRACE_S
+    while process.alive and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def live_sessions() -> dict[str, bool]:
+    """Session id -> whether the process that owns it still runs; sessions known by directory or by container."""
+    found = {path.name for path in run_dir().glob("*") if path.is_dir()}
+    found.update(node.leftovers())
+    return {session: owner_lives(session) for session in sorted(found)}
+
+
+def owner_lives(session: str) -> bool:
+    """Whether the owner named in ``owner`` (pid and start time) runs; a session attached by hand has none and counts."""
+    try:
+        words = (run_dir() / session / "owner").read_text().split()
+    except FileNotFoundError:
+        return False
+    return words == ["by-hand"] or Process(int(words[0]), int(words[1])).alive
+
+
+def write_owner(session: str, *, by_hand: bool = False) -> Path:
+    """Make the session's run directory and say who owns it: this process, or the user's own hand."""
+    directory = run_dir() / session
+    directory.mkdir(parents=True, mode=0o700)
+    me = Process.of(os.getpid())
+    assert me is not None
+    (directory / "owner").write_text("by-hand" if by_hand else f"{me.pid} {me.start_ticks}")
+    return directory
+
+
+def abandoned() -> list[str]:
+    """Sessions whose owner has died without taking them down."""
+    return [session for session, alive in live_sessions().items() if not alive]

@@ -1,0 +1,59 @@
+"""What every process of a race must know of its session: written once by race control, read by all others."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Node, Volume
+from esrally_ebs.plan import Plan
+
+INDEX = "weather-data-2016"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A volume and what runs on it; ``cluster`` is Rally's name for the node."""
+
+    name: str
+    cluster: str
+    volume: Volume
+    node: Node | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A prepared session."""
+
+    session: str
+    folder: Path  # the session folder
+    run: Path  # what is attached and running now
+    plan: Plan
+    arms: tuple[Arm, ...]
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    @property
+    def fio_pid_file(self) -> Path:
+        """Where the pid of a running fio stands, so that whoever cleans up can end it."""
+        return self.run / "fio.pid"
+
+    def save(self) -> Path:
+        """Write it into the run directory, readable by this user only."""
+        path = self.run / "context.json"
+        path.write_bytes(_ADAPTER.dump_json(self))
+        return path
+
+
+_ADAPTER = TypeAdapter(Context)
+
+
+def load_context(path: Path) -> Context:
+    """Read what race control wrote; SetupError when the session has been taken down."""
+    try:
+        return _ADAPTER.validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise SetupError(f"{path}: the session was taken down meanwhile; start the race again") from error

@@ -1,0 +1,99 @@
+"""What a session ran on: host, kernel, CPU, memory, engine, Elasticsearch, Rally. Facts for the record."""
+
+import http.client
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs import __version__
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.system import run
+
+_TIMEOUT_S = 10.0
+
+
+def describe(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The environment as it goes into ``session.json``; what cannot be found out is None."""
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "os": _os_name(Path("/etc/os-release")),
+        "cpu": cpu_model(_read(Path("/proc/cpuinfo"))),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+        "esrally_ebs": __version__,
+        "rally": _package("esrally"),
+        "fio": _tool("fio", "--version"),
+        "engine": _tool("docker", "version", "--format", "{{.Server.Version}}") if nodes else None,
+        "nodes": {node.arm: _node(node) for node in nodes},
+    }
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """The model name in the text of /proc/cpuinfo."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return None
+
+
+def _node(node: Node) -> dict[str, Any]:
+    found = {"image": node.image, "version": node.version}
+    connection = http.client.HTTPConnection(node.host, node.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/")
+        version_ = json.loads(connection.getresponse().read())["version"]
+        connection.request("GET", "/_nodes/jvm,process,settings")
+        (jvm_node,) = json.loads(connection.getresponse().read())["nodes"].values()
+    except (OSError, ValueError, KeyError) as error:
+        raise SetupError(f"arm {node.arm}: {node.host}:{node.port} does not say what it is: {error!r}") from error
+    finally:
+        connection.close()
+    return found | {
+        "build": version_["build_hash"],
+        "lucene": version_["lucene_version"],
+        "jvm": f"{jvm_node['jvm']['vm_name']} {jvm_node['jvm']['version']}",
+        "heap_bytes": jvm_node["jvm"]["mem"]["heap_max_in_bytes"],
+        "settings": _plain_settings(jvm_node["settings"]),
+    }
+
+
+def _plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what may differ in meaning between nodes: no names, paths or ports."""
+    index = settings.get("index", {})
+    return {"store_type": index.get("store", {}).get("type")}
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tool(*argv: str) -> str | None:
+    try:
+        return run(argv, timeout_s=_TIMEOUT_S).strip()
+    except (CommandError, SetupError):
+        return None
+
+
+def _os_name(path: Path) -> str | None:
+    for line in _read(path).splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.removeprefix("PRETTY_NAME=").strip('"')
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,59 @@
+"""How the pack gets into Rally's other processes: an object in Rally's configuration that installs when unpickled.
+
+Rally starts each actor by fork or spawn and sends it the configuration. Fork would inherit what race control
+installed, spawn would not; the object works in both.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from esrally.driver import driver
+
+from esrally_ebs.context import Context, load_context
+from esrally_ebs.rally import failure, taps
+
+# Rally's worker looks for the end of its task every 5 s, which would dominate a schedule of many short blocks.
+# Under spawn the worker has read the value before we can lower it: then races take longer, and nothing else.
+_WAKEUP_S = 0.25
+
+_installed: dict[str, Any] = {}
+
+
+class Activation:
+    """Carried in Rally's configuration; names the context file of the session."""
+
+    def __init__(self, context_path: Path) -> None:
+        self.context_path = context_path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unpickled, (str(self.context_path),))
+
+
+def _unpickled(path: str) -> Activation:
+    install(Path(path))
+    return Activation(Path(path))
+
+
+def install(context_path: Path) -> None:
+    """Install taps and plain failures in this process, once."""
+    if _installed.get("path") == context_path:
+        return
+    _installed["path"] = context_path
+    driver.Worker.WAKEUP_INTERVAL_SECONDS = _WAKEUP_S
+    failure.speak_plainly()
+    taps.install(context_path)
+
+
+def current() -> Context:
+    """The session that this process takes part in."""
+    cached = _installed.get("context")
+    if cached is None or _installed.get("pid") != os.getpid():
+        cached = load_context(_installed["path"])
+        _installed.update(context=cached, pid=os.getpid())
+    return cached  # type: ignore[no-any-return]
+
+
+def is_active() -> bool:
+    """Whether this process takes part in a session of the pack."""
+    return "path" in _installed

@@ -1,0 +1,65 @@
+"""Our errors on their way to Rally's main process: one line instead of a traceback, and our exit code.
+
+Rally's actors turn every error into text, and its main process exits with 64 for all of them. The main process
+never loads the track, so the message object brings the exit code itself: it takes effect where it is unpickled.
+"""
+
+import sys
+from typing import Any
+
+from esrally import actor
+
+from esrally_ebs.errors import EbsError
+
+_original_failure = actor.BenchmarkFailure
+
+
+class RaceFailure(_original_failure):  # type: ignore[misc, valid-type]
+    """A failed race with a message for the user and the exit code of its cause."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_arrive, (self.message, self.exit_code))
+
+
+class _ExitsWith:
+    """Stands in for ``sys`` inside ``esrally.rally``, whose exit code for errors is fixed at 64."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(sys, name)
+
+    def exit(self, status: object = None) -> None:
+        """``sys.exit`` with our code in place of Rally's general one."""
+        sys.exit(self._code if status == 64 else status)
+
+
+def _arrive(message: str, exit_code: int) -> RaceFailure:
+    rally = sys.modules.get("esrally.rally")
+    if rally is not None:
+        rally.sys = _ExitsWith(exit_code)  # type: ignore[attr-defined]
+    return RaceFailure(message, exit_code)
+
+
+def failure_of(error: BaseException | None, text: str) -> Any:  # noqa: ANN401
+    """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, EbsError):
+            return RaceFailure(str(seen), seen.exit_code)
+        seen = seen.__cause__ or seen.__context__
+    return _original_failure(text)
+
+
+def speak_plainly() -> None:
+    """Let the actor of this process report our errors in one line (idempotent)."""
+
+    def failure(message: str, cause: object = None) -> Any:  # noqa: ANN401
+        return failure_of(sys.exc_info()[1], message) if cause is None else _original_failure(message, cause)
+
+    actor.BenchmarkFailure = failure

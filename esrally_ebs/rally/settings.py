@@ -1,0 +1,125 @@
+"""What Rally was asked for -> one Plan: track parameters and ``--car`` laid over the plan's file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import ArmPlan, Plan, load_plan
+from esrally_ebs.resources import plan_path
+
+DEFAULT_PLAN = "gp2-vs-gp3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceSettings:
+    """How this race is run; the same in every process that loads the track."""
+
+    plan: Plan
+    managed: bool  # the pack starts the nodes (not --pipeline=benchmark-only)
+    in_race_control: bool  # this is the one process that may start something
+    race_id: str
+    test_mode: bool
+    offline: bool
+
+
+def race_settings(cfg: Any) -> RaceSettings:  # noqa: ANN401 - Rally's Config is untyped
+    """The settings of the race that ``cfg`` describes.
+
+    Raises PlanError for a plan or track parameter that cannot be used.
+    """
+    in_race_control = cfg.exists("race", "pipeline")
+    pipeline = cfg.opts("race", "pipeline") if in_race_control else None
+    test_mode = bool(cfg.opts("track", "test.mode.enabled", mandatory=False, default_value=False))
+    params = dict(cfg.opts("track", "params", mandatory=False, default_value={}) or {})
+    plan = plan_for(params, test_mode=test_mode)
+    if in_race_control:
+        plan = _with_cars(
+            plan,
+            cfg.opts("mechanic", "car.names", mandatory=False, default_value=None),
+            cfg.opts("mechanic", "car.params", mandatory=False, default_value=None) or {},
+        )
+        challenge = cfg.opts("track", "challenge.name", mandatory=False, default_value=None)
+        if challenge:
+            plan = _updated(plan, "race", challenge=challenge)
+    return RaceSettings(
+        plan=plan,
+        managed=pipeline != "benchmark-only",
+        in_race_control=in_race_control,
+        race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
+        test_mode=test_mode,
+        offline=bool(cfg.opts("system", "offline.mode", mandatory=False, default_value=False)),
+    )
+
+
+def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
+    """The plan that the track parameters name, with the other track parameters laid over it."""
+    overrides: dict[str, Any] = dict(params.get("set", {}))
+    for key, where in (
+        ("rounds", "design.rounds"),
+        ("iterations", "race.iterations"),
+        ("warmup_iterations", "race.warmup_iterations"),
+        ("documents", "dataset.documents"),
+        ("cache", "cache.mode"),
+    ):
+        if key in params:
+            value = params[key]
+            overrides[where] = int(value) if str(value).isdigit() else value
+    plan = load_plan(plan_path(str(params.get("plan", DEFAULT_PLAN))), overrides)
+    if plan.race is None:
+        raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")
+    if "volumes" in params:
+        plan = plan.model_copy(update={"arm": mounted_arms(str(params["volumes"]))})
+    return _shortened(plan) if test_mode else plan
+
+
+def mounted_arms(text: str) -> tuple[ArmPlan, ...]:
+    """``"gp2=/mnt/gp2,gp3=/mnt/gp3"`` to one arm per real mount."""
+    arms = []
+    for part in text.split(","):
+        name, equals, path = part.strip().partition("=")
+        if not equals or not path.startswith("/"):
+            raise PlanError(
+                f"track parameter volumes: {part.strip()!r} is not name=/mount/point; "
+                "write for example volumes:'gp2=/mnt/gp2,gp3=/mnt/gp3'"
+            )
+        try:
+            arms.append(ArmPlan(name=name, type="mounted", mount=Path(path)))
+        except ValueError as error:
+            raise PlanError(
+                f"track parameter volumes: {name!r} is not a name; use lower-case letters, digits and '-'"
+            ) from error
+    if len({arm.name for arm in arms}) < len(arms):
+        raise PlanError("track parameter volumes: a name is used twice; give each volume a name of its own")
+    return tuple(arms)
+
+
+def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:  # noqa: ANN401 - list or str
+    car = [names] if isinstance(names, str) else list(names or [])
+    changes: dict[str, Any] = {}
+    if car and car not in (["defaults"], ["external"]):
+        changes["car"] = tuple(car)
+    if params:
+        changes["params"] = {**plan.node.params, **params}
+    return _updated(plan, "node", **changes) if changes else plan
+
+
+def _updated(plan: Plan, section: str, **changes: Any) -> Plan:  # noqa: ANN401
+    return plan.model_copy(update={section: getattr(plan, section).model_copy(update=changes)})
+
+
+# Rally's --test-mode proves that everything runs; its figures mean nothing.
+_TEST_DOCUMENTS = 1000
+_TEST_JOB_BYTES = 4 * 1024**2
+
+
+def _shortened(plan: Plan) -> Plan:
+    jobs = tuple(
+        job.model_copy(update={"size": _TEST_JOB_BYTES, "runtime": 0.5 if job.runtime else None})
+        for job in plan.baseline
+    )
+    plan = plan.model_copy(update={"baseline": jobs})
+    plan = _updated(plan, "dataset", documents=_TEST_DOCUMENTS)
+    plan = _updated(plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0))
+    return _updated(plan, "design", rounds=min(2, plan.design.rounds))

@@ -1,0 +1,131 @@
+"""In Rally's driver process: every request sample and once-a-second telemetry into the session folder.
+
+Rally has no plug-in point for either, so two methods of its Driver are wrapped. Both add; neither changes what
+Rally does.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from esrally import metrics, telemetry
+from esrally.driver import driver
+
+from esrally_ebs.context import Context, load_context
+from esrally_ebs.emulator.control import read_state
+from esrally_ebs.model import Phase, Sample
+from esrally_ebs.rally.schedule import META
+from esrally_ebs.store import PartWriter, SessionFolder
+from esrally_ebs.system import SYSTEM_CLOCK
+from esrally_ebs.telemetry import Sampler, SamplerThread
+
+
+class SampleTap:
+    """Rally's samples to rows of ``samples/*.parquet``; made anew in each process that uses it."""
+
+    def __init__(self, context: Context) -> None:
+        self._session = context.session
+        self._pid = os.getpid()
+        self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples")
+
+    @property
+    def is_mine(self) -> bool:
+        """False in a process that was forked from the one that opened the writer."""
+        return self._pid == os.getpid()
+
+    def add(self, samples: list[Any]) -> None:
+        """Keep the samples of our tasks; fio has its own rows."""
+        rows = [self._row(sample) for sample in samples if self._is_request(sample)]
+        if rows:
+            self._writer.add(rows)
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        self._writer.close()
+
+    @staticmethod
+    def _is_request(sample: Any) -> bool:  # noqa: ANN401
+        return META in sample.task.meta_data and "fio" not in sample.request_meta_data
+
+    def _row(self, sample: Any) -> Sample:  # noqa: ANN401
+        ours = sample.task.meta_data[META]
+        meta = sample.request_meta_data
+        warming = sample.sample_type == metrics.SampleType.Warmup
+        return Sample(
+            session=self._session,
+            arm=ours["arm"],
+            round=ours["round"],
+            task=ours["task"],
+            operation=sample.operation_name,
+            phase=Phase.WARMUP if warming else Phase(ours["phase"]),
+            iteration=meta.get("iteration", 0),
+            client=sample.client_id,
+            started_s=sample.absolute_time,
+            service_time_s=sample.service_time,
+            latency_s=sample.latency,
+            processing_time_s=sample.processing_time,
+            ops=float(sample.total_ops),
+            success=bool(meta.get("success", True)),
+            hits=meta.get("hits"),
+            took_s=meta["took"] / 1000 if isinstance(meta.get("took"), int | float) else None,
+            resident_before=meta.get("resident_before"),
+        )
+
+
+class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
+    """Rally's telemetry life cycle for our sampler: devices, page cache and limiters of all arms."""
+
+    internal = True
+    command = "ebs-volumes"
+    human_name = "Volumes under comparison"
+    help = "Samples block devices, page cache and volume limiters of all arms once a second"
+    serverless_status = telemetry.serverless.Status.Public
+
+    def __init__(self, context: Context, on_stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._context = context
+        self._on_stop = on_stop
+        self._thread: SamplerThread | None = None
+        self._writer: PartWriter | None = None
+
+    def on_benchmark_start(self) -> None:
+        """Start sampling."""
+        arms = [(arm.volume, arm.node) for arm in self._context.arms]
+        self._writer = SessionFolder(self._context.folder).part_writer("telemetry")
+        self._thread = SamplerThread(
+            Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state), self._writer.add
+        )
+        self._thread.start()
+
+    def on_benchmark_stop(self) -> None:
+        """Stop sampling and write what is still in memory."""
+        if self._thread is not None:
+            self._thread.stop()
+        if self._writer is not None:
+            self._writer.close()
+        self._on_stop()
+
+
+def install(context_path: Any) -> None:  # noqa: ANN401 - a Path; Rally's side is untyped
+    """Wrap the driver's two methods; the wrappers act only in the process that drives the benchmark."""
+    taps: list[SampleTap] = []
+
+    def tap() -> SampleTap:
+        if not taps or not taps[0].is_mine:
+            taps[:] = [SampleTap(load_context(context_path))]
+        return taps[0]
+
+    original_update = driver.Driver.update_samples
+    original_prepare = driver.Driver.prepare_telemetry
+
+    def update_samples(self: Any, samples: list[Any]) -> None:  # noqa: ANN401
+        original_update(self, samples)
+        if samples:
+            tap().add(samples)
+
+    def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        original_prepare(self, *args, **kwargs)
+        self.telemetry.devices.append(VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close()))
+
+    driver.Driver.update_samples = update_samples
+    driver.Driver.prepare_telemetry = prepare_telemetry
