@@ -1,0 +1,201 @@
+"""fio really runs on a directory volume, leaves nothing there, and dies with whoever started it."""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.baseline import run_job, run_job_async
+from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.formats.fio import parse_fio
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.system import Process, run
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+
+SIZE = 4 * 1024**2
+JOB = BaselineJob(name="seq-rw-16k-x2", rw="readwrite", bs=16384, numjobs=2, size=SIZE)
+LONG = BaselineJob(name="long", rw="randread", bs=4096, numjobs=4, size=SIZE, runtime=60.0)
+
+
+@pytest.fixture
+def volume() -> Iterator[Volume]:
+    # /var/tmp is on a disk; a tmpfs may refuse direct I/O.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        yield volume_at(Path(name))
+
+
+def volume_at(mount: Path) -> Volume:
+    return Volume(
+        spec=VolumeSpec(name="here", type="directory", size_bytes=1 << 30), kind=Kind.DIRECTORY, mount=mount
+    )
+
+
+def wait_for(path: Path) -> int:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if path.exists() and (text := path.read_text()):
+            return int(text)
+        time.sleep(0.01)
+    raise AssertionError(f"{path} did not appear")
+
+
+def wait_for_job(volume: Volume, pid_file: Path) -> int:
+    """The pid of the measured fio, after that of the layout."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        pid = wait_for(pid_file)
+        if b"--time_based=1" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+        time.sleep(0.01)
+    raise AssertionError("the job did not start")
+
+
+def test_a_job_runs_and_leaves_the_mount_as_it_was(volume: Volume, tmp_path: Path) -> None:
+    refills: list[int] = []
+
+    def refill() -> float:
+        refills.append((volume.mount / "fio" / "fio-bench").stat().st_size)
+        return 0.0
+
+    text, rows = run_job(JOB, volume, pid_file=tmp_path / "fio.pid", refill=refill, round_=1)
+
+    assert refills == [SIZE]  # once, when the file was laid out and before the job
+    assert [(row.arm, row.round, row.job, row.op) for row in rows] == [
+        ("here", 1, "seq-rw-16k-x2", "read"),
+        ("here", 1, "seq-rw-16k-x2", "write"),
+    ]
+    # Two clones of 4 MiB in blocks of 16 KiB are 512 I/Os, all of which count.
+    assert sum(found.ios for found in parse_fio(text, "text")) == 2 * SIZE // 16384
+    assert all(0 < row.p50_s <= row.p90_s <= row.p99_s <= row.p999_s for row in rows)
+    assert json.loads(text)["fio version"].startswith("fio-3.")
+    assert list(volume.mount.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["psync", "libaio"])
+@pytest.mark.parametrize("rw", ["write", "randread"])
+def test_a_timed_job_lasts_its_time(volume: Volume, tmp_path: Path, rw: str, engine: str) -> None:
+    job = BaselineJob.model_validate(
+        {"name": "timed", "rw": rw, "bs": 4096, "iodepth": 4, "engine": engine, "size": SIZE, "runtime": 0.5}
+    )
+
+    text, (row,) = run_job(job, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+
+    runtime_s = json.loads(text)["jobs"][0][row.op]["runtime"] / 1000
+    assert runtime_s == pytest.approx(0.5, abs=0.3)
+    assert row.iodepth == (4 if engine == "libaio" else 1)
+
+
+def test_stopping_kills_every_clone(volume: Volume, tmp_path: Path) -> None:
+    stop = threading.Event()
+    failed: list[Exception] = []
+
+    def call() -> None:
+        try:
+            run_job(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0, stop=stop)
+        except MeasurementError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    process = Process.of(wait_for_job(volume, tmp_path / "fio.pid"))
+    stop.set()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert process is not None
+    assert not process.alive
+    assert str(failed[0]) == "baseline long on here: ended before it was done; run the session again"
+    assert list(volume.mount.iterdir()) == []
+
+
+def test_cancelling_the_task_kills_fio(volume: Volume, tmp_path: Path) -> None:
+    async def cancelled() -> Process | None:
+        task = asyncio.create_task(
+            run_job_async(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+        )
+        pid = await asyncio.to_thread(wait_for_job, volume, tmp_path / "fio.pid")
+        process = Process.of(pid)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return process
+
+    process = asyncio.run(cancelled())
+
+    assert process is not None
+    assert not process.alive
+    assert list(volume.mount.iterdir()) == []
+
+
+def test_a_kill_of_the_group_in_the_pid_file_is_reported_and_leaves_nothing(
+    volume: Volume, tmp_path: Path
+) -> None:
+    killer = threading.Thread(target=lambda: os.killpg(wait_for_job(volume, tmp_path / "fio.pid"), 9))
+    killer.start()
+
+    with pytest.raises(
+        CommandError, match=r"baseline long on here: fio: exit code -9: no output; run 'esrally-ebs"
+    ):
+        run_job(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+
+    killer.join()
+    assert list(volume.mount.iterdir()) == []
+
+
+def test_a_job_that_outlives_its_limit_is_ended(volume: Volume, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="fio still ran after 1 s and was ended"):
+        run_job(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0, timeout_s=1.0)
+
+
+def test_a_refill_that_fails_leaves_nothing(volume: Volume, tmp_path: Path) -> None:
+    def refill() -> float:
+        raise SetupError("the daemon has died")
+
+    with pytest.raises(SetupError, match="the daemon has died"):
+        run_job(JOB, volume, pid_file=tmp_path / "fio.pid", refill=refill)
+
+    assert list(volume.mount.iterdir()) == []
+
+
+def test_a_full_mount_is_named_before_fio_starts(tmp_path: Path) -> None:
+    mount = tmp_path / "full"
+    mount.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", mount], timeout_s=10)
+    try:
+        with pytest.raises(
+            SetupError, match=r"full: 2.0 MiB free, baseline seq-rw-16k-x2 needs 4.0 MiB; free some"
+        ):
+            run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+        assert list(mount.iterdir()) == []
+    finally:
+        run(["umount", mount], timeout_s=10)
+
+
+def test_a_read_only_mount_is_named(tmp_path: Path) -> None:
+    mount = tmp_path / "ro"
+    mount.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "ro,size=16m", "tmpfs", mount], timeout_s=10)
+    try:
+        with pytest.raises(SetupError, match=r"ro/fio: Read-only file system; mount the arm writable"):
+            run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+    finally:
+        run(["umount", mount], timeout_s=10)
+
+
+def test_a_missing_fio_is_named(volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"fio: not found; install it \(apt-get install fio\)"):
+        run_job(JOB, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
