@@ -1,4 +1,4 @@
-"""Judges a machine: a Machine of facts in, one Check per requirement out; no I/O, so each verdict can be tested.
+"""Judges a machine: a Machine of facts in, one Check per requirement out; no I/O, so it is easy to test.
 
 The text of a check that failed is the next step; that of a good one says what it is good for.
 """
