@@ -112,14 +112,14 @@ def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
 
 
 def parse_volume(table: Mapping[str, Any]) -> Volume:
-    """An arm as ``plain`` wrote it."""
+    """An arm as ``plain`` wrote it; keys of other records kept with it (its node) are passed over."""
     spec = {**table["spec"]}
     if spec.get("mount") is not None:
         spec["mount"] = Path(spec["mount"])
     control = table.get("control")
     return Volume(
         **{
-            **table,
+            **{field.name: table[field.name] for field in fields(Volume) if field.name in table},
             "spec": VolumeSpec(**spec),
             "kind": Kind(table["kind"]),
             "mount": Path(table["mount"]),

@@ -13,7 +13,7 @@ from esrally_ebs.store.encoding import BASELINE, baseline_of, dump, dump_event, 
 from esrally_ebs.store.files import append_line, cannot_write, locked, write_text
 from esrally_ebs.store.owner import Owner
 from esrally_ebs.store.parts import SCHEMAS, PartWriter, compact, write_table, writer_for
-from esrally_ebs.store.reading import read_baseline
+from esrally_ebs.store.reading import read_baseline, read_events
 from esrally_ebs.store.session import FORMAT
 
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
@@ -106,6 +106,10 @@ class SessionFolder:
                 )
 
         self._edit(end)
+        self.compact()
+
+    def compact(self) -> None:
+        """Merge the parts of each table into one file; readers and writers may go on meanwhile."""
         for kind, schema in SCHEMAS.items():
             if (self.path / kind).is_dir():
                 compact(self.path / kind, schema)
@@ -113,6 +117,10 @@ class SessionFolder:
     def event(self, event: Event) -> None:
         """Append one line to ``events.jsonl``."""
         append_line(self.path / "events.jsonl", dump_event(event))
+
+    def events(self) -> tuple[Event, ...]:
+        """All events so far, of all processes; a line that was cut is passed over."""
+        return read_events(self.path)[0]
 
     def write_baseline(self, round: int, arm: str, job: str, fio_json_text: str) -> Path:
         """Keep fio's own output, untouched, and say where."""

@@ -21,6 +21,7 @@ from esrally_ebs.store.session import (
     check_format,
     parse_arms,
     parse_checks,
+    parse_nodes,
 )
 
 
@@ -33,7 +34,7 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
     document = _document(path)
     samples, broken_samples = read_parts(path / "samples", SAMPLES, sample_columns)
     telemetry, broken_telemetry = read_parts(path / "telemetry", TELEMETRY)
-    events, broken_events = _events(path / "events.jsonl")
+    events, broken_events = read_events(path)
     with _well_formed(path):
         state, reason = _state(document)
         return Session(
@@ -46,6 +47,7 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
             ended_at=document["ended_at"],
             plan=document["plan"],
             arms=parse_arms(document),
+            nodes=parse_nodes(document),
             environment=document["environment"],
             dataset=document["dataset"],
             checks=parse_checks(document),
@@ -131,11 +133,13 @@ def _state(document: Mapping[str, Any]) -> tuple[State, str]:
     return state, document["reason"]
 
 
-def _events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    if not path.exists():
+def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """The events of a session folder, and a warning for each line that is none."""
+    file = path / "events.jsonl"
+    if not file.exists():
         return (), ()
     events, broken = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
         if not line:
             continue
         try:

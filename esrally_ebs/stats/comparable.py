@@ -1,0 +1,156 @@
+"""What must agree between arms before a difference may be put down to the volume, as named checks."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.model import Check, Phase, Volume
+from esrally_ebs.store.session import Session
+
+# Properties of an attached volume that change a search by themselves.
+_VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
+_NODE_SETTINGS = ("version", "image")
+
+
+def check_comparable(session: Session) -> list[Check]:
+    """Checks in the order of their weight; a check that finds nothing to look at is left out.
+
+    Hits, segments, versions, volume settings, numbers of requests, failed requests, and coldness.
+    """
+    measured = session.samples.filter(
+        pc.equal(session.samples["phase"].cast(pa.string()), Phase.MEASURE.value)
+    )
+    found = [
+        _hits(measured),
+        _segments(session),
+        _agree("versions", {arm: _pick(node, _NODE_SETTINGS) for arm, node in session.nodes.items()}),
+        _volumes(session),
+        _requests(measured),
+        _failed(measured),
+        _cold(session, measured),
+    ]
+    return [check for check in found if check is not None]
+
+
+def is_cold(session: Session) -> bool:
+    """Whether the plan dropped caches; ``warm`` is said in every output."""
+    return bool(session.plan.get("cache", {}).get("mode", "cold") == "cold")
+
+
+def _hits(measured: pa.Table) -> Check | None:
+    counted = measured.filter(pc.and_(measured["success"], pc.is_valid(measured["hits"])))
+    hits: dict[str, dict[str, set[int]]] = {}
+    distinct = _strings(counted, ["task", "arm", "hits"]).group_by(["task", "arm", "hits"]).aggregate([])
+    for row in distinct.to_pylist():
+        hits.setdefault(row["task"], {}).setdefault(row["arm"], set()).add(row["hits"])
+    if not hits:
+        return None
+    for task, by_arm in hits.items():
+        if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
+            seen = ", ".join(f"{arm} {sorted(numbers)[:3]}" for arm, numbers in by_arm.items())
+            text = f"{task}: hit counts differ between arms ({seen}); they do not search the same documents"
+            return Check(name="hits", ok=False, value=seen, text=text)
+    return Check(
+        name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
+    )
+
+
+def _segments(session: Session) -> Check | None:
+    if any(check.name == "segments" for check in session.checks):  # made where the files were at hand
+        return None
+    if session.dataset.get("copied") is False:
+        text = "segments differ: each arm indexed by itself"
+        return Check(name="segments", ok=True, value="own index per arm", text=text)
+    if session.dataset.get("hash"):
+        value = str(session.dataset["hash"])[:12]
+        return Check(
+            name="segments", ok=True, value=value, text="every arm got a copy of the same segment files"
+        )
+    return None
+
+
+def _agree(name: str, by_arm: Mapping[str, Mapping[str, Any]]) -> Check | None:
+    if not by_arm:
+        return None
+    keys = dict.fromkeys(key for values in by_arm.values() for key in values)
+    for key in keys:
+        if len({str(values.get(key)) for values in by_arm.values()}) > 1:
+            seen = ", ".join(f"{arm} {values.get(key)}" for arm, values in by_arm.items())
+            return Check(name=name, ok=False, value=seen, text=f"{key} differs between arms: {seen}")
+    first = next(iter(by_arm.values()))
+    value = ", ".join(f"{key} {value}" for key, value in first.items())
+    return Check(name=name, ok=True, value=value, text=f"{name} are the same on every arm")
+
+
+def _volumes(session: Session) -> Check | None:
+    check = _agree("settings", {arm.spec.name: _settings(arm) for arm in session.arms})
+    if check is None or check.ok or len({arm.kind for arm in session.arms}) == 1:
+        return check
+    # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
+    return replace(check, ok=True, text=f"{check.text} (arms of different kinds)")
+
+
+def _settings(arm: Volume) -> dict[str, Any]:
+    return _pick({key: getattr(arm, key) for key in _VOLUME_SETTINGS}, _VOLUME_SETTINGS)
+
+
+def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if values.get(key) not in (None, "")}
+
+
+def _requests(measured: pa.Table) -> Check | None:
+    counts: dict[str, dict[str, int]] = {}
+    rows = _strings(measured, ["task", "arm"]).group_by(["task", "arm"]).aggregate([([], "count_all")])
+    for row in rows.to_pylist():
+        counts.setdefault(row["task"], {})[row["arm"]] = row["count_all"]
+    if not counts:
+        return None
+    arms = {arm for by_arm in counts.values() for arm in by_arm}
+    for task, by_arm in counts.items():
+        if len(by_arm) < len(arms) or len(set(by_arm.values())) > 1:
+            seen = ", ".join(f"{arm} {by_arm.get(arm, 0)}" for arm in sorted(arms))
+            return Check(
+                name="requests", ok=False, value=seen, text=f"{task}: unequal numbers of requests: {seen}"
+            )
+    total = sum(number for by_arm in counts.values() for number in by_arm.values())
+    return Check(name="requests", ok=True, value=str(total), text="every arm got the same number of requests")
+
+
+def _failed(measured: pa.Table) -> Check | None:
+    if not measured.num_rows:
+        return None
+    failed = measured.filter(pc.invert(measured["success"]))
+    tasks = sorted(set(failed["task"].to_pylist()))
+    if tasks:
+        text = f"{failed.num_rows} of {measured.num_rows} measured requests failed ({', '.join(tasks[:3])})"
+        return Check(name="errors", ok=False, value=str(failed.num_rows), text=text)
+    return Check(name="errors", ok=True, value="0", text="no measured request failed")
+
+
+def _cold(session: Session, measured: pa.Table) -> Check | None:
+    """The first request after each drop must have found the index out of the page cache."""
+    if not is_cold(session):
+        return None
+    firsts = measured.filter(pc.and_(pc.equal(measured["iteration"], 1), pc.greater(measured["round"], 0)))
+    known = firsts["resident_before"].drop_null()
+    if not firsts.num_rows:
+        return None
+    if len(known) < firsts.num_rows:
+        missing = firsts.num_rows - len(known)
+        text = f"{missing} of {firsts.num_rows} cold requests have no residency; they may have been warm"
+        return Check(name="cold", ok=False, value="unknown", text=text)
+    worst = float(pc.max(known).as_py())
+    bound = float(session.plan.get("cache", {}).get("max_resident", 0.01))
+    text = (
+        f"at most {worst:.2%} of the index was in the page cache before a cold request ({bound:.2%} allowed)"
+    )
+    return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
+
+
+def _strings(table: pa.Table, columns: list[str]) -> pa.Table:
+    """The columns with text as plain strings: groups of dictionary columns are not to be relied on."""
+    texts = {"task", "arm"}
+    return pa.table({c: table[c].cast(pa.string()) if c in texts else table[c] for c in columns})
