@@ -14,7 +14,9 @@ def up(plan_name: str) -> list[Volume]:
     plan = load_plan(plan_path(plan_name))
     session = f"{_PREFIX}{plan.name}"
     if (run_dir() / session).exists():
-        raise SetupError(f"plan {plan.name}: its volumes are attached already; 'esrally-ebs volumes down' detaches them")
+        raise SetupError(
+            f"plan {plan.name}: its volumes are attached already; 'esrally-ebs volumes down' detaches them"
+        )
     directory = clean.write_owner(session, by_hand=True)
     try:
         attached = [volumes.attach(spec, directory / spec.name) for spec in plan.specs()]

@@ -32,13 +32,17 @@ app.add_typer(corpus_app, name="corpus")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")]
+SessionName = Annotated[
+    str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")
+]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and prints every error of ours as one line."""
     try:
-        code = app(args=list(argv) if argv is not None else None, standalone_mode=False, prog_name="esrally-ebs")
+        code = app(
+            args=list(argv) if argv is not None else None, standalone_mode=False, prog_name="esrally-ebs"
+        )
     except EbsError as error:
         print(f"esrally-ebs: {error}", file=sys.stderr)
         return error.exit_code
@@ -84,7 +88,9 @@ def volumes_down() -> None:
 @app.command("run")
 def run_command(
     plan: PlanName,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
+    ] = None,
 ) -> int:
     """Run a session: a plan with a [race] calls Rally, one without needs no Elasticsearch."""
     overrides = dict(_setting(text) for text in settings or [])
@@ -102,7 +108,9 @@ def sessions_command(as_json: Json = False) -> None:
     for summary in found:
         kind = " (emulated)" if summary.emulated else ""
         arms = ", ".join(summary.arms) + kind
-        table.add_row(summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)
+        table.add_row(
+            summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason
+        )
     Console().print(table)
 
 
@@ -182,13 +190,24 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
     if as_json:
-        rows = [{"name": v.spec.name, "type": v.spec.type, "kind": v.kind, "mount": str(v.mount), "device": v.device} for v in volumes]
+        rows = [
+            {
+                "name": v.spec.name,
+                "type": v.spec.type,
+                "kind": v.kind,
+                "mount": str(v.mount),
+                "device": v.device,
+            }
+            for v in volumes
+        ]
         print(json.dumps(rows, indent=2))
         return
     table = Table("arm", "type", "kind", "size", "device", "mount")
     for volume in volumes:
         size = format_bytes(volume.spec.size_bytes)
-        table.add_row(volume.spec.name, volume.spec.type, volume.kind, size, volume.device or "", str(volume.mount))
+        table.add_row(
+            volume.spec.name, volume.spec.type, volume.kind, size, volume.device or "", str(volume.mount)
+        )
     Console().print(table)
 
 

@@ -47,7 +47,11 @@ class Dataset:
 
     def record(self) -> dict[str, Any]:
         """What of it belongs into the session."""
-        return {**asdict(self), "path": str(self.path), "segments": [dict(segment) for segment in self.segments]}
+        return {
+            **asdict(self),
+            "path": str(self.path),
+            "segments": [dict(segment) for segment in self.segments],
+        }
 
 
 def key_of(*, documents: int | str, corpus: str, index_body: Mapping[str, Any], image: str) -> str:
@@ -89,7 +93,12 @@ def ensure(
             nodes.stop(node)
         data = unfinished / "elasticsearch"
         dataset = Dataset(
-            key=key, path=path, documents=count, bytes=_size(data), segments=tuple(segments), hash=content_hash(data)
+            key=key,
+            path=path,
+            documents=count,
+            bytes=_size(data),
+            segments=tuple(segments),
+            hash=content_hash(data),
         )
         (unfinished / "dataset.json").write_text(json.dumps(dataset.record(), indent=2))
         unfinished.rename(path)
@@ -164,8 +173,14 @@ def _size(data: Path) -> int:
 
 
 def _index(node: Node, corpus: Path, index_body: Mapping[str, Any]) -> int:
-    client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S, retry_on_timeout=False)
-    settings = {**index_body.get("settings", {}), "index.refresh_interval": "-1", "index.translog.durability": "async"}
+    client = elasticsearch.Elasticsearch(
+        f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S, retry_on_timeout=False
+    )
+    settings = {
+        **index_body.get("settings", {}),
+        "index.refresh_interval": "-1",
+        "index.translog.durability": "async",
+    }
     client.indices.create(index=INDEX, settings=settings, mappings=index_body["mappings"])
     with corpus.open("rb") as lines, ThreadPoolExecutor(_BULK_CLIENTS) as pool:
         pending: deque[Future[None]] = deque()

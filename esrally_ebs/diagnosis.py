@@ -47,4 +47,8 @@ def _node(arm: Arm) -> str | None:
     if arm.node is None:
         return None
     died = node.death(arm.node)
-    return f"arm {arm.name}: its node {arm.node.container} has died: {died}; start the race again" if died else None
+    return (
+        f"arm {arm.name}: its node {arm.node.container} has died: {died}; start the race again"
+        if died
+        else None
+    )

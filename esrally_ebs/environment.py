@@ -53,7 +53,9 @@ def _node(node: Node) -> dict[str, Any]:
         connection.request("GET", "/_nodes/jvm,process,settings")
         (jvm_node,) = json.loads(connection.getresponse().read())["nodes"].values()
     except (OSError, ValueError, KeyError) as error:
-        raise SetupError(f"arm {node.arm}: {node.host}:{node.port} does not say what it is: {error!r}") from error
+        raise SetupError(
+            f"arm {node.arm}: {node.host}:{node.port} does not say what it is: {error!r}"
+        ) from error
     finally:
         connection.close()
     return found | {

@@ -23,7 +23,9 @@ def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) 
         return waited[-1]
 
     try:
-        text, rows = baseline.run_job(job, arm.volume, round_=round_, pid_file=context.fio_pid_file, refill=refill)
+        text, rows = baseline.run_job(
+            job, arm.volume, round_=round_, pid_file=context.fio_pid_file, refill=refill
+        )
     except EbsError as error:
         cause = diagnosis.cause(arm)
         if cause:
@@ -31,5 +33,10 @@ def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) 
         raise
     folder.write_baseline(round_, arm.name, job.name, text)
     folder.rows_baseline(rows)
-    fields = {"job": job.name, "round": round_, "seconds": time.monotonic() - started, "refill_s": sum(waited)}
+    fields = {
+        "job": job.name,
+        "round": round_,
+        "seconds": time.monotonic() - started,
+        "refill_s": sum(waited),
+    }
     folder.event(Event(at_s=time.time(), kind="baseline", arm=arm.name, fields=fields))

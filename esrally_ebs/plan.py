@@ -130,10 +130,15 @@ class Plan(_Section):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for what, names in (("arm", [a.name for a in self.arm]), ("baseline", [b.name for b in self.baseline])):
+        for what, names in (
+            ("arm", [a.name for a in self.arm]),
+            ("baseline", [b.name for b in self.baseline]),
+        ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
-                raise ValueError(f"{what} name {twice[0]!r} is used twice; give each {what} a name of its own")
+                raise ValueError(
+                    f"{what} name {twice[0]!r} is used twice; give each {what} a name of its own"
+                )
         return self
 
     def specs(self) -> tuple[VolumeSpec, ...]:
@@ -183,5 +188,7 @@ def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     try:
         text = path.read_text()
     except OSError as error:
-        raise PlanError(f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml") from error
+        raise PlanError(
+            f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml"
+        ) from error
     return parse_plan(text, str(path), overrides)

@@ -18,8 +18,12 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
             "--track-params=\"volumes:'name=/mount,name=/mount'\""
         )
     if with_nodes and plan.cache.mode == "cold" and not is_root():
-        raise SetupError("cache: evicting a node's pages needs root; run as root or say --track-params=cache:warm")
+        raise SetupError(
+            "cache: evicting a node's pages needs root; run as root or say --track-params=cache:warm"
+        )
     if plan.baseline and shutil.which("fio") is None:
-        raise SetupError("fio: not found; install it (apt-get install fio) or take [[baseline]] out of the plan")
+        raise SetupError(
+            "fio: not found; install it (apt-get install fio) or take [[baseline]] out of the plan"
+        )
     if emulated and shutil.which("mkfs.xfs") is None:
         raise SetupError("mkfs.xfs: not found; install it (apt-get install xfsprogs)")

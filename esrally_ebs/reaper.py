@@ -67,7 +67,9 @@ def reap(session: str, folder: Path, died: int, actors: Sequence[psutil.Process]
     problems = take_down(session)
     record = SessionFolder(folder)
     text = f"process {died} of the race was killed; everything it started was taken down"
-    record.event(Event(at_s=time.time(), kind="fault", fields={"text": text, "problems": problems, "exit_code": 3}))
+    record.event(
+        Event(at_s=time.time(), kind="fault", fields={"text": text, "problems": problems, "exit_code": 3})
+    )
     record.finish(State.FAILED, reason=text)
 
 

@@ -70,7 +70,9 @@ class Live:
     ) -> Context:
         preflight.require(plan, with_nodes=load is not None)
         run = clean.write_owner(self.id)
-        folder = SessionFolder.create(home(), self.id, kind="race" if load else "baseline", plan=plan.model_dump(mode="json"))
+        folder = SessionFolder.create(
+            home(), self.id, kind="race" if load else "baseline", plan=plan.model_dump(mode="json")
+        )
         self._folder = folder
         watched = [os.getpid(), *([self._main_pid] if self._main_pid else [])]
         reaper.start(self.id, folder.path, watched)
@@ -165,7 +167,13 @@ class Live:
         fault = self.last_fault()
         problems = self._take_down()
         state = State.CANCELLED if cancelled else State.FAILED
-        reason = "cancelled by the user" if cancelled else fault[0] if fault else "the race ended early; see Rally's log"
+        reason = (
+            "cancelled by the user"
+            if cancelled
+            else fault[0]
+            if fault
+            else "the race ended early; see Rally's log"
+        )
         self._folder.finish(state, reason="; ".join([reason, *problems]))
 
     def fail(self, error: BaseException) -> None:
@@ -177,7 +185,11 @@ class Live:
         if not cancelled:
             code = error.exit_code if isinstance(error, EbsError) else SetupError.exit_code
             self._folder.event(
-                Event(at_s=time.time(), kind="fault", fields={"text": str(error) or repr(error), "exit_code": code})
+                Event(
+                    at_s=time.time(),
+                    kind="fault",
+                    fields={"text": str(error) or repr(error), "exit_code": code},
+                )
             )
         self.end(cancelled)
 
@@ -207,7 +219,9 @@ def _check_segments(folder: SessionFolder, arms: list[Arm], built: dataset.Datas
             name=f"segments of {arm.name}",
             ok=found == built.hash,
             value=found[:16],
-            text="the same segment files as the dataset" if found == built.hash else f"dataset has {built.hash[:16]}",
+            text="the same segment files as the dataset"
+            if found == built.hash
+            else f"dataset has {built.hash[:16]}",
         )
         folder.add_check(check)
         if not check.ok:
@@ -242,7 +256,9 @@ def _stage(folder: SessionFolder, name: str) -> Iterator[None]:
         yield
     finally:
         folder.event(
-            Event(at_s=time.time(), kind="stage", fields={"name": name, "seconds": time.monotonic() - started})
+            Event(
+                at_s=time.time(), kind="stage", fields={"name": name, "seconds": time.monotonic() - started}
+            )
         )
 
 

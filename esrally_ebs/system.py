@@ -52,9 +52,13 @@ def run(
         )
     except FileNotFoundError as error:
         missing = error.filename if error.filename != str(cwd) else f"{words[0]} (in {cwd})"
-        raise SetupError(f"{missing}: not found; run 'esrally-ebs doctor' to see how to install it") from error
+        raise SetupError(
+            f"{missing}: not found; run 'esrally-ebs doctor' to see how to install it"
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"{' '.join(words)}: still running after {timeout_s:.0f} s and was ended") from error
+        raise CommandError(
+            f"{' '.join(words)}: still running after {timeout_s:.0f} s and was ended"
+        ) from error
     if done.returncode != 0:
         raise CommandError(
             f"{' '.join(words)}: exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}"

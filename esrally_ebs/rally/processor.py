@@ -86,7 +86,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             preparator.prepare_document_set(documents, str(directory))
             return directory / documents.document_file
         made = corpus.ensure(
-            directory / documents.document_file, documents=documents.number_of_documents, seed=plan.dataset.seed
+            directory / documents.document_file,
+            documents=documents.number_of_documents,
+            seed=plan.dataset.seed,
         )
         return made.path
 

@@ -96,7 +96,9 @@ class ColdSearch(OnArm):
         try:
             drop = _make_cold(arm, context.plan.cache.max_resident)
         except MeasurementError:
-            folder.event(Event(at_s=time.time(), kind="not-cold", arm=arm.name, fields={"task": ours["task"]}))
+            folder.event(
+                Event(at_s=time.time(), kind="not-cold", arm=arm.name, fields={"task": ours["task"]})
+            )
             raise
         folder.event(
             Event(
@@ -209,12 +211,16 @@ def _clear_caches(arm: Arm) -> None:
         response.read()
     except OSError as error:
         cause = diagnosis.cause(arm)
-        raise SetupError(cause or f"arm {arm.name}: Elasticsearch at {node.host}:{node.port} does not answer: {error}") from error
+        raise SetupError(
+            cause or f"arm {arm.name}: Elasticsearch at {node.host}:{node.port} does not answer: {error}"
+        ) from error
     finally:
         connection.close()
     if response.status >= 400:
         cause = diagnosis.cause(arm)
-        raise SetupError(cause or f"arm {arm.name}: POST {INDEX}/_cache/clear: HTTP {response.status}; see the node's log")
+        raise SetupError(
+            cause or f"arm {arm.name}: POST {INDEX}/_cache/clear: HTTP {response.status}; see the node's log"
+        )
 
 
 def _raise_cause(arm_name: str, error: Exception) -> None:
@@ -228,5 +234,7 @@ def _raise_cause(arm_name: str, error: Exception) -> None:
 def _record_fault(error: EbsError, arm: str) -> None:
     """So that race control can report this error, in its own words and with its own exit code."""
     SessionFolder(activation.current().folder).event(
-        Event(at_s=time.time(), kind="fault", arm=arm, fields={"text": str(error), "exit_code": error.exit_code})
+        Event(
+            at_s=time.time(), kind="fault", arm=arm, fields={"text": str(error), "exit_code": error.exit_code}
+        )
     )

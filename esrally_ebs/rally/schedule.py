@@ -23,7 +23,9 @@ PARAM_SOURCE = "ebs-on-arm"
 def clusters(names: Sequence[str]) -> dict[str, str]:
     """Arm name to Rally's cluster name; Rally demands that one cluster is called "default"."""
     if "default" in names[1:]:
-        raise PlanError("arm name 'default': only the first arm may have it; Rally gives that name to its first cluster")
+        raise PlanError(
+            "arm name 'default': only the first arm may have it; Rally gives that name to its first cluster"
+        )
     return {name: name if position else "default" for position, name in enumerate(names)}
 
 
@@ -50,7 +52,9 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     Searches are repeated in rounds; all other tasks (indexing) run once per arm, in the plan's order, before them.
     """
     if any(task.nested for task in schedule):
-        raise PlanError("the challenge has a 'parallel' element; arms can only be compared task by task: remove it")
+        raise PlanError(
+            "the challenge has a 'parallel' element; arms can only be compared task by task: remove it"
+        )
     arms = [arm.name for arm in plan.arm]
     cluster_of = clusters(arms)
     first_search = next((i for i, task in enumerate(schedule) if _is_search(task)), len(schedule))
@@ -60,7 +64,9 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     searches = schedule[first_search:]
     tasks = [_fio(plan, arm, job, cluster_of, 0) for arm in arms for job in plan.baseline]
     tasks += [
-        _clone(task, task.name, arm, cluster_of, 0, Phase.MEASURE) for arm in arms for task in schedule[:first_search]
+        _clone(task, task.name, arm, cluster_of, 0, Phase.MEASURE)
+        for arm in arms
+        for task in schedule[:first_search]
     ]
     tasks += _warmups(searches, plan, arms, cluster_of)
     tasks += _rounds(searches, plan, arms, cluster_of)
@@ -121,7 +127,13 @@ def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: i
 
 
 def _fio(plan: Plan, arm: str, job: Any, cluster_of: dict[str, str], round_: int) -> Any:  # noqa: ANN401
-    ours = {"arm": arm, "cluster": cluster_of[arm], "round": round_, "task": job.name, "phase": Phase.MEASURE.value}
+    ours = {
+        "arm": arm,
+        "cluster": cluster_of[arm],
+        "round": round_,
+        "task": job.name,
+        "phase": Phase.MEASURE.value,
+    }
     operation = rally_track.Operation(
         f"fio-{job.name}", FIO, params={META: ours, "include-in-reporting": False}, param_source=None
     )

@@ -121,5 +121,7 @@ def _shortened(plan: Plan) -> Plan:
     )
     plan = plan.model_copy(update={"baseline": jobs})
     plan = _updated(plan, "dataset", documents=_TEST_DOCUMENTS)
-    plan = _updated(plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0))
+    plan = _updated(
+        plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
+    )
     return _updated(plan, "design", rounds=min(2, plan.design.rounds))

@@ -20,7 +20,11 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
         lambda: mechanic.StartEngine.__init__,
         ("self", "cfg", "open_metrics_context", "sources", "distribution", "external", "docker"),
     ),
-    ("racecontrol.BenchmarkActor.receiveMsg_Setup", lambda: racecontrol.BenchmarkActor.receiveMsg_Setup, ("self", "msg", "sender")),
+    (
+        "racecontrol.BenchmarkActor.receiveMsg_Setup",
+        lambda: racecontrol.BenchmarkActor.receiveMsg_Setup,
+        ("self", "msg", "sender"),
+    ),
     (
         "racecontrol.BenchmarkActor.receiveMsg_BenchmarkFailure",
         lambda: racecontrol.BenchmarkActor.receiveMsg_BenchmarkFailure,
@@ -44,7 +48,11 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
         lambda: params.param_source_for_operation,
         ("op_type", "track", "params", "task_name"),
     ),
-    ("loader.TrackProcessorRegistry", lambda: loader.TrackProcessorRegistry.register_track_processor, ("self", "processor")),
+    (
+        "loader.TrackProcessorRegistry",
+        lambda: loader.TrackProcessorRegistry.register_track_processor,
+        ("self", "processor"),
+    ),
     ("rally.main", lambda: rally.main, ()),
 )
 

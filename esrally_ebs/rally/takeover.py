@@ -46,8 +46,15 @@ def _json(value: object) -> str:
 def _start_no_engine() -> None:
     original = mechanic.StartEngine
 
-    def start_engine(  # noqa: PLR0913 - Rally's signature
-        cfg: Any, context: Any, sources: Any, distribution: Any, external: Any, docker: Any, *args: Any, **kwargs: Any  # noqa: ANN401
+    def start_engine(
+        cfg: Any,
+        context: Any,
+        sources: Any,
+        distribution: Any,
+        external: Any,
+        docker: Any,
+        *args: Any,
+        **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         return original(cfg, context, False, False, True, False, *args, **kwargs)
 

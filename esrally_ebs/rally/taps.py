@@ -125,7 +125,9 @@ def install(context_path: Any) -> None:  # noqa: ANN401 - a Path; Rally's side i
 
     def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         original_prepare(self, *args, **kwargs)
-        self.telemetry.devices.append(VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close()))
+        self.telemetry.devices.append(
+            VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close())
+        )
 
     driver.Driver.update_samples = update_samples
     driver.Driver.prepare_telemetry = prepare_telemetry

@@ -1,0 +1,50 @@
+"""Our errors on their way through Rally's actors to its main process."""
+
+import pickle
+import subprocess
+import sys
+
+from esrally import actor
+
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.rally.failure import RaceFailure, failure_of
+
+
+def test_an_error_of_ours_becomes_its_one_line_and_its_exit_code() -> None:
+    failure = failure_of(PlanError("plan x: wrong"), "Traceback ...")
+    assert (failure.message, failure.exit_code) == ("plan x: wrong", 2)
+
+
+def test_our_error_is_found_behind_rallys_wrapping() -> None:
+    try:
+        try:
+            raise MeasurementError("not cold")
+        except MeasurementError as error:
+            raise RuntimeError("wrapped by Rally") from error
+    except RuntimeError as error:
+        assert failure_of(error, "Traceback ...").exit_code == 4
+
+
+def test_any_other_error_keeps_rallys_own_message() -> None:
+    failure = failure_of(ValueError("x"), "Traceback ...")
+    assert not isinstance(failure, RaceFailure)
+    assert failure.message == "Traceback ..."
+
+
+def test_rally_takes_our_failure_for_its_own() -> None:
+    assert isinstance(pickle.loads(pickle.dumps(RaceFailure("text", 3))), actor.BenchmarkFailure)
+
+
+def test_where_the_failure_arrives_rallys_exit_code_becomes_ours_and_no_other_changes() -> None:
+    # Rally's main process ends with rally.sys.exit(64) for every error, and with 130 for Ctrl-C.
+    code = """
+import pickle, sys
+from esrally import rally
+pickle.loads(bytes.fromhex(sys.argv[1]))
+rally.sys.exit(int(sys.argv[2]))
+"""
+    message = pickle.dumps(RaceFailure("text", SetupError.exit_code)).hex()
+    codes = [
+        subprocess.run([sys.executable, "-c", code, message, status], check=False).returncode for status in ("64", "130")
+    ]
+    assert codes == [3, 130]

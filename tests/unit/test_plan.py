@@ -1,0 +1,70 @@
+"""Plans: what is accepted, and what a wrong one is told."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import load_plan, parse_plan
+from esrally_ebs.resources import resource
+
+SMALLEST = 'name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+
+
+def test_the_smallest_plan_is_one_arm() -> None:
+    assert parse_plan(SMALLEST, "x.toml").arm[0].size == 100 * 1024**3
+
+
+def test_sizes_rates_and_times_may_be_written_with_units() -> None:
+    text = SMALLEST + 'size = "1TiB"\nthroughput = "500MiB/s"\n[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\nruntime = "3s"\n'
+    plan = parse_plan(text, "x.toml")
+    assert plan.arm[0].size == 1024**4
+    assert plan.arm[0].throughput == 500 * 1024**2
+    assert (plan.baseline[0].bs, plan.baseline[0].runtime) == (16384, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name =", "x.toml: not TOML"),
+        (SMALLEST + 'size = "9 zib"\n', r"x.toml: arm.0.size: '9 zib' is not a size"),
+        (SMALLEST + "colour = 1\n", r"x.toml: arm.0.colour: unknown key"),
+        (SMALLEST + '[[arm]]\nname = "a"\ntype = "gp2"\n', "arm name 'a' is used twice"),
+        (SMALLEST + '[cache]\nmode = "tepid"\n', "cache.mode: .*'cold' or 'warm'"),
+        ('name = "x"\n', "x.toml: arm: "),
+    ],
+)
+def test_a_wrong_plan_is_told_file_key_and_what_is_allowed(text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        parse_plan(text, "x.toml")
+
+
+def test_overrides_reach_nested_keys() -> None:
+    assert parse_plan(SMALLEST, "x.toml", {"design.rounds": 9}).design.rounds == 9
+
+
+def test_an_override_into_a_list_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"--set arm.size: only tables can be set"):
+        parse_plan(SMALLEST, "x.toml", {"arm.size": 1})
+
+
+def test_every_shipped_plan_is_valid() -> None:
+    plans = sorted(resource("pipelines").glob("*.toml"))
+    assert plans
+    for path in plans:
+        assert load_plan(path).name == path.stem
+
+
+def test_a_missing_file_is_one_line() -> None:
+    with pytest.raises(PlanError, match="No such file"):
+        load_plan(Path("/nowhere/plan.toml"))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_plan_or_one_clear_error(text: str) -> None:
+    try:
+        parse_plan(text, "x.toml")
+    except PlanError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,54 @@
+"""Track parameters, cars and test mode over a plan."""
+
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.rally.settings import mounted_arms, plan_for
+
+
+def test_without_parameters_the_default_plan_is_used() -> None:
+    assert plan_for({}).name == "gp2-vs-gp3"
+
+
+def test_track_parameters_are_laid_over_the_plan() -> None:
+    plan = plan_for({"rounds": "3", "iterations": 2, "warmup_iterations": "9", "documents": "5000", "cache": "warm"})
+    assert plan.race is not None
+    assert (plan.design.rounds, plan.race.iterations, plan.race.warmup_iterations) == (3, 2, 9)
+    assert (plan.dataset.documents, plan.cache.mode) == (5000, "warm")
+
+
+def test_full_stands_for_the_official_corpus() -> None:
+    assert plan_for({"documents": "full"}).dataset.documents == "full"
+
+
+def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
+    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: cache\.mode: .*'cold' or 'warm'"):
+        plan_for({"cache": "tepid"})
+
+
+def test_real_mounts_replace_the_plans_arms() -> None:
+    plan = plan_for({"volumes": "gp2=/mnt/gp2,gp3=/mnt/gp3"})
+    assert [(arm.name, arm.type, arm.mount) for arm in plan.arm] == [
+        ("gp2", "mounted", Path("/mnt/gp2")),
+        ("gp3", "mounted", Path("/mnt/gp3")),
+    ]
+
+
+@pytest.mark.parametrize("text", ["/mnt/gp2", "gp2=mnt", "gp2=", ""])
+def test_a_volume_that_is_not_name_equals_path_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="is not name=/mount/point"):
+        mounted_arms(text)
+
+
+def test_two_volumes_of_one_name_are_refused() -> None:
+    with pytest.raises(PlanError, match="used twice"):
+        mounted_arms("a=/x,a=/y")
+
+
+def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None:
+    plan = plan_for({}, test_mode=True)
+    assert plan.race is not None
+    assert (plan.dataset.documents, plan.design.rounds, plan.race.iterations) == (1000, 2, 1)
+    assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
