@@ -1,7 +1,8 @@
-"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a message that says what to change.
+"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a message that says what to
+change.
 
-All constants are data in ``catalog.json``, each type with the sources of its limits and of its latencies; where
-no published latency exists the type says that its latencies are assumed.
+All constants are data in ``catalog.json``, each type with the sources of its limits and of its latencies;
+where no published latency exists the type says that its latencies are assumed.
 """
 
 import json

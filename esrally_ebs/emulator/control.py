@@ -1,7 +1,7 @@
 """Asking a running volume for its state and changing it: one JSON line each way on the volume's unix socket.
 
-``ControlPoint`` is the daemon's end, polled by the loop that also serves the I/O; ``read_state`` and ``change``
-are everyone else's end.
+``ControlPoint`` is the daemon's end, polled by the loop that also serves the I/O; ``read_state`` and
+``change`` are everyone else's end.
 """
 
 import json
@@ -51,10 +51,11 @@ def read_state(control: Path) -> LimiterState:
 def change(control: Path, **settings: bool | float | None) -> LimiterState:
     """Change a running volume and return its state then.
 
-    ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or empty
-    the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket. ``fixed_latency_s``: this
-    service time for every I/O and no limits, None to end it. ``overhead_read_s``, ``overhead_write_s``: what the
-    path itself costs, taken off every wait. Raises SetupError when the daemon refuses or does not answer.
+    ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
+    empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket.
+    ``fixed_latency_s``: this service time for every I/O and no limits, None to end it. ``overhead_read_s``,
+    ``overhead_write_s``: what the path itself costs, taken off every wait. Raises SetupError when the daemon
+    refuses or does not answer.
     """
     return _ask(control, {"command": "set", **settings})
 

@@ -1,7 +1,7 @@
 """The raw FUSE protocol as far as one regular file needs it: bytes to fields and replies to bytes; no I/O.
 
-Source: include/uapi/linux/fuse.h, protocol 7.36. The kernel of the other side is always this machine's own, and
-all machines that EBS exists for are little-endian.
+Source: include/uapi/linux/fuse.h, protocol 7.36. The kernel of the other side is always this machine's own,
+and all machines that EBS exists for are little-endian.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """The service time of one I/O once the limiters let it pass: operation and size in, seconds out.
 
-``(base + per_kib * KiB) * exp(N(0, sigma))``: a log-normal whose median grows linearly with the size. Pure and
-reproducible: the same seed gives the same sequence.
+``(base + per_kib * KiB) * exp(N(0, sigma))``: a log-normal whose median grows linearly with the size. Pure
+and reproducible: the same seed gives the same sequence.
 """
 
 import math

@@ -1,9 +1,9 @@
 """The limiters of a volume as token buckets: an I/O and the time in, the seconds it must wait out.
 
-Pure: the caller gives the time, so the same code serves the daemon and virtual time. A bucket may go into debt;
-an I/O waits until the debt at its arrival is paid, so order is kept and the long-run rate is exact. A bucket
-that holds exactly one second of its rate reproduces published runs to about 0.1 % (two fio jobs of 128 MiB on a
-128 MiB/s volume take 1.000 s, sixteen take 15.0 s).
+Pure: the caller gives the time, so the same code serves the daemon and virtual time. A bucket may go into
+debt; an I/O waits until the debt at its arrival is paid, so order is kept and the long-run rate is exact. A
+bucket that holds exactly one second of its rate reproduces published runs to about 0.1 % (two fio jobs of
+128 MiB on a 128 MiB/s volume take 1.000 s, sixteen take 15.0 s).
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,9 @@ def per_second(name: str, counts: Literal["operations", "bytes"], rate: float) -
 class Accounting:
     """How an I/O is counted.
 
-    SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a whole
-    ``max_io_bytes`` for any I/O unless it continues the last one and is larger than ``merge_over_bytes``.
+    SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
+    whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
+    ``merge_over_bytes``.
     """
 
     max_io_bytes: int
@@ -86,7 +87,8 @@ class Limiter:
         self._next_offset = -1
 
     def admit(self, offset: int, size: int, now: float) -> float:
-        """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is served."""
+        """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is
+        served."""
         operations = -(-size // self._max_io) or 1
         charged = size if self._merge_over is None else self._hdd_bytes(offset, size, operations)
         longest = 0.0

@@ -1,0 +1,134 @@
+"""The emulated backend: daemon, loop device and XFS for one VolumeSpec; a mounted Volume out.
+
+Everything it acquires lies in, or is found from, the volume's directory: ``disk`` (the daemon's file),
+``mnt`` (the file system), ``control``, ``daemon.json``. ``detach`` undoes all of it from that path alone.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from esrally_ebs.emulator import control, daemon
+from esrally_ebs.emulator.catalog import Model, model_for
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.system import is_root, run
+from esrally_ebs.units import GIB, KIB, MIB, format_bytes
+from esrally_ebs.volumes.calibration import calibrate
+from esrally_ebs.volumes.mounts import describe
+from esrally_ebs.volumes.record import Record, write_record
+from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_roots
+
+_ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
+_QUICK_S = 30.0
+_FORMAT_S = 120.0
+_SEED = 20210501
+# "esrally" must not be in the arguments of a Python process: Rally would take it for a race that still runs.
+_LAUNCH = "from os import environ as e; from importlib import import_module as m; m(e['EBS_DAEMON']).main()"
+
+
+@contextmanager
+def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
+    """Attach for the time of the ``with``; see ``attach``."""
+    volume = attach(spec, directory, backing=backing)
+    try:
+        yield volume
+    finally:
+        detach(directory)
+
+
+def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
+    """Attach an emulated volume with its buckets full; it stays until ``detach(directory)``.
+
+    ``backing`` is the image file: one that exists holds a file system already and is used and kept as it is;
+    by default a fresh sparse one is made in memory, or under the home where memory is short. Raises
+    PlanError when the type does not allow the spec, SetupError when the machine cannot; nothing is left
+    behind then.
+    """
+    model = model_for(spec)
+    _check_machine()
+    directory = directory.resolve()
+    image = backing or _default_image(directory)
+    fresh = not image.exists()
+    created = (image,) if fresh else ()
+    write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type, created=created))
+    try:
+        if fresh:
+            _make_image(image, spec.size_bytes)
+        _start_daemon(spec, model, directory, image)
+        device = _attach_loop(directory / daemon.DISK_NAME, model, spec.readahead_bytes)
+        return _mount(spec, directory, device, fresh=fresh)
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _check_machine() -> None:
+    if not is_root():
+        raise SetupError("emulated volumes: only root can mount and attach loop devices; run with sudo")
+    if not Path("/dev/fuse").exists():
+        raise SetupError("emulated volumes: /dev/fuse is missing; run 'modprobe fuse' as root")
+
+
+def _default_image(directory: Path) -> Path:
+    session, arm = directory.parts[-2:]
+    memory, disk = image_roots()
+    usage = os.statvfs(memory.parent)
+    free = min(usage.f_bavail * usage.f_frsize, _available_memory())
+    return (memory if free >= _ROOM_BYTES else disk) / session / f"{arm}.img"
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * KIB
+    return 0
+
+
+def _make_image(image: Path, size_bytes: int) -> None:
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with image.open("xb") as file:
+        try:
+            file.truncate(size_bytes - size_bytes % MIB)
+        except OSError as error:
+            raise SetupError(
+                f"{image}: its file system takes no file of {format_bytes(size_bytes)} ({error.strerror});"
+                " use a smaller volume"
+            ) from error
+
+
+def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, image: Path) -> None:
+    settings = {"model": model.to_json(), "seed": _SEED, "backing": str(image), "credits": spec.credits}
+    (directory / daemon.SETTINGS_NAME).write_text(json.dumps(settings))
+    (directory / control.SOCKET_NAME).unlink(missing_ok=True)
+    run(
+        [sys.executable, "-c", _LAUNCH],
+        timeout_s=_QUICK_S,
+        cwd=directory,
+        env={"EBS_DAEMON": daemon.__name__},
+    )
+
+
+def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
+    device = Path(run(["losetup", "--find", "--show", "--direct-io=on", disk], timeout_s=_QUICK_S).strip())
+    queue = Path("/sys/block") / device.name / "queue"
+    # One request is then at most one I/O of the type, and the block layer merges as it does before EBS.
+    (queue / "max_sectors_kb").write_text(str(model.accounting.max_io_bytes // 1024))
+    (queue / "read_ahead_kb").write_text(str(readahead_bytes // 1024))
+    return device
+
+
+def _mount(spec: VolumeSpec, directory: Path, device: Path, *, fresh: bool) -> Volume:
+    point = directory / MOUNT_NAME
+    point.mkdir(exist_ok=True)
+    if fresh:
+        run(["mkfs.xfs", "-q", "-K", device], timeout_s=_FORMAT_S)
+    # A copied image has the file system's UUID of its origin, which may be mounted too.
+    run(["mount", "-t", "xfs", "-o", "noatime,nouuid", device, point], timeout_s=_QUICK_S)
+    socket = directory / control.SOCKET_NAME
+    calibrate(socket, point)
+    control.change(socket, unlimited=False, refill=True, credits=spec.credits)
+    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=socket)

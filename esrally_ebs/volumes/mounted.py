@@ -1,0 +1,108 @@
+"""The mounted backend: a file system that the user mounted (EBS, EFS or any other) taken as it is.
+
+Nothing is changed or removed on it: whoever writes there removes what it wrote.
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.formats.mountinfo import Mount
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.units import MIB, format_bytes
+from esrally_ebs.volumes.mounts import BlockDevice, block_device, describe, mount_at
+from esrally_ebs.volumes.record import Record, drop_record, write_record
+
+MIN_FREE_BYTES = 256 * MIB
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # said better by the check for room
+_EBS_MODEL = "Amazon Elastic Block Store"
+
+
+@contextmanager
+def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
+    """Use the mount for the time of the ``with``; see ``attach``."""
+    volume = attach(spec, directory, backing=backing)
+    try:
+        yield volume
+    finally:
+        detach(directory)
+
+
+def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
+    """The mount ``spec.mount`` after ``check_mount``; ``backing`` has no meaning here."""
+    del backing
+    if spec.mount is None:
+        raise PlanError(f"volume '{spec.name}': mount is missing; give the path of the mount point")
+    mount = check_mount(spec.mount, name=spec.name)
+    write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type))
+    kind, identity = _identify(mount, block_device(mount.device_number))
+    return describe(spec, mount.mount_point, kind, identity=identity)
+
+
+def detach(directory: Path) -> None:
+    """Forget the mount; it stays as it is."""
+    drop_record(directory)
+
+
+def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) -> Mount:
+    """The mount at ``path`` if it can be used.
+
+    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only or has less than
+    ``min_free_bytes`` free.
+    """
+    mount = mount_at(path.resolve())
+    if mount is None:
+        raise PlanError(f"volume '{name}': {path} is not a mount point; mount the volume there first")
+    if mount.read_only or not _takes_files(path):
+        raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
+    usage = os.statvfs(path)
+    free = usage.f_bavail * usage.f_frsize
+    if free < min_free_bytes:
+        raise SetupError(
+            f"volume '{name}': {path} is full: {format_bytes(free)} free,"
+            f" {format_bytes(min_free_bytes)} needed; make room on it"
+        )
+    return mount
+
+
+def check_distinct(specs: Sequence[VolumeSpec]) -> None:
+    """PlanError when two specs with a mount share a device: the comparison would be of one with itself."""
+    owner: dict[str, VolumeSpec] = {}
+    for spec in specs:
+        mount = None if spec.mount is None else mount_at(spec.mount.resolve())
+        if mount is None:
+            continue
+        other = owner.setdefault(_disk_number(mount.device_number), spec)
+        if other is not spec:
+            raise PlanError(
+                f"volumes '{other.name}' and '{spec.name}': {other.mount} and {spec.mount} are on one device"
+                f" ({mount.source}); give each arm a device of its own"
+            )
+
+
+def _disk_number(number: str) -> str:
+    """The number of the whole disk when ``number`` is a partition's."""
+    node = Path("/sys/dev/block") / number
+    if not (node / "partition").exists():
+        return number
+    return (node.resolve().parent / "dev").read_text().strip()
+
+
+def _takes_files(path: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            return True
+    except OSError as error:
+        return error.errno in _FULL
+
+
+def _identify(mount: Mount, block: BlockDevice | None) -> tuple[Kind, str]:
+    if mount.filesystem.startswith("nfs"):
+        return Kind.EFS, mount.source
+    if block is not None and block.model == _EBS_MODEL:
+        return Kind.EBS, block.serial.replace("vol", "vol-", 1)  # the serial has no dash
+    return Kind.DIRECTORY, mount.source

@@ -1,0 +1,93 @@
+"""What the kernel says of a mount: a path in; its file system, device, readahead and scheduler out."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.formats.mountinfo import Mount, parse_mountinfo
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+
+_MOUNTINFO = Path("/proc/self/mountinfo")
+_DEVICES = Path("/sys/dev/block")
+_CHOSEN = re.compile(r"\[(.+?)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDevice:
+    """The block device under a file system."""
+
+    name: str  # kernel name as in /proc/diskstats; of the partition, if it is one
+    number: str  # "major:minor"
+    model: str  # "" when the driver names none
+    serial: str
+    readahead_bytes: int | None
+    scheduler: str | None
+
+
+def mounts() -> list[Mount]:
+    """All mounts that this process sees, in the kernel's order."""
+    return parse_mountinfo(_MOUNTINFO.read_text(), str(_MOUNTINFO))
+
+
+def mount_at(path: Path) -> Mount | None:
+    """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none."""
+    found = [mount for mount in mounts() if mount.mount_point == path]
+    return found[-1] if found else None
+
+
+def mount_holding(path: Path) -> Mount:
+    """The mount that ``path`` (which need not exist) lies on."""
+    resolved = path.resolve()
+    holding = [mount for mount in mounts() if resolved.is_relative_to(mount.mount_point)]
+    if not holding:
+        raise SetupError(f"{path}: on no mount of {_MOUNTINFO}; is /proc mounted?")
+    depth = max(len(mount.mount_point.parts) for mount in holding)
+    return [mount for mount in holding if len(mount.mount_point.parts) == depth][-1]
+
+
+def block_device(number: str) -> BlockDevice | None:
+    """The block device ``major:minor``; None for file systems without one (tmpfs, overlay, nfs)."""
+    link = _DEVICES / number
+    if not link.exists():
+        return None
+    node = link.resolve()
+    disk = node.parent if (node / "partition").exists() else node  # a partition's queue is its disk's
+    readahead = _text(disk / "queue" / "read_ahead_kb")
+    chosen = _CHOSEN.search(_text(disk / "queue" / "scheduler"))
+    return BlockDevice(
+        name=node.name,
+        number=number,
+        model=_text(disk / "device" / "model"),
+        serial=_text(disk / "device" / "serial"),
+        readahead_bytes=int(readahead) * 1024 if readahead else None,
+        scheduler=chosen[1] if chosen else None,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def describe(
+    spec: VolumeSpec, where: Path, kind: Kind, *, identity: str = "", control: Path | None = None
+) -> Volume:
+    """The Volume at ``where`` with everything that the kernel knows of it."""
+    mount = mount_holding(where)
+    block = block_device(mount.device_number)
+    return Volume(
+        spec=spec,
+        kind=kind,
+        mount=where,
+        device=None if block is None else block.name,
+        device_number=None if block is None else block.number,
+        filesystem=mount.filesystem,
+        mount_options=",".join(filter(None, (mount.options, mount.super_options))),
+        readahead_bytes=None if block is None else block.readahead_bytes,
+        scheduler=None if block is None else block.scheduler,
+        identity=identity,
+        control=control,
+    )

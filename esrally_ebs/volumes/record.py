@@ -1,0 +1,68 @@
+"""What a volume's directory says about it: enough to detach it after its owner was killed, from the path
+alone.
+
+Written before the first thing is acquired.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.errors import SetupError
+
+RECORD_NAME = "volume.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Who made the directory, for which volume, and what of it is ours to delete."""
+
+    backend: str  # emulated, directory or mounted
+    name: str
+    type: str
+    created: tuple[Path, ...] = ()  # files and directories that detaching removes
+
+
+def write_record(directory: Path, record: Record) -> None:
+    """Put the record into the volume's directory, whole or not at all; SetupError when one is there
+    already."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / RECORD_NAME
+    if target.exists():
+        raise SetupError(
+            f"{directory}: a volume is attached there already; run 'esrally-ebs volumes down' first"
+        )
+    fields: Mapping[str, Any] = {
+        "backend": record.backend,
+        "name": record.name,
+        "type": record.type,
+        "created": [str(path) for path in record.created],
+    }
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps(fields))
+    part.replace(target)
+
+
+def read_record(directory: Path) -> Record | None:
+    """The record of a volume's directory; None when there is none."""
+    try:
+        fields = json.loads((directory / RECORD_NAME).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Record(
+        backend=fields["backend"],
+        name=fields["name"],
+        type=fields["type"],
+        created=tuple(Path(path) for path in fields["created"]),
+    )
+
+
+def drop_record(directory: Path) -> None:
+    """The last step of detaching: the record, and the directory if nothing else is in it."""
+    (directory / RECORD_NAME).unlink(missing_ok=True)
+    try:
+        directory.rmdir()
+    except OSError:  # not empty, or gone already
+        return

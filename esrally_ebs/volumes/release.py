@@ -1,0 +1,193 @@
+"""Undoing an emulated volume from its directory alone, whatever state its owner or its daemon died in.
+
+Idempotent: every step looks at what the kernel has and does nothing when it is gone. Also finds what was left
+behind anywhere on the machine that provably is ours.
+"""
+
+import contextlib
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.emulator import control, daemon
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.resources import home, run_dir
+from esrally_ebs.system import SYSTEM_CLOCK, Clock, Process, run
+from esrally_ebs.volumes.mounts import mount_at, mounts
+from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
+
+MOUNT_NAME = "mnt"
+_SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
+_UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does unlimited
+_QUICK_S = 15.0
+_END_S = 3.0
+_POLL_S = 0.05
+_OWN_FILES = (
+    control.SOCKET_NAME,
+    daemon.SETTINGS_NAME,
+    daemon.PROCESS_NAME,
+    daemon.LOG_NAME,
+    daemon.DISK_NAME,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Something of ours on this machine; ``detach(directory)`` removes it."""
+
+    what: str  # volume, mount, loop device, daemon or image
+    directory: Path  # the directory of the volume that it belongs to
+    text: str
+
+
+def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Unmount, detach and remove whatever of an emulated volume is still there; nothing when all is gone.
+
+    Raises SetupError, naming what holds it, when something remains.
+    """
+    directory = directory.resolve()
+    record = read_record(directory)
+    daemons = _daemons_of(directory)
+    if not _open_up(directory):
+        _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
+    _unmount(directory / MOUNT_NAME)
+    for device in _loops_of(directory / daemon.DISK_NAME):
+        _detach_loop(device)
+    _end(daemons, signal.SIGTERM, clock)
+    _end(_daemons_of(directory), signal.SIGKILL, clock)
+    _unmount(directory / daemon.DISK_NAME)
+    _wait_for_loops(directory / daemon.DISK_NAME, clock)
+    for image in _images_of(directory) if record is None else record.created:
+        _remove_image(image)
+    _remove_files(directory)
+    left = [part.text for part in leftovers() if part.directory == directory and part.what != "volume"]
+    if left:
+        raise SetupError(
+            f"{directory}: still there: {'; '.join(left)}; end what uses it and run 'esrally-ebs clean'"
+        )
+    drop_record(directory)
+
+
+def leftovers() -> tuple[Leftover, ...]:
+    """All emulated volumes and parts of them on this machine, also those in use; the caller knows which
+    are."""
+    found = [
+        ("volume", path.parent, str(path.parent)) for path in sorted(run_dir().glob(f"*/*/{RECORD_NAME}"))
+    ]
+    found += [
+        ("mount", mount.mount_point.parent, str(mount.mount_point))
+        for mount in mounts()
+        if mount.source == daemon.MOUNT_SOURCE and mount.filesystem == "fuse"
+    ]
+    found += [
+        ("loop device", disk.parent, f"/dev/{name}")
+        for name, disk in _loops()
+        if disk.name == daemon.DISK_NAME and disk.is_relative_to(run_dir())
+    ]
+    found += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
+    found += [
+        ("image", run_dir() / image.parent.name / image.stem, str(image))
+        for root in image_roots()
+        for image in sorted(root.glob("*/*.img"))
+    ]
+    return tuple(Leftover(what=what, directory=where, text=f"{what} {text}") for what, where, text in found)
+
+
+def image_roots() -> tuple[Path, Path]:
+    """Where images are kept: in memory, and on disk when memory is short."""
+    return _SHARED_MEMORY / "esrally-ebs", home() / "backing"
+
+
+def _loops() -> list[tuple[str, Path]]:
+    """Every loop device in use with the file it was attached to."""
+    found = []
+    for path in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
+        with contextlib.suppress(OSError):  # detached while we looked
+            found.append((path.parent.parent.name, _as_path(path.read_text().strip())))
+    return found
+
+
+def _as_path(text: str) -> Path:
+    return Path(text.removesuffix(" (deleted)"))  # the kernel's mark on names that are gone
+
+
+def _daemons() -> list[tuple[Process, Path]]:
+    """Every daemon of a volume with that volume's directory, which is its current one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            title = (entry / "cmdline").read_bytes()
+            process = Process.of(int(entry.name))
+            if title.startswith(f"{daemon.TITLE} ".encode()) and process is not None:
+                found.append((process, _as_path(str((entry / "cwd").readlink()))))
+    return found
+
+
+def _daemons_of(directory: Path) -> list[Process]:
+    return [process for process, where in _daemons() if where == directory]
+
+
+def _images_of(directory: Path) -> list[Path]:
+    """Where the images of this directory's volume are by default, for one whose record is lost."""
+    if directory.parent.parent != run_dir():
+        return []
+    return [root / directory.parent.name / f"{directory.name}.img" for root in image_roots()]
+
+
+def _loops_of(disk: Path) -> list[str]:
+    return [name for name, file in _loops() if file == disk]
+
+
+def _open_up(directory: Path) -> bool:
+    """Lift all limits so that dirty pages are written fast; whether the daemon answers at all."""
+    try:
+        control.change(directory / control.SOCKET_NAME, unlimited=True)
+    except SetupError:
+        return False
+    return True
+
+
+def _end(processes: Sequence[Process], number: int, clock: Clock) -> None:
+    for process in processes:
+        process.signal(number)
+    until = clock.monotonic() + _END_S
+    while any(process.alive for process in processes) and clock.monotonic() < until:
+        clock.sleep(_POLL_S)
+
+
+def _unmount(point: Path) -> None:
+    """All mounts at this point; from the name space alone (lazily) when something still uses one."""
+    while mount_at(point) is not None:
+        try:
+            run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
+        except CommandError:
+            if mount_at(point) is not None:
+                run(["umount", "--lazy", "--no-canonicalize", point], timeout_s=_QUICK_S)
+
+
+def _detach_loop(name: str) -> None:
+    with contextlib.suppress(CommandError):  # gone by itself; or seen again among the leftovers
+        run(["losetup", "--detach", f"/dev/{name}"], timeout_s=_QUICK_S)
+
+
+def _wait_for_loops(disk: Path, clock: Clock) -> None:
+    """The kernel lets go of a loop device a moment after its last user."""
+    until = clock.monotonic() + _END_S
+    while _loops_of(disk) and clock.monotonic() < until:
+        clock.sleep(_POLL_S)
+
+
+def _remove_image(image: Path) -> None:
+    image.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # other arms' images are there, or it is not ours
+        image.parent.rmdir()
+
+
+def _remove_files(directory: Path) -> None:
+    for name in _OWN_FILES:
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or still a mount point: then it is among the leftovers
+        (directory / MOUNT_NAME).rmdir()
