@@ -36,5 +36,6 @@ fi
 
 say "where the time went"
 sed -n 's/^\([0-9]*\) \(.*\)$/    set-up, \2: \1 s/p' "$STATE/times" 2>/dev/null || true
-printf '    race: %s s\n    report: %s s\n' "$race_s" "$((SECONDS - began - race_s))"
+if [ "$code" -eq 0 ]; then as_root "$VENV/bin/python" scripts/stages.py || true; fi
+printf '    race, all: %s s\n    report: %s s\n' "$race_s" "$((SECONDS - began - race_s))"
 exit "$code"
