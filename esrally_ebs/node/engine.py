@@ -1,0 +1,197 @@
+"""The Docker engine as nodes see it: images, labelled containers, state and logs; errors say what to do."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.system import last_lines, run
+
+SESSION_LABEL = "esrally-ebs.session"
+BY_HAND = "by-hand"  # the label's value on a node that the user started with Compose; never ours to remove
+VERSION = "8.8.2"
+OFFICIAL_IMAGE = f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
+LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{VERSION}"
+
+_SHORT_S = 30.0
+_REMOVE_S = 20.0
+_LOG_LINES = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What the engine says of a container now."""
+
+    id: str
+    pid: int  # of its first process, in the host's namespace; 0 when it does not run
+    running: bool
+    exit_code: int
+    out_of_memory: bool
+    port: int | None  # on 127.0.0.1
+
+
+class EngineDownError(SetupError):
+    """No container can run, and none of ours does: there is no engine or it does not answer."""
+
+
+def docker(*words: str, timeout_s: float = _SHORT_S, env: Mapping[str, str] | None = None) -> str:
+    """Run the Docker client.
+
+    Raises EngineDownError without an engine, SetupError without Compose or the right to use the engine.
+    """
+    try:
+        return run(["docker", *words], timeout_s=timeout_s, env=env)
+    except CommandError as error:
+        raise explained(str(error)) from error
+    except SetupError as error:
+        raise EngineDownError("docker: not installed; run 'make setup', then 'esrally-ebs doctor'") from error
+
+
+def explained(text: str) -> SetupError:
+    """The error with its next step where the engine itself is at fault; else the command's own words."""
+    lower = text.lower()
+    if "permission denied" in lower and "docker" in lower and "sock" in lower:
+        return EngineDownError(
+            "docker: this user may not use the engine; run as root or: sudo usermod -aG docker $USER"
+        )
+    if "cannot connect to the docker daemon" in lower or "is the docker daemon running" in lower:
+        return EngineDownError(
+            "docker: the engine does not answer; run 'make setup' or: sudo systemctl start docker"
+        )
+    if re.search(
+        r"(unknown command: docker compose|'compose' is not a docker command|unknown shorthand flag)", text
+    ):
+        return SetupError(
+            f"docker compose: plugin not found with HOME={os.environ.get('HOME', '')}; run 'make setup', "
+            "or set HOME back to where ~/.docker/cli-plugins is"
+        )
+    return CommandError(text)
+
+
+def choose_image(env: Mapping[str, str]) -> str:
+    """The image to run: ``ES_IMAGE``, else the official one if pulled, else the local one if built.
+
+    Nothing is pulled here. Raises SetupError when the image is not on this machine.
+    """
+    wanted = env.get("ES_IMAGE")
+    for image in [wanted] if wanted else [OFFICIAL_IMAGE, LOCAL_IMAGE]:
+        if _has_image(image):
+            return image
+    if wanted:
+        raise SetupError(f"ES_IMAGE={wanted}: not on this machine; run: docker pull {wanted}")
+    raise SetupError(
+        f"no Elasticsearch image; run 'docker pull {OFFICIAL_IMAGE}', or 'make image' without a registry"
+    )
+
+
+def _has_image(image: str) -> bool:
+    try:
+        docker("image", "inspect", "--format", "{{.Id}}", image)
+    except CommandError:
+        return False
+    return True
+
+
+def inspect(container: str) -> Container | None:
+    """A container's state, or None when there is no such container."""
+    try:
+        return parse_inspect(docker("container", "inspect", container))
+    except CommandError:
+        return None
+
+
+def parse_inspect(text: str) -> Container:
+    """The first container of ``docker container inspect``."""
+    found: dict[str, Any] = json.loads(text)[0]
+    state = found["State"]
+    published = (found.get("NetworkSettings", {}).get("Ports") or {}).get("9200/tcp") or []
+    return Container(
+        id=found["Id"],
+        pid=state["Pid"],
+        running=state["Status"] == "running",
+        exit_code=state["ExitCode"],
+        out_of_memory=state.get("OOMKilled", False),
+        port=next((int(entry["HostPort"]) for entry in published), None),
+    )
+
+
+def log(container: str) -> str:
+    """The last lines that a container wrote, to stdout and stderr alike; empty when it is gone."""
+    script = f'exec docker logs --tail {_LOG_LINES} "$1" 2>&1'
+    try:
+        return run(["sh", "-c", script, "sh", container], timeout_s=_SHORT_S)
+    except SetupError:
+        return ""
+
+
+_CAUSE = re.compile(
+    r"fatal exception while booting Elasticsearch\s*(.+)|Caused by: (.+)|^(?:ERROR|Error)[: ]\s*(.+)"
+)
+_LOG_PREFIX = re.compile(r"^\[[^]]*\]\[(?:ERROR|WARN ?)\s*\]\[[^]]*\]\s*")
+
+
+def reason(text: str) -> str:
+    """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        found = _CAUSE.search(line)
+        if found:
+            return next(part for part in found.groups() if part)[:400]
+    complaints = [_LOG_PREFIX.sub("", line) for line in lines if _LOG_PREFIX.match(line)]
+    return (complaints[-1] if complaints else last_lines(text))[:400]
+
+
+def leftovers() -> list[str]:
+    """Sessions that still have a container, network or volume; none when there is no engine to have them."""
+    found: set[str] = set()
+    form = f'{{{{.Label "{SESSION_LABEL}"}}}}'
+    for words in (("ps", "-a"), ("network", "ls"), ("volume", "ls")):
+        try:
+            found.update(docker(*words, "--filter", f"label={SESSION_LABEL}", "--format", form).split())
+        except EngineDownError:
+            return []
+    return sorted(found - {BY_HAND})
+
+
+def remove(session: str, *, arm: str | None = None) -> None:
+    """Kill and remove every container, network and volume of a session (or of one arm of it). Idempotent.
+
+    Nodes get no time to shut down; without an engine there is nothing to remove. SetupError names what stays.
+    """
+    labels = [f"label={SESSION_LABEL}={session}"] + ([f"label=esrally-ebs.arm={arm}"] if arm else [])
+    filters = [word for label in labels for word in ("--filter", label)]
+    until = time.monotonic() + _REMOVE_S
+    while True:
+        try:
+            problem = _remove_once(filters)
+        except EngineDownError:
+            return
+        if problem is None:
+            return
+        if time.monotonic() > until:
+            raise SetupError(
+                f"session {session}: its nodes cannot be removed: {problem}; run 'esrally-ebs clean'"
+            )
+        time.sleep(0.2)
+
+
+def _remove_once(filters: list[str]) -> str | None:
+    """One attempt; None when nothing was left, else what was (another process may be removing it as well)."""
+    problem = None
+    for listing, removing in (
+        (("ps", "-aq", "--no-trunc"), ("rm", "-f", "-v")),
+        (("network", "ls", "-q"), ("network", "rm")),
+        (("volume", "ls", "-q"), ("volume", "rm", "-f")),
+    ):
+        names = docker(*listing, *filters).split()
+        if names:
+            problem = f"{removing[0]} {' '.join(names)}"
+            try:
+                docker(*removing, *names)
+            except CommandError as error:
+                problem = str(error)
+    return problem

@@ -1,0 +1,90 @@
+"""Which segments an index is made of, by name and by content: what must be identical on every arm."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, TypedDict
+
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.model import Node
+from esrally_ebs.node import api
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+class Segment(TypedDict):
+    """A Lucene segment of one shard."""
+
+    index: str
+    shard: int
+    name: str
+    generation: int
+    docs: int
+    size: int  # bytes
+    sha256: str  # over the names and contents of its files, in the order of their names
+
+
+def segments(node: Node, index: str = "_all") -> list[Segment]:
+    """The segments of the primary shards on a node, with a hash of their files in its data directory.
+
+    Ordered by index, shard and name. Raises MeasurementError when a segment has no files there.
+    """
+    uuids = {
+        name: settings["settings"]["index"]["uuid"]
+        for name, settings in api.get(node.port, f"/{index}/_settings?expand_wildcards=all").items()
+    }
+    answer = api.get(node.port, f"/{index}/_segments?expand_wildcards=all", timeout_s=30.0)
+    found = []
+    for name, shards in answer["indices"].items():
+        for number, copies in shards["shards"].items():
+            files = node.data_dir / "indices" / uuids[name] / number / "index"
+            for copy in copies:
+                found += [_segment(name, int(number), part, files) for part in copy["segments"].items()]
+    return sorted(found, key=lambda segment: (segment["index"], segment["shard"], segment["generation"]))
+
+
+def _segment(index: str, shard: int, part: tuple[str, dict[str, Any]], directory: Path) -> Segment:
+    name, facts = part
+    return Segment(
+        index=index,
+        shard=shard,
+        name=name,
+        generation=facts["generation"],
+        docs=facts["num_docs"],
+        size=facts["size_in_bytes"],
+        sha256=segment_hash(directory, name),
+    )
+
+
+def segment_hash(directory: Path, name: str) -> str:
+    """SHA-256 over the files of one segment (``_c.cfs``, ``_c_Lucene90_0.dvd`` ...) in a shard's index folder."""
+    files = sorted(
+        path for path in directory.glob(f"{name}*") if path.name[len(name) : len(name) + 1] in (".", "_")
+    )
+    if not files:
+        raise MeasurementError(
+            f"{directory}: no file of segment {name}; flush the index, then compare segments again"
+        )
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0")
+        _add_content(digest, path)
+    return digest.hexdigest()
+
+
+def hashes(data_dir: Path) -> dict[str, str]:
+    """SHA-256 of every segment file under a node's data directory, by relative path; needs no running node.
+
+    ``segments_N`` and locks are left out: they differ from start to start though the index is the same.
+    """
+    found = {}
+    for path in sorted(data_dir.glob("indices/*/*/index/_*")):
+        digest = hashlib.sha256()
+        _add_content(digest, path)
+        found[str(path.relative_to(data_dir))] = digest.hexdigest()
+    return found
+
+
+def _add_content(digest: "hashlib._Hash", path: Path) -> None:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)

@@ -1,0 +1,49 @@
+"""What shapes a node, however it was asked for: Rally cars in, the variables of ``compose/node.yml`` out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esrally_ebs.units import MIB
+
+# What a node needs beside its heap, resident in its memory cgroup: the JVM's metaspace, code cache, stacks,
+# direct buffers and collector, the launcher JVM, the kernel's share. Measured; see cars/v1/node/config.ini.
+OVERHEAD_BYTES = 320 * MIB
+
+STORE_TYPES = ("hybridfs", "mmapfs", "niofs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """One node's limits and settings; the same on every arm of a session."""
+
+    heap_bytes: int
+    memory_bytes: int  # limit of the container: heap, overhead and page cache together
+    cpus: float  # 0 = no limit
+    store_type: str = "hybridfs"
+    java_opts: str = ""
+    es_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def page_cache_bytes(settings: NodeSettings) -> int:
+    """How much page cache the memory limit leaves: what a dataset must exceed for storage to matter."""
+    return max(0, settings.memory_bytes - settings.heap_bytes - OVERHEAD_BYTES)
+
+
+def compose_variables(settings: NodeSettings) -> dict[str, str]:
+    """The variables of ``compose/node.yml`` that these settings decide."""
+    return {
+        "ES_HEAP": f"{settings.heap_bytes}",
+        "ES_MEMORY": f"{settings.memory_bytes}b",
+        "ES_CPUS": f"{settings.cpus:g}",
+        "ES_STORE_TYPE": settings.store_type,
+        "ES_EXTRA_OPTS": settings.java_opts,
+    }
+
+
+def environment_file(es_settings: Mapping[str, str]) -> str:
+    """Elasticsearch settings as a Compose ``env_file``; in single quotes nothing but the quote is special."""
+    return "".join(f"{name}='{_escaped(value)}'\n" for name, value in sorted(es_settings.items()))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("'", "\\'")
