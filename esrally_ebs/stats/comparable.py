@@ -12,7 +12,7 @@ from esrally_ebs.store.session import Session
 
 # Properties of an attached volume that change a search by themselves.
 _VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
-_NODE_SETTINGS = ("version", "image")
+_NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
 def check_comparable(session: Session) -> list[Check]:
@@ -26,7 +26,10 @@ def check_comparable(session: Session) -> list[Check]:
     found = [
         _hits(measured),
         _segments(session),
-        _agree("versions", {arm: _pick(node, _NODE_SETTINGS) for arm, node in session.nodes.items()}),
+        _agree(
+            "versions",
+            {arm: _pick(node, _NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
+        ),
         _volumes(session),
         _requests(measured),
         _failed(measured),

@@ -13,7 +13,8 @@ from esrally_ebs.stats.resample import Estimate, Floats, Spread, holm, interval,
 from esrally_ebs.stats.summary import Blocks
 
 PERCENTILES = (50, 90, 99)
-MIN_ROUNDS = 5
+MIN_ROUNDS = 4  # docs/statistics.md: simulated coverage with four rounds is no worse than with ten
+_BEYOND = 2  # requests that must lie beyond a percentile on each arm before its interval means anything
 _MOST_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
 _POWER = 0.8  # chance that the estimated number of rounds does decide
 
@@ -92,8 +93,10 @@ def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float) -> _E
     enough = len(shared) >= MIN_ROUNDS and all(float(t.min()) > 0 for t in (*times_a, *times_b))
     if enough:
         found = spreads(times_a, times_b, PERCENTILES)
+        least = min(sum(len(t) for t in times) for times in (times_a, times_b))
         percentiles = tuple(
-            _with_interval(q, s, len(shared), confidence) for q, s in zip(PERCENTILES, found, strict=True)
+            _with_interval(q, s, len(shared), confidence) if _is_seen(q, least) else _without_interval(q, s)
+            for q, s in zip(PERCENTILES, found, strict=True)
         )
     else:
         found = []
@@ -126,9 +129,22 @@ def _doubts(
     count_a, count_b = (sum(len(t) for t in times) for times in (times_a, times_b))
     if count_a != count_b:
         doubts.append(f"unequal numbers of requests: {a} {count_a}, {b} {count_b}")
-    if 0 < min(count_a, count_b) < 100:
-        doubts.append(f"p99 rests on {min(count_a, count_b)} requests; read it as the slowest request")
+    least = min(count_a, count_b)
+    blurred = [f"p{q}" for q in PERCENTILES if not _is_seen(q, least)]
+    if least and blurred:
+        doubts.append(f"{' and '.join(blurred)}: no interval, {least} requests per arm are too few for it")
     return tuple(doubts)
+
+
+def _is_seen(percentile: int, requests: int) -> bool:
+    return requests * (100 - percentile) / 100 >= _BEYOND
+
+
+def _without_interval(percentile: int, spread: Spread) -> PercentileComparison:
+    difference, ratio = Estimate(spread.b - spread.a), Estimate(spread.b / spread.a)
+    return PercentileComparison(
+        percentile=percentile, a_s=spread.a, b_s=spread.b, difference_s=difference, ratio=ratio
+    )
 
 
 def _with_interval(percentile: int, spread: Spread, rounds: int, confidence: float) -> PercentileComparison:

@@ -112,7 +112,7 @@ def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
 
 
 def parse_volume(table: Mapping[str, Any]) -> Volume:
-    """An arm as ``plain`` wrote it; keys of other records kept with it (its node) are passed over."""
+    """An arm as ``plain`` wrote it; keys that this release does not know are passed over."""
     spec = {**table["spec"]}
     if spec.get("mount") is not None:
         spec["mount"] = Path(spec["mount"])

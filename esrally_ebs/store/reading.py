@@ -21,7 +21,6 @@ from esrally_ebs.store.session import (
     check_format,
     parse_arms,
     parse_checks,
-    parse_nodes,
 )
 
 
@@ -47,7 +46,6 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
             ended_at=document["ended_at"],
             plan=document["plan"],
             arms=parse_arms(document),
-            nodes=parse_nodes(document),
             environment=document["environment"],
             dataset=document["dataset"],
             checks=parse_checks(document),

@@ -29,7 +29,6 @@ class Session:
     ended_at: float | None
     plan: Mapping[str, Any]
     arms: tuple[Volume, ...]
-    nodes: Mapping[str, Mapping[str, Any]]  # by arm: version, image ... as recorded with the arm
     environment: Mapping[str, Any]
     dataset: Mapping[str, Any]
     checks: tuple[Check, ...]
@@ -75,11 +74,6 @@ def check_format(document: Mapping[str, Any], source: str) -> None:
 def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:
     """The arms of ``session.json``."""
     return tuple(parse_volume(table) for table in document.get("arms", ()))
-
-
-def parse_nodes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """The nodes recorded with the arms of ``session.json``, by the name of the arm."""
-    return {table["spec"]["name"]: table["node"] for table in document.get("arms", ()) if table.get("node")}
 
 
 def parse_checks(document: Mapping[str, Any]) -> tuple[Check, ...]:
