@@ -1,0 +1,166 @@
+"""The synthetic corpus on disk: written by several processes, complete or not there at all.
+
+Takes a path, a number of documents and a seed; gives the file, Rally's table of line offsets beside it
+(``<file>.offset``) and a stamp (``<file>.stamp``) that says what the file holds.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from esrally_ebs.corpus.weather import Renderer
+from esrally_ebs.corpus.workers import CHUNK, Ends, write_chunks
+from esrally_ebs.errors import PlanError, SetupError
+
+FORMAT: Final = 1  # raised whenever the bytes for a seed change
+_BYTES_PER_DOCUMENT: Final = 288
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """A complete corpus file."""
+
+    path: Path
+    documents: int
+    bytes: int
+    seed: int
+    format: int = FORMAT
+
+
+def generate(
+    path: Path,
+    *,
+    documents: int,
+    seed: int = 42,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Write ``documents`` documents, the same bytes for the same seed whatever the number of ``workers``.
+
+    ``workers`` defaults to the CPUs of this process; ``progress`` is told the documents written so far.
+    Raises PlanError for an impossible number, SetupError when the disk is full or another process writes
+    the same file; then, as after an interrupt, nothing partial remains.
+    """
+    renderer = Renderer(seed)
+    if not 1 <= documents <= renderer.capacity:
+        raise PlanError(
+            f"documents {documents}: must be between 1 and {renderer.capacity}; choose another number"
+        )
+    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    if count < 1:
+        raise PlanError(f"workers {count}: must be at least 1")
+    _check_space(path, documents)
+    with _partial(path) as (partial, file):
+        with _disk_errors(path):
+            ends = write_chunks(renderer, file, documents, count, progress or _silent)
+        for stale in (_stamp_path(path), _offset_path(path)):
+            stale.unlink(missing_ok=True)
+        partial.replace(path)
+    corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
+    with _disk_errors(path):
+        _write_offsets(path, ends)
+        _stamp_path(path).write_text(json.dumps({**asdict(corpus), "path": path.name}) + "\n")
+    return corpus
+
+
+def ensure(
+    directory: Path,
+    *,
+    documents: int,
+    seed: int = 42,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """``documents-<documents>.json`` in ``directory``: the complete one that is there, or a new one.
+
+    Raises what ``generate`` raises.
+    """
+    path = directory / f"documents-{documents}.json"
+    wanted = {"documents": documents, "seed": seed, "format": FORMAT}
+    found = _stamped(path)
+    if found is not None and wanted.items() <= asdict(found).items():
+        return found
+    return generate(path, documents=documents, seed=seed, workers=workers, progress=progress)
+
+
+def _stamped(path: Path) -> Corpus | None:
+    """What the stamp says, if the file is still what it says."""
+    try:
+        stamp = json.loads(_stamp_path(path).read_text())
+        corpus = Corpus(**{**stamp, "path": path})
+        complete = path.stat().st_size == corpus.bytes and _offset_path(path).exists()
+    except (OSError, ValueError, TypeError):
+        return None
+    return corpus if complete else None
+
+
+def _check_space(path: Path, documents: int) -> None:
+    with _disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+    needed = documents * _BYTES_PER_DOCUMENT
+    if free < needed:
+        raise SetupError(
+            f"{path}: {documents} documents need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
+            "make room or choose fewer documents"
+        )
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[tuple[Path, int]]:
+    """An empty file beside ``path`` that only we write; gone afterwards unless it was renamed."""
+    partial = path.with_name(f".{path.name}.partial")
+    with _disk_errors(path):
+        file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SetupError(f"{path}: another process is writing it; wait for it to end") from error
+        # what a killed process left is written over; its lock ended with it
+        os.ftruncate(file, 0)
+        try:
+            yield partial, file
+        finally:
+            # after the rename the name is gone; before it, what is there is ours
+            with suppress(FileNotFoundError):
+                partial.unlink()
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        step = "make room or choose fewer documents" if full else "choose another directory"
+        raise SetupError(f"{path}: cannot write the corpus: {error.strerror or error}; {step}") from error
+
+
+def _write_offsets(path: Path, ends: Ends) -> None:
+    # Rally reads "line;offset after that line" for every 50,000th line
+    rows = [f"{line};{offset}\n" for line, offset in ends if line % CHUNK == 0]
+    _offset_path(path).write_text("".join(rows))
+
+
+def _offset_path(path: Path) -> Path:
+    return path.with_name(path.name + ".offset")
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(path.name + ".stamp")
+
+
+def _silent(_documents: int) -> None:
+    return None
