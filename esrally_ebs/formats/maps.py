@@ -33,7 +33,9 @@ def parse_maps(text: str, source: str) -> list[Mapping]:
 
     ``source`` names the text in messages. Raises FormatError for a line that is not of this form.
     """
-    return [_mapping(line, f"{source}:{number}") for number, line in enumerate(text.splitlines(), 1)]
+    # Not splitlines: a name may hold what that takes for the end of a line.
+    lines = enumerate(text.split("\n"), 1)
+    return [_mapping(line, f"{source}:{number}") for number, line in lines if line]
 
 
 def _mapping(line: str, where: str) -> Mapping:

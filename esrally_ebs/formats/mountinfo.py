@@ -35,7 +35,9 @@ def parse_mountinfo(text: str, source: str) -> list[Mount]:
 
     ``source`` names the text in messages. Raises FormatError for a line that is not of this form.
     """
-    return [_mount(line, f"{source}:{number}") for number, line in enumerate(text.splitlines(), 1)]
+    # Not splitlines: a name may hold what that takes for the end of a line.
+    lines = enumerate(text.split("\n"), 1)
+    return [_mount(line, f"{source}:{number}") for number, line in lines if line]
 
 
 def _mount(line: str, where: str) -> Mount:

@@ -1,0 +1,9 @@
+"""What devices, page cache and limiters do while the race runs: arms in, rows once a second out.
+
+Started with the benchmark in Rally's driver process; the rows go to ``telemetry/*.parquet``.
+"""
+
+from esrally_ebs.telemetry.sampler import CUT, Sampler
+from esrally_ebs.telemetry.thread import SamplerThread
+
+__all__ = ["CUT", "Sampler", "SamplerThread"]

@@ -1,0 +1,130 @@
+"""Where telemetry comes from: a block device, a node's memory cgroup, an emulated volume's limiters.
+
+A source gives its values each time it is asked, and raises when it cannot.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.formats.diskstats import DiskCounters, parse_diskstats
+from esrally_ebs.formats.memory_stat import MemoryCounters, parse_memory_stat
+
+ReadText = Callable[[Path], str]
+ReadState = Callable[[Path], object]
+
+_DISKSTATS = Path("/proc/diskstats")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """One value of one metric."""
+
+    metric: str
+    value: float
+    unit: str
+
+
+class Source(Protocol):
+    """Anything that is sampled."""
+
+    def read(self, now_s: float) -> list[Value]:
+        """The values at ``now_s`` of the monotonic clock; rates need an earlier call."""
+
+
+class Device:
+    """Rates and waits of one block device, from the growth of its counters between two calls."""
+
+    def __init__(self, device: str, read_text: ReadText) -> None:
+        self._device = device
+        self._read_text = read_text
+        self._before: tuple[float, DiskCounters] | None = None
+
+    def read(self, now_s: float) -> list[Value]:
+        """``in_flight`` from the first call on, the rest from the second on."""
+        before, self._before = self._before, None  # after a failure rates begin anew
+        now = parse_diskstats(self._read_text(_DISKSTATS), str(_DISKSTATS)).get(self._device)
+        if now is None:
+            raise MeasurementError(
+                f"{_DISKSTATS}: device {self._device} has gone; is the arm still attached?"
+            )
+        self._before = (now_s, now)
+        values = [Value("device.in_flight", now.in_flight, "")]
+        if before is not None and now_s > before[0]:
+            values += _rates(before[1], now, now_s - before[0])
+        return values
+
+
+def _rates(before: DiskCounters, now: DiskCounters, interval_s: float) -> Iterator[Value]:
+    reads = now.reads - before.reads
+    writes = now.writes - before.writes
+    if reads < 0 or writes < 0:
+        raise MeasurementError(
+            f"{_DISKSTATS}: device {now.device} has begun anew; was the arm attached again?"
+        )
+    yield Value("device.reads_per_s", reads / interval_s, "1/s")
+    yield Value("device.writes_per_s", writes / interval_s, "1/s")
+    yield Value("device.read_bytes_per_s", (now.read_bytes - before.read_bytes) / interval_s, "B/s")
+    yield Value("device.write_bytes_per_s", (now.written_bytes - before.written_bytes) / interval_s, "B/s")
+    yield Value("device.queue_depth", (now.weighted_s - before.weighted_s) / interval_s, "")
+    if reads:  # without requests there is no wait, rather than one of 0
+        yield Value("device.read_await_s", (now.read_s - before.read_s) / reads, "s")
+    if writes:
+        yield Value("device.write_await_s", (now.write_s - before.write_s) / writes, "s")
+
+
+class Memory:
+    """What a node's memory cgroup holds."""
+
+    def __init__(self, cgroup: Path, read_text: ReadText) -> None:
+        self._path = cgroup / "memory.stat"
+        self._read_text = read_text
+        self._before: tuple[float, MemoryCounters] | None = None
+
+    def read(self, now_s: float) -> list[Value]:
+        """Sizes from the first call on, the rate of major faults from the second on."""
+        before, self._before = self._before, None
+        now = parse_memory_stat(self._read_text(self._path), str(self._path))
+        self._before = (now_s, now)
+        values = [
+            Value("memory.cache_bytes", now.cache_bytes, "B"),
+            Value("memory.mapped_file_bytes", now.mapped_file_bytes, "B"),
+            Value("memory.rss_bytes", now.rss_bytes, "B"),
+        ]
+        if before is not None and now_s > before[0]:
+            faults = now.major_faults - before[1].major_faults
+            values.append(Value("memory.major_faults_per_s", faults / (now_s - before[0]), "1/s"))
+        return values
+
+
+class Limiters:
+    """Every number in the state of an emulated volume: bucket levels, credits, time waited for each limit."""
+
+    def __init__(self, control: Path, read_state: ReadState) -> None:
+        self._control = control
+        self._read_state = read_state
+
+    def read(self, now_s: float) -> list[Value]:
+        """One value per number, named by its path: ``emulator.levels.iops``."""
+        return list(_numbers(("emulator",), self._read_state(self._control)))
+
+
+def _numbers(path: tuple[str, ...], found: object) -> Iterator[Value]:
+    if isinstance(found, bool | int | float):
+        yield Value(".".join(path), float(found), _unit(path))
+    elif isinstance(found, Mapping):
+        for name, inner in found.items():
+            yield from _numbers((*path, str(name)), inner)
+    elif dataclasses.is_dataclass(found):
+        for field in dataclasses.fields(found):
+            yield from _numbers((*path, field.name), getattr(found, field.name))
+
+
+def _unit(path: tuple[str, ...]) -> str:
+    """By this pack's rule that names of numbers end in their unit."""
+    for suffix, unit in (("_bytes", "B"), ("_s", "s")):
+        if any(name.endswith(suffix) for name in path):
+            return unit
+    return "s" if path[-1].startswith("seconds_") else ""
