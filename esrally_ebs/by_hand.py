@@ -1,6 +1,7 @@
-"""Volumes that a person attaches and detaches: the same arms as a session's, owned by nobody but the person."""
+"""Volumes that a person attaches and detaches: a session's arms without a session."""
 
 from esrally_ebs import clean, volumes
+from esrally_ebs.context import FILE, Arm, Context, load_context
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Volume
 from esrally_ebs.plan import load_plan
@@ -17,10 +18,12 @@ def up(plan_name: str) -> list[Volume]:
         raise SetupError(
             f"plan {plan.name}: its volumes are attached already; 'esrally-ebs volumes down' detaches them"
         )
-    directory = clean.write_owner(session, by_hand=True)
+    run = clean.write_owner(session, by_hand=True)
     try:
-        attached = [volumes.attach(spec, directory / spec.name) for spec in plan.specs()]
-        volumes.require_distinct(attached)
+        volumes.check_distinct(plan.specs())
+        attached = [volumes.attach(spec, run / spec.name) for spec in plan.specs()]
+        arms = tuple(Arm(name=v.spec.name, cluster=v.spec.name, volume=v, node=None) for v in attached)
+        Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
     except BaseException:
         clean.take_down(session)
         raise
@@ -28,16 +31,17 @@ def up(plan_name: str) -> list[Volume]:
 
 
 def attached() -> list[Volume]:
-    """Every arm that is attached now, by hand or by a session."""
-    return [volume for path in sorted(run_dir().glob("*/*")) if (volume := volumes.read(path)) is not None]
+    """Every arm that is attached now, by hand or by a running session."""
+    contexts = [load_context(path) for path in sorted(run_dir().glob(f"*/{FILE}"))]
+    return [arm.volume for context in contexts for arm in context.arms]
 
 
 def down() -> list[str]:
     """Detach what ``up`` attached; returns the names of the plans."""
     names = []
-    for directory in sorted(run_dir().glob(f"{_PREFIX}*")):
-        problems = clean.take_down(directory.name)
+    for run in sorted(run_dir().glob(f"{_PREFIX}*")):
+        problems = clean.take_down(run.name)
         if problems:
             raise SetupError("; ".join(problems))
-        names.append(directory.name.removeprefix(_PREFIX))
+        names.append(run.name.removeprefix(_PREFIX))
     return names

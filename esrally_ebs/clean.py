@@ -1,4 +1,4 @@
-"""Take a session down from what stands in the run directory alone; the one way by which anything of ours goes away.
+"""Take a session down from what stands in the run directory: the one way by which anything of ours goes away.
 
 Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``. Idempotent.
 """
@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node, volumes
@@ -24,11 +26,12 @@ def take_down(session: str) -> list[str]:
     """
     directory = run_dir() / session
     problems: list[str] = []
-    for step in (
-        lambda: _end_fio(directory / "fio.pid"),
-        lambda: node.remove(session),
-        *(lambda arm=arm: volumes.detach(arm) for arm in _arms(directory)),
-    ):
+    steps: list[Callable[[], None]] = [
+        partial(_end_fio, directory / "fio.pid"),
+        partial(node.remove, session),
+        *(partial(volumes.detach, arm) for arm in _arms(directory)),
+    ]
+    for step in steps:
         try:
             step()
         except (EbsError, OSError) as error:
@@ -57,14 +60,14 @@ def _end_fio(pid_file: Path) -> None:
 
 
 def live_sessions() -> dict[str, bool]:
-    """Session id -> whether the process that owns it still runs; sessions known by directory or by container."""
+    """Session id -> whether its owner still runs, for all known by directory or by container."""
     found = {path.name for path in run_dir().glob("*") if path.is_dir()}
     found.update(node.leftovers())
     return {session: owner_lives(session) for session in sorted(found)}
 
 
 def owner_lives(session: str) -> bool:
-    """Whether the owner named in ``owner`` (pid and start time) runs; a session attached by hand has none and counts."""
+    """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned."""
     try:
         words = (run_dir() / session / "owner").read_text().split()
     except FileNotFoundError:

@@ -10,6 +10,7 @@ from esrally_ebs.model import Node, Volume
 from esrally_ebs.plan import Plan
 
 INDEX = "weather-data-2016"
+FILE = "context.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Context:
     """A prepared session."""
 
     session: str
-    folder: Path  # the session folder
+    folder: Path  # the session folder; for volumes attached by hand, the run directory
     run: Path  # what is attached and running now
     plan: Plan
     arms: tuple[Arm, ...]
@@ -41,11 +42,14 @@ class Context:
         """Where the pid of a running fio stands, so that whoever cleans up can end it."""
         return self.run / "fio.pid"
 
-    def save(self) -> Path:
-        """Write it into the run directory, readable by this user only."""
-        path = self.run / "context.json"
-        path.write_bytes(_ADAPTER.dump_json(self))
-        return path
+    @property
+    def path(self) -> Path:
+        """The file that the session's other processes read."""
+        return self.run / FILE
+
+    def save(self) -> None:
+        """Write it into the run directory."""
+        self.path.write_bytes(_ADAPTER.dump_json(self))
 
 
 _ADAPTER = TypeAdapter(Context)

@@ -1,6 +1,6 @@
 """One index, built once on a plain directory, and copied byte by byte to every arm.
 
-Takes documents and node settings, gives a data directory in the cache of datasets, keyed by all that shapes it.
+Takes documents and a way to start a node, gives a data directory in the cache, keyed by all that shapes it.
 """
 
 import hashlib
@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -21,9 +21,8 @@ from esrally_ebs import node as nodes
 from esrally_ebs.context import INDEX
 from esrally_ebs.emulator import control
 from esrally_ebs.errors import MeasurementError, SetupError
-from esrally_ebs.model import Node, Volume
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.units import format_bytes
-from esrally_ebs.volumes import directory_volume
 
 _FORMAT = 1
 _BULK_DOCUMENTS = 5000
@@ -85,7 +84,7 @@ def ensure(
     try:
         unfinished.mkdir(parents=True)
         say(f"Indexing {corpus.name} once; later sessions copy the result")
-        node = start(directory_volume(unfinished))
+        node = start(_plain_directory(unfinished))
         try:
             count = _index(node, corpus, index_body)
             segments = nodes.segments(node, INDEX)
@@ -122,8 +121,6 @@ def copy_to(dataset: Dataset, volume: Volume) -> None:
         control.change(volume.control, unlimited=True)
     try:
         shutil.copytree(dataset.path / "elasticsearch", target, dirs_exist_ok=True)
-        for path in (target, *target.rglob("*")):
-            os.chown(path, nodes.ELASTICSEARCH_UID, nodes.ELASTICSEARCH_UID)
         os.sync()
     except OSError as error:
         raise SetupError(f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}") from error
@@ -139,15 +136,14 @@ def copy_to(dataset: Dataset, volume: Volume) -> None:
 
 
 def content_hash(data: Path) -> str:
-    """SHA-256 over the names and contents of an index's segment files.
+    """SHA-256 over the names and contents of an index's segment files in a node's data directory."""
+    return hashlib.sha256(json.dumps(nodes.hashes(data), sort_keys=True).encode()).hexdigest()
 
-    Not over ``segments_N``, locks and Elasticsearch's own state, which every start rewrites.
-    """
-    total = hashlib.sha256()
-    for path in sorted(nodes.segment_files(data)):
-        with path.open("rb") as stream:
-            total.update(path.name.encode() + hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()
+
+def _plain_directory(path: Path) -> Volume:
+    """Where the dataset is built: no volume under comparison, so without limits."""
+    spec = VolumeSpec(name="dataset", type="directory", size_bytes=0)
+    return Volume(spec=spec, kind=Kind.DIRECTORY, mount=path)
 
 
 def _load(path: Path) -> Dataset | None:
@@ -173,9 +169,7 @@ def _size(data: Path) -> int:
 
 
 def _index(node: Node, corpus: Path, index_body: Mapping[str, Any]) -> int:
-    client = elasticsearch.Elasticsearch(
-        f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S, retry_on_timeout=False
-    )
+    client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
     settings = {
         **index_body.get("settings", {}),
         "index.refresh_interval": "-1",
@@ -198,12 +192,13 @@ def _index(node: Node, corpus: Path, index_body: Mapping[str, Any]) -> int:
     return int(client.count(index=INDEX)["count"])
 
 
-def _bulks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while chunk := list(islice(lines, _BULK_DOCUMENTS)):
+def _bulks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    documents = iter(lines)
+    while chunk := list(islice(documents, _BULK_DOCUMENTS)):
         yield [line for document in chunk for line in (_ACTION.rstrip(), document.rstrip())]
 
 
-def _bulk(client: elasticsearch.Elasticsearch, body: list[bytes]) -> None:
+def _bulk(client: elasticsearch.Elasticsearch, body: Sequence[Any]) -> None:
     answer = client.bulk(index=INDEX, operations=body, filter_path="errors,items.*.error")
     if answer.get("errors"):
         first = next(item for item in answer["items"] if item.get("index", {}).get("error"))

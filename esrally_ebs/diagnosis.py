@@ -1,10 +1,16 @@
-"""Why an arm stopped working: looks at its volume's daemon, its mount and its node, in one line."""
+"""Why an arm stopped working: looks at its volume's daemon, its mount and its node; gives one line."""
+
+import os
+from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.context import Arm
 from esrally_ebs.emulator.control import read_state
 from esrally_ebs.errors import EbsError
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import MIB, format_bytes
+from esrally_ebs.volumes.record import read_record
+
+_ROOM_BYTES = MIB
 
 
 def cause(arm: Arm) -> str | None:
@@ -22,33 +28,23 @@ def _volume(arm: Arm) -> str | None:
     return None
 
 
-_ROOM_BYTES = 1024 * 1024
-
-
 def _room(arm: Arm) -> str | None:
-    import os
-
-    for what, path in (("volume", arm.volume.mount), *_backing(arm)):
+    places: list[tuple[str, Path]] = [("volume", arm.volume.mount)]
+    record = read_record(arm.volume.control.parent) if arm.volume.control else None
+    places += [("the backing store", path) for path in (record.created if record else ()) if path.is_file()]
+    for what, path in places:
         try:
             found = os.statvfs(path)
         except OSError as error:
-            return f"arm {arm.name}: {path} cannot be read ({error.strerror}); its volume has failed, start the race again"
+            return f"arm {arm.name}: {path}: {error.strerror}; its volume has failed, start the race again"
         free = found.f_bavail * found.f_frsize
         if free < _ROOM_BYTES:
-            return f"arm {arm.name}: {what} {path} is full ({format_bytes(free)} left); make room and start the race again"
+            return f"arm {arm.name}: {what} {path} is full ({format_bytes(free)} left); make room there"
     return None
-
-
-def _backing(arm: Arm) -> list[tuple[str, object]]:
-    return []
 
 
 def _node(arm: Arm) -> str | None:
     if arm.node is None:
         return None
     died = node.death(arm.node)
-    return (
-        f"arm {arm.name}: its node {arm.node.container} has died: {died}; start the race again"
-        if died
-        else None
-    )
+    return f"arm {arm.name}: its node has died: {died}; start the race again" if died else None

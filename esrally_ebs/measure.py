@@ -13,7 +13,7 @@ from esrally_ebs.volumes import wait_refilled
 
 
 def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) -> None:
-    """Run the job and keep fio's output and its rows; ``round_`` is 0 at the session's start and 1 at its end."""
+    """Run the job and keep fio's output and rows; ``round_`` is 0 at the session's start, 1 at its end."""
     folder = SessionFolder(context.folder)
     started = time.monotonic()
     waited: list[float] = []

@@ -1,4 +1,4 @@
-"""A plan: what one session does. TOML text and overrides in, a validated frozen Plan out; no I/O but in ``load``."""
+"""What one session does: TOML text and overrides in, a validated frozen Plan out; no I/O but in ``load_plan``."""
 
 import tomllib
 from collections.abc import Mapping
@@ -149,7 +149,7 @@ class Plan(_Section):
 def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:
     """A plan from TOML text, with dotted overrides (``{"design.rounds": 2}``) laid over it.
 
-    ``source`` is the file's name, for messages only. Raises PlanError that names file, key and what is allowed.
+    ``source`` is the file's name, for messages only. Raises PlanError with file, key and what is allowed.
     """
     try:
         table = tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""What a plan needs of this machine, checked before anything is started: fails in a second, not in a quarter hour."""
+"""What a plan needs of this machine, checked before anything is started."""
 
 import shutil
 

@@ -35,7 +35,7 @@ class Load:
 
 
 class Live:
-    """A session that is being made; belongs to the process that owns it (Rally's race control or our own command)."""
+    """A session that is being made by this process: Rally's race control or our own command."""
 
     def __init__(self, session: str, main_pid: int | None = None) -> None:
         self.id = session
@@ -78,8 +78,8 @@ class Live:
         reaper.start(self.id, folder.path, watched)
         with _stage(folder, "attach volumes"):
             say(f"Attaching {', '.join(arm.name for arm in plan.arm)}")
+            volumes.check_distinct(plan.specs())
             attached = [volumes.attach(spec, run / spec.name) for spec in plan.specs()]
-            volumes.require_distinct(attached)
         arms = [Arm(name=v.spec.name, cluster=clusters[v.spec.name], volume=v, node=None) for v in attached]
         if load is not None and node_settings is not None:
             arms = self._with_nodes(folder, arms, plan, node_settings, load, say)
@@ -87,7 +87,9 @@ class Live:
             arms=[arm.volume for arm in arms],
             environment=environment.describe([arm.node for arm in arms if arm.node]),
         )
-        return Context(session=self.id, folder=folder.path, run=run, plan=plan, arms=tuple(arms))
+        context = Context(session=self.id, folder=folder.path, run=run, plan=plan, arms=tuple(arms))
+        context.save()
+        return context
 
     def _with_nodes(
         self,
@@ -98,7 +100,7 @@ class Live:
         load: Load,
         say: Callable[[str], None],
     ) -> list[Arm]:
-        image = nodes.choose_image()
+        image = nodes.choose_image(os.environ)
 
         def start(volume: Volume) -> Node:
             return nodes.start(volume, settings, session=self.id, image=image)

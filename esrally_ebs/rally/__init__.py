@@ -6,7 +6,7 @@
 from typing import Any
 
 
-def register(registry: Any) -> None:  # noqa: ANN401 - Rally's PluginRegistry
+def register(registry: Any) -> None:
     """Register the pack's processor, runners and parameter source with Rally."""
     # imported here: the rest of the pack must be importable without loading Rally
     from esrally.track import loader

@@ -1,4 +1,4 @@
-"""How the pack gets into Rally's other processes: an object in Rally's configuration that installs when unpickled.
+"""How the pack gets into Rally's other processes: an object in their configuration that installs when unpickled.
 
 Rally starts each actor by fork or spawn and sends it the configuration. Fork would inherit what race control
 installed, spawn would not; the object works in both.
@@ -13,7 +13,7 @@ from esrally.driver import driver
 from esrally_ebs.context import Context, load_context
 from esrally_ebs.rally import failure, taps
 
-# Rally's worker looks for the end of its task every 5 s, which would dominate a schedule of many short blocks.
+# Rally's worker looks for the end of its task every 5 s, which would rule a schedule of many short blocks.
 # Under spawn the worker has read the value before we can lower it: then races take longer, and nothing else.
 _WAKEUP_S = 0.25
 
@@ -51,7 +51,7 @@ def current() -> Context:
     if cached is None or _installed.get("pid") != os.getpid():
         cached = load_context(_installed["path"])
         _installed.update(context=cached, pid=os.getpid())
-    return cached  # type: ignore[no-any-return]
+    return cached
 
 
 def is_active() -> bool:

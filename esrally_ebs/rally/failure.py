@@ -1,7 +1,7 @@
 """Our errors on their way to Rally's main process: one line instead of a traceback, and our exit code.
 
-Rally's actors turn every error into text, and its main process exits with 64 for all of them. The main process
-never loads the track, so the message object brings the exit code itself: it takes effect where it is unpickled.
+Rally's actors turn every error into text, and its main process exits with 64 for all of them. That process never
+loads the track, so the message object brings the exit code itself: it takes effect where it is unpickled.
 """
 
 import sys
@@ -31,10 +31,10 @@ class _ExitsWith:
     def __init__(self, code: int) -> None:
         self._code = code
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(sys, name)
 
-    def exit(self, status: object = None) -> None:
+    def exit(self, status: str | int | None = None) -> None:
         """``sys.exit`` with our code in place of Rally's general one."""
         sys.exit(self._code if status == 64 else status)
 
@@ -46,7 +46,7 @@ def _arrive(message: str, exit_code: int) -> RaceFailure:
     return RaceFailure(message, exit_code)
 
 
-def failure_of(error: BaseException | None, text: str) -> Any:  # noqa: ANN401
+def failure_of(error: BaseException | None, text: str) -> Any:
     """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
     seen: BaseException | None = error
     while seen is not None:
@@ -59,7 +59,7 @@ def failure_of(error: BaseException | None, text: str) -> Any:  # noqa: ANN401
 def speak_plainly() -> None:
     """Let the actor of this process report our errors in one line (idempotent)."""
 
-    def failure(message: str, cause: object = None) -> Any:  # noqa: ANN401
+    def failure(message: str, cause: object = None) -> Any:
         return failure_of(sys.exc_info()[1], message) if cause is None else _original_failure(message, cause)
 
     actor.BenchmarkFailure = failure

@@ -13,7 +13,7 @@ from esrally_ebs.rally.schedule import META
 class OnArm:
     """Parameters of the wrapped source with ``params["ebs"]`` = arm, cluster, round, task, phase, iteration."""
 
-    def __init__(self, track: Any, params: dict[str, Any], *, inner: Any = None, **_: Any) -> None:  # noqa: ANN401
+    def __init__(self, track: Any, params: dict[str, Any], *, inner: Any = None, **_: Any) -> None:
         self._track = track
         self._params = params
         self._ours = params[META]
@@ -29,13 +29,13 @@ class OnArm:
         self._requests += 1
         return {**self.inner.params(), META: {**self._ours, "request": self._requests}}
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - infinite, percent_completed, corpora ...
+    def __getattr__(self, name: str) -> Any:
         if name == "inner":  # not yet set while unpickling
             raise AttributeError(name)
         return getattr(self.inner, name)
 
 
-def _inner(track: Any, params: dict[str, Any]) -> Any:  # noqa: ANN401
+def _inner(track: Any, params: dict[str, Any]) -> Any:
     ours = params[META]
     if ours["inner_source"]:
         return rally_params.param_source_for_name(ours["inner_source"], track, params)

@@ -1,6 +1,6 @@
 """The pack's track processor: the one place where Rally hands a race to us.
 
-In race control it starts the session; in every other process that loads the track it only expands the schedule.
+In race control it starts the session; in all other processes it only expands the schedule.
 """
 
 import logging
@@ -31,8 +31,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         self.downloader: Any = None  # set by Rally
         self.decompressor: Any = None  # set by Rally
 
-    def on_after_load_track(self, track: Any) -> None:  # noqa: ANN401
-        """Expand the schedule; in race control, also attach volumes, copy the dataset and start the nodes."""
+    def on_after_load_track(self, track: Any) -> None:
+        """Expand the schedule; in race control, also start the session."""
         failure.speak_plainly()
         require_signatures()
         settings = race_settings(self.cfg)
@@ -71,12 +71,11 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             load=load,
             say=lambda text: console.info(text, logger=LOG),
         )
-        path = context.save()
-        install(path)
-        takeover.use_nodes(self.cfg, context.arms, Activation(path))
+        install(context.path)
+        takeover.use_nodes(self.cfg, context.arms, Activation(context.path))
 
-    def _prepare_corpus(self, track: Any, settings: RaceSettings) -> Path:  # noqa: ANN401
-        """The documents of the track, fetched by Rally (``documents:full``) or generated, where Rally looks for them."""
+    def _prepare_corpus(self, track: Any, settings: RaceSettings) -> Path:
+        """The track's documents where Rally looks for them: fetched (``documents:full``) or generated."""
         rally_corpus = track.corpora[0]
         documents = rally_corpus.documents[0]
         directory = Path(loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1])
@@ -84,7 +83,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         if plan.dataset.documents == "full":
             preparator = loader.DocumentSetPreparator(track.name, self.downloader, self.decompressor)
             preparator.prepare_document_set(documents, str(directory))
-            return directory / documents.document_file
+            return directory / str(documents.document_file)
         made = corpus.ensure(
             directory / documents.document_file,
             documents=documents.number_of_documents,
@@ -93,7 +92,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         return made.path
 
 
-def _selected(track: Any, settings: RaceSettings) -> Any:  # noqa: ANN401
+def _selected(track: Any, settings: RaceSettings) -> Any:
     """The challenge that Rally will race: the named one or the track's default."""
     name = settings.plan.race.challenge if settings.plan.race and settings.in_race_control else None
     for challenge in track.challenges:

@@ -31,26 +31,26 @@ class OnArm(runner.Runner):  # type: ignore[misc]
 
     multi_cluster = True
 
-    def __init__(self, inner: Any) -> None:  # noqa: ANN401
+    def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
 
     @property
-    def completed(self) -> Any:  # noqa: ANN401
+    def completed(self) -> Any:
         return self.inner.completed
 
     @property
-    def percent_completed(self) -> Any:  # noqa: ANN401
+    def percent_completed(self) -> Any:
         return self.inner.percent_completed
 
     async def __aenter__(self) -> "OnArm":
         await self.inner.__aenter__()
         return self
 
-    async def __aexit__(self, *exc: object) -> Any:  # noqa: ANN401
+    async def __aexit__(self, *exc: object) -> Any:
         return await self.inner.__aexit__(*exc)
 
-    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
         ours = params.get(META)
         if ours is None:  # plain Rally: the user's own nodes, nothing of ours
             return _as_dict(await self.inner({"default": es["default"]}, params))
@@ -66,7 +66,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
             raise
         return {**result, **extra, "cluster": ours["cluster"]}
 
-    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:
         """What must be so before the request; returns fields for its sample."""
         return {"iteration": ours["request"]}
 
@@ -77,7 +77,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
 class ColdSearch(OnArm):
     """A search whose index is not in the page cache when it starts, and proven not to be."""
 
-    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:
         """Every ``drop_every`` requests: refill buckets, clear Elasticsearch's caches, evict, verify."""
         context = activation.current()
         request = ours["request"]
@@ -130,7 +130,7 @@ class Fio:
     async def __aexit__(self, *exc: object) -> bool:
         return False
 
-    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
         ours = params[META]
         context = activation.current()
         arm = context.arm(ours["arm"])
@@ -149,7 +149,7 @@ class Fio:
         return "fio baseline"
 
 
-def register(registry: Any) -> None:  # noqa: ANN401 - Rally's PluginRegistry
+def register(registry: Any) -> None:
     """Wrap Rally's runners for the operations that the track uses, and add ours."""
     for operation in _OPERATIONS:
         wrap = ColdSearch if operation in SEARCH_TYPES else OnArm
@@ -173,7 +173,7 @@ _OPERATIONS = (
 )
 
 
-def _as_dict(result: Any) -> dict[str, Any]:  # noqa: ANN401
+def _as_dict(result: Any) -> dict[str, Any]:
     if isinstance(result, dict):
         return result
     if isinstance(result, tuple):
@@ -181,7 +181,7 @@ def _as_dict(result: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"weight": 1, "unit": "ops"}
 
 
-async def _open_connection(client: Any) -> None:  # noqa: ANN401
+async def _open_connection(client: Any) -> None:
     """Connect before the first request of a task, so that no sample pays for the handshake."""
     holder = client.new_request_context()
     context, token = holder.ctx_holder.init_request_context()
@@ -201,7 +201,7 @@ def _make_cold(arm: Arm, max_resident: float) -> caches.Drop:
 
 
 def _clear_caches(arm: Arm) -> None:
-    """POST _cache/clear on a connection of its own: Rally's client would count it into the search's service time."""
+    """POST _cache/clear, not through Rally's client, which would count it into the search's service time."""
     node = arm.node
     assert node is not None
     connection = http.client.HTTPConnection(node.host, node.port, timeout=_CLEAR_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A challenge's schedule -> the session's: baselines, warm-up, counterbalanced rounds over arms, baselines again.
+"""A challenge's schedule -> the session's: baselines, warm-up, counterbalanced rounds, baselines again.
 
 Pure: tracks in, tracks out. Every process that loads the track computes the same schedule.
 """
@@ -49,7 +49,7 @@ def round_orders(arms: Sequence[str], rounds: int, *, seed: int, fixed: bool = F
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     """The tasks of a whole session from the (already filtered) tasks of a challenge.
 
-    Searches are repeated in rounds; all other tasks (indexing) run once per arm, in the plan's order, before them.
+    Searches are repeated in rounds; all other tasks (indexing) run once per arm before them.
     """
     if any(task.nested for task in schedule):
         raise PlanError(
@@ -74,7 +74,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     return tasks
 
 
-def _is_search(task: Any) -> bool:  # noqa: ANN401 - Rally's Task is untyped
+def _is_search(task: Any) -> bool:
     return task.operation.type in SEARCH_TYPES
 
 
@@ -107,7 +107,7 @@ def _rounds(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: di
     return tasks
 
 
-def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: int, phase: Phase) -> Any:  # noqa: ANN401
+def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: int, phase: Phase) -> Any:
     suffix = "warmup" if phase is Phase.WARMUP else f"r{round_}" if round_ else ""
     clone = copy.copy(task)
     clone.name = "-".join(part for part in (name, arm, suffix) if part)
@@ -126,7 +126,7 @@ def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: i
     return clone
 
 
-def _fio(plan: Plan, arm: str, job: Any, cluster_of: dict[str, str], round_: int) -> Any:  # noqa: ANN401
+def _fio(plan: Plan, arm: str, job: Any, cluster_of: dict[str, str], round_: int) -> Any:
     ours = {
         "arm": arm,
         "cluster": cluster_of[arm],

@@ -24,7 +24,7 @@ class RaceSettings:
     offline: bool
 
 
-def race_settings(cfg: Any) -> RaceSettings:  # noqa: ANN401 - Rally's Config is untyped
+def race_settings(cfg: Any) -> RaceSettings:
     """The settings of the race that ``cfg`` describes.
 
     Raises PlanError for a plan or track parameter that cannot be used.
@@ -95,7 +95,7 @@ def mounted_arms(text: str) -> tuple[ArmPlan, ...]:
     return tuple(arms)
 
 
-def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:  # noqa: ANN401 - list or str
+def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:
     car = [names] if isinstance(names, str) else list(names or [])
     changes: dict[str, Any] = {}
     if car and car not in (["defaults"], ["external"]):
@@ -105,7 +105,7 @@ def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:  # no
     return _updated(plan, "node", **changes) if changes else plan
 
 
-def _updated(plan: Plan, section: str, **changes: Any) -> Plan:  # noqa: ANN401
+def _updated(plan: Plan, section: str, **changes: Any) -> Plan:
     return plan.model_copy(update={section: getattr(plan, section).model_copy(update=changes)})
 
 

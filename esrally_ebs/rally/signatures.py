@@ -1,4 +1,4 @@
-"""The parts of Rally that are not its public interface and that the pack leans on, checked before they are used."""
+"""The parts of Rally that the pack leans on and that are no public interface, checked before they are used."""
 
 import inspect
 from collections.abc import Callable

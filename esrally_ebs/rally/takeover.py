@@ -19,7 +19,7 @@ from esrally_ebs.rally.activation import Activation
 _CLIENT_TIMEOUT_S = 60
 
 
-def use_nodes(cfg: Any, arms: Sequence[Arm], activation: Activation) -> None:  # noqa: ANN401
+def use_nodes(cfg: Any, arms: Sequence[Arm], activation: Activation) -> None:
     """Point Rally at the arms' nodes as if the user had started them (``benchmark-only``)."""
     addresses = {arm.cluster: [f"{arm.node.host}:{arm.node.port}"] for arm in arms if arm.node is not None}
     hosts = opts.TargetHosts(_json(addresses))
@@ -54,8 +54,8 @@ def _start_no_engine() -> None:
         external: Any,
         docker: Any,
         *args: Any,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        **kwargs: Any,
+    ) -> Any:
         return original(cfg, context, False, False, True, False, *args, **kwargs)
 
     mechanic.StartEngine = start_engine
@@ -78,16 +78,16 @@ def watch_the_end(
     original_complete = coordinator.on_benchmark_complete
     original_failure = control.receiveMsg_BenchmarkFailure
 
-    def on_benchmark_complete(self: Any, new_metrics: Any) -> None:  # noqa: ANN401
+    def on_benchmark_complete(self: Any, new_metrics: Any) -> None:
         original_complete(self, new_metrics)
         if not self.cancelled and not self.error:
             complete()
 
-    def receive_failure(self: Any, msg: Any, sender: Any) -> None:  # noqa: ANN401
+    def receive_failure(self: Any, msg: Any, sender: Any) -> None:
         fault = last_fault()
         original_failure(self, failure.RaceFailure(*fault) if fault else msg, sender)
 
-    def receive_exit(self: Any, msg: Any, sender: Any) -> None:  # noqa: ANN401
+    def receive_exit(self: Any, msg: Any, sender: Any) -> None:
         ended(bool(self.coordinator and self.coordinator.cancelled))
 
     coordinator.on_benchmark_complete = on_benchmark_complete

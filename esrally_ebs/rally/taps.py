@@ -1,7 +1,6 @@
 """In Rally's driver process: every request sample and once-a-second telemetry into the session folder.
 
-Rally has no plug-in point for either, so two methods of its Driver are wrapped. Both add; neither changes what
-Rally does.
+Rally has no plug-in point for either, so two methods of its Driver are wrapped. Both add and change nothing.
 """
 
 import os
@@ -44,10 +43,10 @@ class SampleTap:
         self._writer.close()
 
     @staticmethod
-    def _is_request(sample: Any) -> bool:  # noqa: ANN401
+    def _is_request(sample: Any) -> bool:
         return META in sample.task.meta_data and "fio" not in sample.request_meta_data
 
-    def _row(self, sample: Any) -> Sample:  # noqa: ANN401
+    def _row(self, sample: Any) -> Sample:
         ours = sample.task.meta_data[META]
         meta = sample.request_meta_data
         warming = sample.sample_type == metrics.SampleType.Warmup
@@ -106,7 +105,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._on_stop()
 
 
-def install(context_path: Any) -> None:  # noqa: ANN401 - a Path; Rally's side is untyped
+def install(context_path: Any) -> None:
     """Wrap the driver's two methods; the wrappers act only in the process that drives the benchmark."""
     taps: list[SampleTap] = []
 
@@ -118,12 +117,12 @@ def install(context_path: Any) -> None:  # noqa: ANN401 - a Path; Rally's side i
     original_update = driver.Driver.update_samples
     original_prepare = driver.Driver.prepare_telemetry
 
-    def update_samples(self: Any, samples: list[Any]) -> None:  # noqa: ANN401
+    def update_samples(self: Any, samples: list[Any]) -> None:
         original_update(self, samples)
         if samples:
             tap().add(samples)
 
-    def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:
         original_prepare(self, *args, **kwargs)
         self.telemetry.devices.append(
             VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close())

@@ -1,0 +1,124 @@
+"""Rally cars -> node settings: ``--car``, ``--car-params`` and a plan's ``[node]`` all come through here.
+
+The cars are loaded by Rally's own team loader from the package, which is also a team path for Rally's pipelines.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from esrally import exceptions
+from esrally.mechanic import team
+
+import esrally_ebs
+from esrally_ebs.errors import PlanError
+from esrally_ebs.node import STORE_TYPES, NodeSettings, page_cache_bytes
+from esrally_ebs.units import format_bytes, parse_bytes
+
+VARIABLES = ("heap_size", "memory_limit", "cpus", "store_type", "java_opts")
+# these mean something to Rally's own pipelines only
+_RALLYS_OWN = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
+# the compose file decides these: the pack finds a node, its data and its log by them
+_FIXED = (
+    "path.",
+    "http.port",
+    "network.host",
+    "node.name",
+    "discovery.",
+    "xpack.security.",
+    "index.store.type",
+)
+
+
+def team_path() -> Path:
+    """Rally's ``--team-path`` for the pack's cars."""
+    return Path(esrally_ebs.__file__).parent
+
+
+def car_names() -> list[str]:
+    """All cars of the pack."""
+    return sorted(team.CarLoader(str(team_path())).car_names())
+
+
+def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettings:
+    """The settings of a node that has these cars, later ones over earlier ones and ``params`` over all.
+
+    A parameter is a car variable, or with a dot in its name an Elasticsearch setting. Raises PlanError for an unknown
+    car or variable and for values that no node can start with.
+    """
+    _check_names(names)
+    _check_params(params)
+    try:
+        variables = dict(team.load_car(str(team_path()), list(names), dict(params)).variables)
+    except exceptions.RallyError as error:
+        raise PlanError(f"car {'+'.join(names)}: {error}") from error
+    settings = NodeSettings(
+        heap_bytes=parse_bytes(variables["heap_size"], what="car variable heap_size"),
+        memory_bytes=parse_bytes(variables["memory_limit"], what="car variable memory_limit"),
+        cpus=_cpus(variables["cpus"]),
+        store_type=str(variables["store_type"]),
+        java_opts=str(variables["java_opts"]),
+        es_settings={name: _text(value) for name, value in variables.items() if _is_setting(name)},
+    )
+    _check(settings)
+    return settings
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = car_names()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise PlanError(f"car {unknown[0]!r}: unknown; the cars are {', '.join(known)}")
+    if "defaults" not in names:
+        raise PlanError(f"car {'+'.join(names)}: only changes another car; write defaults,{','.join(names)}")
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    for name in params:
+        if name == "data_paths":
+            raise PlanError(
+                "car variable data_paths: the arm's volume decides it; it is for Rally's own pipelines"
+            )
+        if name.startswith(_FIXED):
+            raise PlanError(
+                f"car variable {name}: the pack sets it itself; use store_type for the store, drop the rest"
+            )
+        if name not in VARIABLES and "." not in name:
+            raise PlanError(
+                f"car variable {name!r}: unknown; the variables are {', '.join(VARIABLES)}, "
+                "and any Elasticsearch setting by its dotted name"
+            )
+
+
+def _is_setting(name: str) -> bool:
+    return "." in name and not name.startswith(_RALLYS_OWN)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cpus(value: object) -> float:
+    try:
+        cpus = float(str(value))
+    except ValueError:
+        cpus = -1.0
+    if not 0 <= cpus < 1024:
+        raise PlanError(
+            f"car variable cpus: {value!r} is not a number of processors; write for example 2, or 0 for all"
+        )
+    return cpus
+
+
+def _check(settings: NodeSettings) -> None:
+    if settings.store_type not in STORE_TYPES:
+        raise PlanError(
+            f"car variable store_type: {settings.store_type!r} is not one of {', '.join(STORE_TYPES)}"
+        )
+    if page_cache_bytes(settings) == 0:
+        raise PlanError(
+            f"car variable memory_limit: {format_bytes(settings.memory_bytes)} is too little for a heap of "
+            f"{format_bytes(settings.heap_bytes)} and its JVM; raise memory_limit or lower heap_size"
+        )
+    if any("\n" in value for value in (settings.java_opts, *settings.es_settings.values())):
+        raise PlanError("car variables: a value has a line break; write it in one line")
