@@ -174,18 +174,19 @@ install_image() {
 
 # --- without root ----------------------------------------------------------------------------------------
 
-# What only root can do and is not done yet, as commands to copy.
+# What only root can do and is not done yet, as commands to copy, in their order.
 root_commands() {
-    local names
-    names=$(missing_packages)
-    [ -z "$names" ] || printf 'apt-get update && apt-get install -y --no-install-recommends %s\n' "$names"
-    if engine_answers; then
-        have_any_image || printf '%s\n' "cd $ROOT && scripts/setup.sh   # builds the Elasticsearch image"
-    elif pgrep -x dockerd >/dev/null 2>&1 || [ -S /var/run/docker.sock ]; then
-        printf '%s\n' "usermod -aG docker $(id -un)   # then log in again; the engine runs, this user may not talk to it"
-    else
-        printf '%s\n' "cd $ROOT && scripts/engine.sh start" "usermod -aG docker $(id -un)   # then log in again"
+    local names image=there
+    have_any_image || image=missing
+    read -ra names <<<"$(missing_packages) $([ "$image" = there ] || missing_image_packages)"
+    if [ "${#names[@]}" -gt 0 ]; then
+        echo "apt-get update && apt-get install -y --no-install-recommends ${names[*]}"
     fi
+    if ! engine_answers; then
+        pgrep -x dockerd >/dev/null 2>&1 || echo "cd $ROOT && scripts/engine.sh start"
+        echo "usermod -aG docker $(id -un)   # then log in again: this user may not talk to the engine yet"
+    fi
+    [ "$image" = there ] || echo "cd $ROOT && compose/image/build.sh   # no registry answers here"
 }
 
 have_any_image() {
