@@ -56,7 +56,7 @@ def _segment(index: str, shard: int, part: tuple[str, dict[str, Any]], directory
 
 
 def segment_hash(directory: Path, name: str) -> str:
-    """SHA-256 over the files of one segment (``_c.cfs``, ``_c_Lucene90_0.dvd`` ...) in a shard's index folder."""
+    """SHA-256 over the files of one segment (``_c.cfs``, ``_c_1.liv`` ...) in a shard's index folder."""
     files = sorted(
         path for path in directory.glob(f"{name}*") if path.name[len(name) : len(name) + 1] in (".", "_")
     )

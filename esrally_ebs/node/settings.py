@@ -7,7 +7,7 @@ from esrally_ebs.units import MIB
 
 # What a node needs beside its heap, resident in its memory cgroup: the JVM's metaspace, code cache, stacks,
 # direct buffers and collector, the launcher JVM, the kernel's share. Measured; see cars/v1/node/config.ini.
-OVERHEAD_BYTES = 320 * MIB
+OVERHEAD_BYTES = 300 * MIB
 
 STORE_TYPES = ("hybridfs", "mmapfs", "niofs")
 

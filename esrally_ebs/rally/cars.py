@@ -1,6 +1,6 @@
 """Rally cars -> node settings: ``--car``, ``--car-params`` and a plan's ``[node]`` all come through here.
 
-The cars are loaded by Rally's own team loader from the package, which is also a team path for Rally's pipelines.
+Rally's own team loader reads them from the package, which is also a team path for Rally's pipelines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from esrally.mechanic import team
 
 import esrally_ebs
 from esrally_ebs.errors import PlanError
-from esrally_ebs.node import STORE_TYPES, NodeSettings, page_cache_bytes
+from esrally_ebs.node import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cache_bytes
 from esrally_ebs.units import format_bytes, parse_bytes
 
-VARIABLES = ("heap_size", "memory_limit", "cpus", "store_type", "java_opts")
+VARIABLES = ("heap_size", "page_cache", "memory_limit", "cpus", "store_type", "java_opts")
 # these mean something to Rally's own pipelines only
 _RALLYS_OWN = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
 # the compose file decides these: the pack finds a node, its data and its log by them
@@ -43,8 +43,8 @@ def car_names() -> list[str]:
 def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettings:
     """The settings of a node that has these cars, later ones over earlier ones and ``params`` over all.
 
-    A parameter is a car variable, or with a dot in its name an Elasticsearch setting. Raises PlanError for an unknown
-    car or variable and for values that no node can start with.
+    A parameter is a car variable, or with a dot in its name an Elasticsearch setting. Raises PlanError for
+    an unknown car or variable and for values that no node can start with.
     """
     _check_names(names)
     _check_params(params)
@@ -52,9 +52,11 @@ def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettin
         variables = dict(team.load_car(str(team_path()), list(names), dict(params)).variables)
     except exceptions.RallyError as error:
         raise PlanError(f"car {'+'.join(names)}: {error}") from error
+    heap_bytes = _bytes(variables, "heap_size")
     settings = NodeSettings(
-        heap_bytes=parse_bytes(variables["heap_size"], what="car variable heap_size"),
-        memory_bytes=parse_bytes(variables["memory_limit"], what="car variable memory_limit"),
+        heap_bytes=heap_bytes,
+        memory_bytes=_bytes(variables, "memory_limit")
+        or heap_bytes + OVERHEAD_BYTES + _bytes(variables, "page_cache"),
         cpus=_cpus(variables["cpus"]),
         store_type=str(variables["store_type"]),
         java_opts=str(variables["java_opts"]),
@@ -69,11 +71,15 @@ def _check_names(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise PlanError(f"car {unknown[0]!r}: unknown; the cars are {', '.join(known)}")
-    if "defaults" not in names:
-        raise PlanError(f"car {'+'.join(names)}: only changes another car; write defaults,{','.join(names)}")
+    if not names:
+        raise PlanError(f"car: none given; write 'defaults', or one of {', '.join(known)}")
 
 
 def _check_params(params: Mapping[str, Any]) -> None:
+    if params.get("memory_limit") and "page_cache" in params:
+        raise PlanError(
+            "car variables memory_limit, page_cache: one follows from the other; give one of them"
+        )
     for name in params:
         if name == "data_paths":
             raise PlanError(
@@ -88,6 +94,12 @@ def _check_params(params: Mapping[str, Any]) -> None:
                 f"car variable {name!r}: unknown; the variables are {', '.join(VARIABLES)}, "
                 "and any Elasticsearch setting by its dotted name"
             )
+
+
+def _bytes(variables: Mapping[str, Any], name: str) -> int:
+    """A size; 0 when it is left empty."""
+    value = variables[name]
+    return 0 if value == "" else parse_bytes(value, what=f"car variable {name}")
 
 
 def _is_setting(name: str) -> bool:
@@ -118,7 +130,7 @@ def _check(settings: NodeSettings) -> None:
     if page_cache_bytes(settings) == 0:
         raise PlanError(
             f"car variable memory_limit: {format_bytes(settings.memory_bytes)} is too little for a heap of "
-            f"{format_bytes(settings.heap_bytes)} and its JVM; raise memory_limit or lower heap_size"
+            f"{format_bytes(settings.heap_bytes)} and its JVM; raise memory_limit, or lower heap_size"
         )
     if any("\n" in value for value in (settings.java_opts, *settings.es_settings.values())):
         raise PlanError("car variables: a value has a line break; write it in one line")
