@@ -15,7 +15,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.node import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cache_bytes
 from esrally_ebs.units import format_bytes, parse_bytes
 
-VARIABLES = ("heap_size", "page_cache", "memory_limit", "cpus", "store_type", "java_opts")
+VARIABLES = ("heap_size", "page_cache", "memory_limit", "cpus", "store_type", "readahead", "java_opts")
 # these mean something to Rally's own pipelines only
 _RALLYS_OWN = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
 # the compose file decides these: the pack finds a node, its data and its log by them
@@ -52,6 +52,10 @@ def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettin
         variables = dict(team.load_car(str(team_path()), list(names), dict(params)).variables)
     except exceptions.RallyError as error:
         raise PlanError(f"car {'+'.join(names)}: {error}") from error
+    if "page_cache" in params and variables["memory_limit"] != "":
+        raise PlanError(
+            "car variables memory_limit, page_cache: one follows from the other; give one of them"
+        )
     heap_bytes = _bytes(variables, "heap_size")
     settings = NodeSettings(
         heap_bytes=heap_bytes,
@@ -60,6 +64,7 @@ def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettin
         cpus=_cpus(variables["cpus"]),
         store_type=str(variables["store_type"]),
         java_opts=str(variables["java_opts"]),
+        readahead_bytes=_bytes(variables, "readahead") if variables["readahead"] != "" else None,
         es_settings={name: _text(value) for name, value in variables.items() if _is_setting(name)},
     )
     _check(settings)
@@ -76,10 +81,6 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_params(params: Mapping[str, Any]) -> None:
-    if params.get("memory_limit") and "page_cache" in params:
-        raise PlanError(
-            "car variables memory_limit, page_cache: one follows from the other; give one of them"
-        )
     for name in params:
         if name == "data_paths":
             raise PlanError(

@@ -95,7 +95,7 @@ def distribution(tmp_path: Path) -> Path:
 
 
 def install(distribution: Path, tmp_path: Path, names: list[str], params: dict[str, str]) -> Path:
-    """What Rally's from-distribution pipeline does before it launches a node; gives the node's config directory."""
+    """What Rally's from-distribution pipeline does before a launch; gives the node's config directory."""
     car = team.load_car(str(team_path()), names, params)
     installer = provisioner.ElasticsearchInstaller(
         car,
