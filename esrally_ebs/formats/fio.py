@@ -54,13 +54,11 @@ def parse_fio(text: str, source: str) -> list[FioDirection]:
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
         # fio writes notes about its options before the JSON.
-        document = json.loads(text[text.index("{") :])
+        document: dict[str, Any] = json.loads(text[text.index("{") :])
     except ValueError as error:
         raise FormatError(
             f"{source}: not the JSON of fio ({error}); run it with --output-format=json"
         ) from error
-    if not isinstance(document, dict):
-        raise FormatError(f"{source}: not the JSON of fio; run it with --output-format=json")
     return document
 
 

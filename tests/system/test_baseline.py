@@ -1,6 +1,7 @@
 """fio really runs on a directory volume, leaves nothing there, and dies with whoever started it."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from esrally_ebs.formats.fio import parse_fio
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.system import Process, run
+from esrally_ebs.telemetry import Sampler
 
 pytestmark = [
     pytest.mark.system,
@@ -168,6 +170,40 @@ def test_a_refill_that_fails_leaves_nothing(volume: Volume, tmp_path: Path) -> N
         run_job(JOB, volume, pid_file=tmp_path / "fio.pid", refill=refill)
 
     assert list(volume.mount.iterdir()) == []
+
+
+def test_telemetry_counts_the_ios_that_fio_did(tmp_path: Path) -> None:
+    image, mount = tmp_path / "image", tmp_path / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 * 1024**2)
+    run(["mkfs.xfs", "-q", image], timeout_s=30)
+    run(["mount", "-o", "loop", image, mount], timeout_s=30)
+    try:
+        device = Path(run(["findmnt", "-n", "-o", "SOURCE", mount], timeout_s=10).strip()).name
+        volume = dataclasses.replace(volume_at(mount), device=device)
+        sampler = Sampler([(volume, None)], read_state=lambda control: {})
+
+        begins: list[float] = []
+
+        def refill() -> float:
+            os.sync()  # what the layout left, so that only the job is between the two samples
+            sampler.sample()
+            begins.append(time.monotonic())
+            return 0.0
+
+        job = BaselineJob(name="cold", rw="randread", bs=4096, size=SIZE)
+        text, (row,) = run_job(job, volume, pid_file=tmp_path / "fio.pid", refill=refill)
+        rates = {point.metric: point.value for point in sampler.sample()}
+        seconds = time.monotonic() - begins[0]
+    finally:
+        run(["umount", mount], timeout_s=10)
+
+    # 4 MiB in blocks of 4 KiB are 1024 reads; the interval is known to about 1 %, and XFS may read a little.
+    assert parse_fio(text, "text")[0].ios == 1024
+    assert rates["device.reads_per_s"] * seconds == pytest.approx(1024, rel=0.05)
+    assert rates["device.read_bytes_per_s"] * seconds == pytest.approx(SIZE, rel=0.05)
+    assert 0 < rates["device.read_await_s"] <= 2 * row.mean_s
 
 
 def test_a_full_mount_is_named_before_fio_starts(tmp_path: Path) -> None:

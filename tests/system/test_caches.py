@@ -1,6 +1,7 @@
 """A mapped file stays in memory under drop_caches and leaves it under an eviction; real processes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 from esrally_ebs import caches
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Node
-from esrally_ebs.system import Clock
+from esrally_ebs.system import Clock, run
 
 pytestmark = pytest.mark.system
 
@@ -46,9 +47,12 @@ def index() -> Iterator[Path]:
 
 
 @contextmanager
-def mapper(index: Path, times: int = 1) -> Iterator[int]:
-    """The pid of a process that has mapped and read all files of the index."""
-    argv = [sys.executable, "-c", MAPPER, str(times), *map(str, sorted(index.iterdir()))]
+def mapper(
+    index: Path, times: int = 1, *, below: tuple[str, ...] = (), seen_at: Path | None = None
+) -> Iterator[int]:
+    """The pid of a process that has mapped and read the index; ``below`` is a command to start it by."""
+    files = [str((seen_at or index) / path.name) for path in sorted(index.iterdir())]
+    argv = [*below, sys.executable, "-c", MAPPER, str(times), *files]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "warm\n"
@@ -123,6 +127,49 @@ def test_other_files_of_the_process_are_left_alone(index: Path) -> None:
             caches.evict([pid], index)
 
             assert caches.residency(Path(name)).fraction == 1.0
+
+
+@pytest.mark.parametrize("filesystem", ["xfs", "btrfs"])
+def test_an_index_on_a_block_device_of_its_own_is_evicted(filesystem: str) -> None:
+    """XFS caches in large folios; btrfs has another device number in maps than in stat."""
+    if shutil.which(f"mkfs.{filesystem}") is None:
+        pytest.skip(f"mkfs.{filesystem} is not installed")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, mounted(Path(name), filesystem) as mount:
+        for number in range(FILES):
+            (mount / f"_{number}.cfs").write_bytes(os.urandom(FILE_BYTES))
+        with mapper(mount) as pid:
+            done = caches.evict([pid], mount)
+
+    assert (done.resident_before, done.bytes) == (1.0, FILES * FILE_BYTES)
+    assert done.resident_after <= 0.01
+
+
+@contextmanager
+def mounted(folder: Path, filesystem: str) -> Iterator[Path]:
+    """A new file system in a loop-mounted image."""
+    image, mount = folder / "image", folder / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 * 1024**2)
+    run([f"mkfs.{filesystem}", "-q", image], timeout_s=30)
+    run(["mount", "-o", "loop", image, mount], timeout_s=30)
+    try:
+        yield mount
+    finally:
+        run(["umount", mount], timeout_s=30)
+
+
+def test_a_process_that_knows_the_index_by_another_name_is_evicted(index: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "data"  # as a container: a mount namespace in which the index is elsewhere
+    inside.mkdir()
+    script = f'mount --bind {index} {inside} && exec "$@"'
+    with mapper(index, below=("unshare", "--mount", "sh", "-c", script, "sh"), seen_at=inside) as pid:
+        assert str(inside) in Path(f"/proc/{pid}/maps").read_text()
+        assert list(inside.iterdir()) == []  # only that process sees it there
+
+        done = caches.evict([pid], index)
+
+    assert done.resident_after <= 0.01
 
 
 def test_a_file_that_one_process_maps_twice_is_evicted(index: Path) -> None:

@@ -298,5 +298,15 @@ def test_stopping_does_not_wait_for_the_next_beat() -> None:
     assert time.monotonic() - begin < 1.0
 
 
+def test_leaving_the_context_ends_the_thread_with_its_last_rows_delivered() -> None:
+    rows: list[list[TelemetryPoint]] = []
+    with SamplerThread(
+        Sampler([(volume(device=None), None)], read_state=silent), rows.append, interval_s=60.0
+    ):
+        pass
+
+    assert len(rows) == 1
+
+
 def test_a_thread_that_was_never_started_can_be_stopped() -> None:
     SamplerThread(Sampler([], read_state=silent), lambda points: None).stop()
