@@ -52,9 +52,7 @@ def generate(
     """
     renderer = Renderer(seed)
     if not 1 <= documents <= renderer.capacity:
-        raise PlanError(
-            f"documents {documents}: must be between 1 and {renderer.capacity}; choose another number"
-        )
+        raise PlanError(f"documents {documents}: choose between 1 and {renderer.capacity}")
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     if count < 1:
         raise PlanError(f"workers {count}: must be at least 1")

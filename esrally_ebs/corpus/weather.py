@@ -8,6 +8,7 @@ import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from esrally_ebs.corpus.hashing import (
     normal_table,
     quantile_table,
 )
-from esrally_ebs.corpus.stations import StationClass, load_stations, table
+from esrally_ebs.corpus.stations import StationClass, Stations, load_stations, table
 
 Texts = npt.NDArray[np.object_]
 
@@ -36,6 +37,14 @@ _GAMMA_SHAPE: Final = 7.5  # of the daily range
 # The real corpus keeps 133 TMAX of 201.7 to 3042.9 C that failed NOAA's quality control, in 13.5 M with TMAX
 _GARBAGE_LOW, _GARBAGE_SPAN = 2017, 28_412
 _TEMPERATURES: Final = ("TMAX", "TMIN", "TAVG", "TOBS")
+_DEGREE_PATTERNS: Final = {
+    "TMAX": '"TMAX": {}, ',
+    "TMIN": '"TMIN": {}, ',
+    "gte": '"TRANGE": {{"gte": {}, ',
+    "lte": '"lte": {}}}, ',
+    "TAVG": '"TAVG": {}, ',
+    "TOBS": '"TOBS": {}, ',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,78 +58,87 @@ class _Element:
         return picked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables:
+    """All that documents are put together from, whatever the seed."""
+
+    stations: Stations
+    elements: list[list[_Element]]  # per class of stations
+    dates: Texts
+    degrees: Mapping[str, Texts]
+    season: Integers  # -1000 to 1000 per day, 1000 at the height of the northern summer
+    strides: Integers
+    normal: Integers
+    gamma: Integers
+
+
+@cache
+def _tables() -> _Tables:
+    stations, elements = load_stations(), table("elements")["elements"]
+    return _Tables(
+        stations=stations,
+        elements=[_class_elements(kind, elements) for kind in stations.classes],
+        dates=np.array([_date_text(day) for day in range(DAYS)], dtype=object),
+        degrees={name: _degree_texts(pattern) for name, pattern in _DEGREE_PATTERNS.items()},
+        season=np.array([_season(day) for day in range(DAYS)], dtype=np.int64),
+        # a stride that shares no factor with 1096 = 8 * 137 visits every day once
+        strides=np.array([n for n in range(401, 701, 2) if n % 137], dtype=np.int64),
+        normal=normal_table(),
+        gamma=gamma_table(_GAMMA_SHAPE),
+    )
+
+
 class Renderer:
-    """Writes any run of documents of one seed's corpus."""
+    """Writes any run of documents of one seed's corpus; ``capacity`` is how many there are at most."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._stations = load_stations()
-        self._first_slots = np.cumsum([0, *(kind.reports for kind in self._stations.classes)])
+        self._tables = _tables()
+        self._classes = self._tables.stations.classes
+        self._first_slots = np.cumsum([0, *(kind.reports for kind in self._classes)])
         self.capacity = int(self._first_slots[-1])
         self._order = Permutation(self.capacity, seed)
-        elements = table("elements")["elements"]
-        self._elements = [_class_elements(kind, elements) for kind in self._stations.classes]
-        self._dates = np.array([_date_text(day) for day in range(DAYS)], dtype=object)
-        self._season = np.array([_season(day) for day in range(DAYS)], dtype=np.int64)
-        self._normal, self._gamma = normal_table(), gamma_table(_GAMMA_SHAPE)
-        self._strides = _strides()
-        patterns = {
-            "TMAX": '"TMAX": {}, ',
-            "TMIN": '"TMIN": {}, ',
-            "TAVG": '"TAVG": {}, ',
-            "TOBS": '"TOBS": {}, ',
-            "gte": '"TRANGE": {{"gte": {}, ',
-            "lte": '"lte": {}}}, ',
-        }
-        self._degrees = {name: _degree_texts(pattern) for name, pattern in patterns.items()}
 
     def lines(self, start: int, stop: int) -> bytes:
         """Documents ``start`` to ``stop - 1``, one per line."""
         slots = self._order(np.arange(start, stop, dtype=np.int64))
         kinds = np.searchsorted(self._first_slots, slots, side="right") - 1
         by_kind = np.argsort(kinds.astype(np.uint8), kind="stable")
-        bounds = np.searchsorted(kinds[by_kind], np.arange(len(self._stations.classes) + 1))
+        bounds = np.searchsorted(kinds[by_kind], np.arange(len(self._classes) + 1))
         lines = np.empty(stop - start, dtype=object)
-        for number in range(len(self._stations.classes)):
+        for number in range(len(self._classes)):
             places = by_kind[bounds[number] : bounds[number + 1]]
             if places.size:
                 lines[places] = self._documents(number, slots[places])
         return "".join(lines.tolist()).encode("ascii")
 
     def _documents(self, number: int, slots: Integers) -> list[str]:
-        kind = self._stations.classes[number]
+        tables, kind = self._tables, self._classes[number]
         station, turn = np.divmod(slots - self._first_slots[number], kind.report_days)
         station += kind.first_station
-        day = (turn * self._strides[station % len(self._strides)] + station * 31) % DAYS
+        day = (turn * tables.strides[station % len(tables.strides)] + station * 31) % DAYS
         draws = Draws(keyed(self._seed, slots))
-        season_mean = (
-            self._stations.mean[station] + self._stations.amplitude[station] * self._season[day] // 1000
+        season_mean = tables.stations.mean[station] + (
+            tables.stations.amplitude[station] * tables.season[day] // 1000
         )
-        columns = [self._dates[day].tolist()]
+        columns: list[list[str]] = [tables.dates[day].tolist()]
         if "TMAX" in kind.elements:
             columns += self._temperatures(kind, station, day, season_mean, draws)
         cold = np.where(season_mean < _COLD, DRAWS, 0)
-        columns += [element.pick(draws.next(), cold) for element in self._elements[number]]
-        columns.append(self._stations.json_text[station].tolist())
+        columns += [element.pick(draws.next(), cold) for element in tables.elements[number]]
+        columns.append(tables.stations.json_text[station].tolist())
         return list(map("".join, zip(*columns, strict=True)))
 
     def _temperatures(
         self, kind: StationClass, station: Integers, day: Integers, season_mean: Integers, draws: Draws
     ) -> list[list[str]]:
-        amplitude = self._stations.amplitude[station]
-        # day-to-day spread: larger inland (large amplitude), largest in winter
-        summer = self._season[day] * np.sign(amplitude)
-        spread = (80 + 5 * np.abs(amplitude) // 2) * (900 - 250 * summer // 1000)
-        middle = season_mean + spread * self._normal[draws.next()] // 10_000_000
-        half = self._stations.daily_range[station] * self._gamma[draws.next()] // 2000
-        highest, lowest = middle + half, middle - half
+        lowest, middle, highest = self._day(station, day, season_mean, draws)
         observed = lowest + (highest - lowest) * draws.next() // DRAWS
         average = middle + draws.next() % 9 - 4
         if kind.fahrenheit:
             highest, lowest, observed = (_whole_fahrenheit(value) for value in (highest, lowest, observed))
         garbage = (draws.next() == 0) & (draws.next() % 6 == 0)  # one in 98,304
         highest = np.where(garbage, _GARBAGE_LOW + draws.next() * _GARBAGE_SPAN // DRAWS, highest)
-        lowest = np.minimum(lowest, highest)
         has = _present(kind, draws)
         both = has["TMAX"] & has["TMIN"]
         return [
@@ -132,8 +150,21 @@ class Renderer:
             self._degree_column("TOBS", observed, has["TOBS"]),
         ]
 
+    def _day(
+        self, station: Integers, day: Integers, season_mean: Integers, draws: Draws
+    ) -> tuple[Integers, Integers, Integers]:
+        """Lowest, middle and highest temperature in tenths of a degree."""
+        tables = self._tables
+        amplitude = tables.stations.amplitude[station]
+        # day-to-day spread in 1/100 K: larger inland, where the seasons are far apart, and largest in winter
+        summer = tables.season[day] * np.sign(amplitude)
+        spread = (80 + 5 * np.abs(amplitude) // 2) * (900 - 250 * summer // 1000) // 1000
+        middle = season_mean + spread * tables.normal[draws.next()] // 10_000
+        half = tables.stations.daily_range[station] * tables.gamma[draws.next()] // 2000
+        return middle - half, middle, middle + half
+
     def _degree_column(self, name: str, tenths: Integers, present: npt.NDArray[np.bool_]) -> list[str]:
-        texts = self._degrees[name]
+        texts = self._tables.degrees[name]
         entries = np.where(present, np.clip(tenths, _LOWEST, _HIGHEST) - _LOWEST, len(texts) - 1)
         picked: list[str] = texts[entries].tolist()
         return picked
@@ -179,11 +210,6 @@ def _whole_fahrenheit(tenths: Integers) -> Integers:
 def _season(day: int) -> int:
     of_year = (FIRST_DAY + datetime.timedelta(days=day)).timetuple().tm_yday
     return round(1000 * math.cos(2 * math.pi * (of_year - _PEAK_DAY) / 365.25))
-
-
-def _strides() -> Integers:
-    # a stride that shares no factor with 1096 = 8 * 137 visits every day once
-    return np.array([n for n in range(401, 701, 2) if n % 137], dtype=np.int64)
 
 
 def _date_text(day: int) -> str:

@@ -1,0 +1,42 @@
+"""A disk without room for the corpus is noticed before or while writing, and nothing stays behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.corpus import generate
+from esrally_ebs.errors import SetupError
+from esrally_ebs.system import run
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", mount], timeout_s=10)
+    try:
+        yield mount
+    finally:
+        run(["umount", mount], timeout_s=10)
+
+
+def test_too_little_space_is_said_before_anything_is_written(small_disk: Path) -> None:
+    with pytest.raises(SetupError, match=r"1000000 documents need 0\.3 GB, 0\.0 GB are free; make room"):
+        generate(small_disk / "documents.json", documents=1_000_000)
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_disk_that_fills_up_meanwhile_keeps_nothing_partial(small_disk: Path, workers: int) -> None:
+    other = small_disk / "other"
+
+    def fill(_documents: int) -> None:
+        other.write_bytes(bytes(6_000_000))
+
+    # 60,000 documents are 17.2 MB: they fit at first, and no longer when another file takes 6 MB
+    with pytest.raises(SetupError, match="No space left on device; make room or choose fewer documents"):
+        generate(small_disk / "documents.json", documents=60_000, workers=workers, progress=fill)
+    assert list(small_disk.iterdir()) == [other]
