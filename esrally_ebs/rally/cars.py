@@ -65,10 +65,15 @@ def load_settings(names: Sequence[str], params: Mapping[str, Any]) -> NodeSettin
         store_type=str(variables["store_type"]),
         java_opts=str(variables["java_opts"]),
         readahead_bytes=_bytes(variables, "readahead") if variables["readahead"] != "" else None,
-        es_settings={name: _text(value) for name, value in variables.items() if _is_setting(name)},
+        es_settings={name: _text(value) for name, value in variables.items() if is_setting(name)},
     )
     _check(settings)
     return settings
+
+
+def is_setting(name: str) -> bool:
+    """Whether a car variable is an Elasticsearch setting, and neither the pack's nor Rally's own."""
+    return "." in name and not name.startswith(_RALLYS_OWN)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -101,10 +106,6 @@ def _bytes(variables: Mapping[str, Any], name: str) -> int:
     """A size; 0 when it is left empty."""
     value = variables[name]
     return 0 if value == "" else parse_bytes(value, what=f"car variable {name}")
-
-
-def _is_setting(name: str) -> bool:
-    return "." in name and not name.startswith(_RALLYS_OWN)
 
 
 def _text(value: object) -> str:

@@ -8,13 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Rally's own dotted variables
-_NOT_SETTINGS = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
-
-
-def is_setting(name: str) -> bool:
-    """Whether a car variable is an Elasticsearch setting."""
-    return "." in name and not name.startswith(_NOT_SETTINGS)
+from esrally_ebs.rally.cars import is_setting
 
 
 def write_settings(
