@@ -14,7 +14,6 @@ cd "$ROOT"
 
 OFFICIAL_IMAGE=docker.elastic.co/elasticsearch/elasticsearch:8.8.2
 LOCAL_IMAGE=esrally-ebs/elasticsearch:8.8.2
-COMPOSE_VERSION=v2.29.7
 MEMORY_MAPS=262144 # of one process, as Elasticsearch asks for
 PULL_WAIT_S=${PULL_WAIT_S:-20}
 APT=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
@@ -97,28 +96,6 @@ install_packages() {
         as_root "${APT[@]}" install --no-install-recommends "${names[@]}"
         echo "installed ${names[*]}"
     fi
-}
-
-install_compose() {
-    if have_compose; then
-        echo "version $(docker compose version --short) is there"
-        return
-    fi
-    local go=go folder=/usr/local/lib/docker/cli-plugins build
-    have go || go=/usr/local/go/bin/go
-    if ! "$go" version; then
-        echo "no Compose v2: install docker-compose-plugin (https://docs.docker.com/compose/install/linux/) or Go 1.21, and run this again"
-        return "$EXIT_SETUP"
-    fi
-    build=$(mktemp -d)
-    GOBIN=$build GOFLAGS=-buildvcs=false "$go" install \
-        -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$COMPOSE_VERSION" \
-        "github.com/docker/compose/v2/cmd@$COMPOSE_VERSION"
-    if [ "$have_root" = no ]; then folder=$HOME/.docker/cli-plugins; fi
-    as_root install -D -m 755 "$build/cmd" "$folder/docker-compose"
-    rm -rf "$build"
-    have_compose
-    echo "$COMPOSE_VERSION built into $folder"
 }
 
 # The stamp is what shapes the environment: the place (scripts in it hold absolute paths), Python, requirements.
@@ -221,7 +198,7 @@ step engine scripts/engine.sh start
 
 # These three do not need one another, and each waits for something else: the network, a core, a disk.
 pids=()
-step compose install_compose & pids+=($!)
+step compose scripts/compose.sh & pids+=($!)
 step venv install_venv & pids+=($!)
 step image install_image & pids+=($!)
 code=0
