@@ -1,0 +1,31 @@
+"""From a loaded session to a report, and from a report to text: pure, on any machine.
+
+``build`` makes the one model; a renderer is a function from it to ``str``. A new format is a new renderer.
+"""
+
+from collections.abc import Callable, Mapping
+
+from esrally_ebs.report.build import build
+from esrally_ebs.report.markdown import render_markdown
+from esrally_ebs.report.model import Report
+from esrally_ebs.report.plain import render_csv, render_json
+from esrally_ebs.report.text import render_text
+
+RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "text": render_text,
+    "markdown": render_markdown,
+    "csv": render_csv,
+    "json": render_json,
+}
+SUFFIX: Mapping[str, str] = {"text": "txt", "markdown": "md", "csv": "csv", "json": "json"}
+
+__all__ = [
+    "RENDERERS",
+    "SUFFIX",
+    "Report",
+    "build",
+    "render_csv",
+    "render_json",
+    "render_markdown",
+    "render_text",
+]

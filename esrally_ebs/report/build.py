@@ -1,0 +1,72 @@
+"""A loaded session to the one report model; decides what a report has, and in which order."""
+
+from collections.abc import Iterable, Sequence
+
+from esrally_ebs.model import Check, Event
+from esrally_ebs.report import baseline, conditions, search, verdict
+from esrally_ebs.report.model import Report, Table
+from esrally_ebs.stats import check_comparable
+from esrally_ebs.stats.comparable import is_cold
+from esrally_ebs.store.session import Session
+
+
+def build(session: Session) -> Report:
+    """Everything there is to say about a session, from its folder alone."""
+    arms = [arm.spec.name for arm in session.arms]
+    findings = search.find(session)
+    scopes = [findings]
+    if is_cold(session) and session.plan.get("cache", {}).get("drop_every", 1) != 1:
+        # Only the first request after a drop is cold; those after it find what it read.
+        scopes.append(search.find(session, "first"))
+    checks = _checks(session)
+    tables: list[Table | None] = [conditions.arms_table(session.arms)]
+    for scope in scopes:
+        tables += search.percentile_tables(scope, arms)
+    tables.append(search.single_table(session, findings, arms))
+    tables += baseline.tables(session.baseline, arms)
+    tables += conditions.tables(session)
+    return Report(
+        session=session.id,
+        kind=session.kind,
+        state=session.state,
+        reason=session.reason,
+        plan=str(session.plan.get("name", "")),
+        started_at=session.started_at,
+        ended_at=session.ended_at,
+        verdict=verdict.sentence(session, findings, checks),
+        labels=verdict.labels(session),
+        tables=tuple(table for table in tables if table is not None),
+        checks=checks,
+        warnings=(*session.warnings, *_faults(session.events), *_doubts(scopes)),
+    )
+
+
+def _checks(session: Session) -> tuple[Check, ...]:
+    """What was checked when it was measured, and what can be checked from the record for the rest."""
+    recorded = {check.name for check in session.checks}
+    return (*session.checks, *(c for c in check_comparable(session) if c.name not in recorded))
+
+
+def _faults(events: Iterable[Event]) -> Iterable[str]:
+    for event in events:
+        if event.kind in ("fault", "not-cold"):
+            where = f" on {event.arm}" if event.arm else ""
+            yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
+
+
+def _doubts(scopes: Sequence[search.Findings]) -> Iterable[str]:
+    """Each doubt once, with the tasks that it is about."""
+    tasks: dict[str, list[str]] = {}
+    for findings in scopes:
+        prefix = "first requests: " if findings.scope == "first" else ""
+        for comparison in findings.comparisons:
+            for doubt in comparison.warnings:
+                tasks.setdefault(prefix + doubt, []).append(comparison.task)
+        for summary in findings.summaries:
+            if summary.failed and findings.scope == "all":
+                text = f"{summary.failed} requests failed on {summary.arm} and are left out"
+                tasks.setdefault(text, []).append(summary.task)
+    compared = len({c.task for findings in scopes for c in findings.comparisons})
+    for text, about in tasks.items():
+        distinct = list(dict.fromkeys(about))
+        yield text if len(distinct) == compared > 1 else f"{', '.join(distinct)}: {text}"

@@ -1,0 +1,277 @@
+"""Under what conditions it was measured: volumes, coldness, waits, credits, device load, stages, machine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.model import Event, Phase, Volume
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB, format_bytes, format_seconds
+
+Floats = npt.NDArray[np.float64]
+
+
+def tables(session: Session) -> list[Table]:
+    """All tables of conditions for which the session has data."""
+    arms = [arm.spec.name for arm in session.arms]
+    made = (
+        _coldness(session.events, arms),
+        _credits(session.telemetry, arms),
+        _load(session, arms),
+        _stages(session.events),
+        environment(session),
+    )
+    return [table for table in made if table is not None]
+
+
+def arms_table(arms: Sequence[Volume]) -> Table | None:
+    """What is compared."""
+    if not arms:
+        return None
+    return Table(
+        key="arms",
+        title="Arms",
+        item_title="arm",
+        columns=tuple(
+            Column(title=title, subject=title, left=True)
+            for title in ("kind", "type", "size", "provisioned", "device", "file system", "readahead")
+        ),
+        rows=tuple(Row(item=arm.spec.name, cells=_arm_cells(arm)) for arm in arms),
+    )
+
+
+def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
+    spec = arm.spec
+    provisioned = [f"{spec.iops} IOPS"] if spec.iops else []
+    if spec.throughput_bytes_per_s:
+        provisioned.append(f"{spec.throughput_bytes_per_s / MIB:.0f} MiB/s")
+    readahead = arm.readahead_bytes
+    return (
+        Cell(text=arm.kind.value, facts={"kind": arm.kind.value}),
+        Cell(text=spec.type, facts={"type": spec.type}),
+        Cell(text=format_bytes(spec.size_bytes), facts={"size_bytes": spec.size_bytes}),
+        Cell(
+            text=", ".join(provisioned) or "-",
+            facts={"iops": spec.iops, "throughput_bytes_per_s": spec.throughput_bytes_per_s},
+        ),
+        Cell(text=arm.device or "-", facts={"device": arm.device}),
+        Cell(text=arm.filesystem or "-", facts={"filesystem": arm.filesystem}),
+        quantity("readahead_bytes", readahead, format_bytes(readahead or 0)),
+    )
+
+
+def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
+    drops = [event for event in events if event.kind == "drop"]
+    if not drops:
+        return None
+    return Table(
+        key="coldness",
+        title="Coldness: page cache before measured requests",
+        item_title="arm",
+        columns=tuple(
+            Column(title=title, subject=title)
+            for title in (
+                "drops",
+                "resident, mean",
+                "resident, most",
+                "retries",
+                "refill waits",
+                "waited in all",
+            )
+        ),
+        rows=tuple(_coldness_row(arm, [e.fields for e in drops if e.arm == arm]) for arm in arms),
+        notes=("Resident is the fraction of the index's bytes that was cached right after the drop.",),
+    )
+
+
+def _coldness_row(arm: str, drops: Sequence[Mapping[str, Any]]) -> Row:
+    if not drops:
+        return Row(item=arm, cells=(quantity("drops", 0, "0"), *[NOTHING] * 5))
+    after = [float(drop["after"]) for drop in drops]
+    retries = sum(int(drop.get("attempts", 1)) - 1 for drop in drops)
+    waits = [float(drop.get("refill_s") or 0.0) for drop in drops]
+    mean, most = sum(after) / len(after), max(after)
+    waited = sum(wait > 0 for wait in waits)
+    return Row(
+        item=arm,
+        cells=(
+            quantity("drops", len(drops), str(len(drops))),
+            quantity("resident_mean", mean, f"{mean:.2%}"),
+            quantity("resident_max", most, f"{most:.2%}"),
+            quantity("retries", retries, str(retries)),
+            quantity("refill_waits", waited, str(waited)),
+            quantity("refill_s", sum(waits), format_seconds(sum(waits))),
+        ),
+    )
+
+
+def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table | None:
+    rows = []
+    for arm in arms:
+        _, levels = _series(telemetry, arm, "emulator.credits")
+        _, capacities = _series(telemetry, arm, "emulator.credits_capacity")
+        if len(levels):
+            rows.append(Row(item=arm, cells=_credit_cells(levels, capacities)))
+    if not rows:
+        return None
+    return Table(
+        key="credits",
+        title="Burst credits",
+        item_title="arm",
+        columns=tuple(
+            Column(title=t, subject=t) for t in ("at start", "lowest", "at end", "spent", "of bucket")
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Spent adds up what left the bucket between two seconds, so refilling in between hides some.",
+        ),
+    )
+
+
+def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
+    spent = float(-np.minimum(np.diff(levels), 0).sum())
+    share = spent / capacities[-1] if len(capacities) and capacities[-1] else None
+    numbers = {
+        "credits_start": levels[0],
+        "credits_lowest": levels.min(),
+        "credits_end": levels[-1],
+        "credits_spent": spent,
+    }
+    cells = [quantity(metric, float(value), f"{value:,.0f}") for metric, value in numbers.items()]
+    return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
+
+
+def _load(session: Session, arms: Sequence[str]) -> Table | None:
+    """Device load while an arm's measured requests ran, not while it waited for its turn."""
+    rows = []
+    for arm in arms:
+        windows = _windows(session.samples, arm)
+        cells = [
+            _mean_during(session.telemetry, arm, metric, windows, text)
+            for metric, text in (
+                ("device.queue_depth", "{:.2f}"),
+                ("device.read_await_s", "us"),
+                ("device.reads_per_s", "{:.0f}"),
+                ("device.read_bytes_per_s", "MiB"),
+            )
+        ]
+        cells += [
+            _grown(session.telemetry, arm, f"emulator.waited_s.{limit}") for limit in ("iops", "throughput")
+        ]
+        rows.append(Row(item=arm, cells=tuple(cells)))
+    if all(cell is NOTHING for row in rows for cell in row.cells):
+        return None
+    titles = ("queue depth", "read await", "reads/s", "read", "waited for IOPS", "waited for throughput")
+    return Table(
+        key="load",
+        title="Device during measured requests",
+        item_title="arm",
+        columns=tuple(Column(title=title, subject=title) for title in titles),
+        rows=tuple(rows),
+        notes=("Means over seconds with I/O. Waits add up all I/Os that the volume's limiters held.",),
+    )
+
+
+def _series(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:
+    """Times and values of one metric of one arm."""
+    mask = pc.and_(
+        pc.equal(telemetry["arm"].cast(pa.string()), arm),
+        pc.equal(telemetry["metric"].cast(pa.string()), metric),
+    )
+    own = telemetry.filter(mask).sort_by("at_s")
+    return own["at_s"].to_numpy(), own["value"].to_numpy()
+
+
+def _windows(samples: pa.Table, arm: str) -> tuple[Floats, Floats]:
+    """Starts and ends (epoch seconds) of the arm's measured requests, in order."""
+    mask = pc.and_(
+        pc.equal(samples["arm"].cast(pa.string()), arm),
+        pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value),
+    )
+    own = samples.filter(mask).sort_by("started_s")
+    starts = own["started_s"].to_numpy()
+    return starts, starts + own["service_time_s"].to_numpy()
+
+
+def _mean_during(
+    telemetry: pa.Table, arm: str, metric: str, windows: tuple[Floats, Floats], form: str
+) -> Cell:
+    at, values = _series(telemetry, arm, metric)
+    starts, ends = windows
+    if not len(at) or not len(starts):
+        return NOTHING
+    # A value at t speaks of the second before t: keep it when the last request begun by then ended in it.
+    last = np.searchsorted(starts, at, side="right") - 1
+    during = (last >= 0) & (np.maximum.accumulate(ends)[np.maximum(last, 0)] >= at - 1) & (values > 0)
+    if not during.any():
+        return NOTHING
+    mean = float(values[during].mean())
+    text = {"us": format_seconds(mean), "MiB": f"{mean / MIB:.1f} MiB/s"}.get(form) or form.format(mean)
+    return Cell(text=text, facts={metric.replace("device.", "") + "_mean": mean})
+
+
+def _grown(telemetry: pa.Table, arm: str, metric: str) -> Cell:
+    _, values = _series(telemetry, arm, metric)
+    if not len(values):
+        return NOTHING
+    grown = float(values[-1] - values[0])
+    return quantity(metric.replace("emulator.", "").replace(".", "_"), grown, format_seconds(grown))
+
+
+def _stages(events: Sequence[Event]) -> Table | None:
+    stages = [event.fields for event in events if event.kind == "stage"]
+    if not stages:
+        return None
+    return Table(
+        key="stages",
+        title="Where the time went",
+        item_title="stage",
+        columns=(Column(title="time", subject="session"),),
+        rows=tuple(
+            Row(
+                item=str(stage["name"]),
+                cells=(quantity("seconds", stage["seconds"], f"{stage['seconds']:.1f} s"),),
+            )
+            for stage in stages
+        ),
+    )
+
+
+def environment(session: Session) -> Table | None:
+    """Machine, software and dataset, one line each; what was not found out is left out."""
+    facts: dict[str, Value] = {}
+    _flatten(facts, "", session.environment)
+    dataset = {key: session.dataset.get(key) for key in ("documents", "bytes", "hash")}
+    _flatten(facts, "dataset", dataset)
+    if not facts:
+        return None
+    return Table(
+        key="environment",
+        title="Environment",
+        item_title="what",
+        columns=(Column(title="value", subject="session", left=True),),
+        rows=tuple(
+            Row(item=name, cells=(Cell(text=_readable(name, value), facts={"value": value}),))
+            for name, value in facts.items()
+        ),
+    )
+
+
+def _flatten(facts: dict[str, Value], prefix: str, value: Any) -> None:  # noqa: ANN401 - JSON
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _flatten(facts, f"{prefix} {key}".strip(), inner)
+    elif isinstance(value, list | tuple):
+        facts[prefix] = ", ".join(str(item) for item in value)
+    elif value is not None and value != "":
+        facts[prefix] = value
+
+
+def _readable(name: str, value: Value) -> str:
+    is_size = name.endswith(("_bytes", " bytes")) and isinstance(value, int | float)
+    return format_bytes(float(value)) if is_size and value is not None else str(value)

@@ -1,0 +1,96 @@
+"""The one sentence that a report begins with, and the labels that no output may leave out."""
+
+from collections.abc import Iterable, Sequence
+
+from esrally_ebs.model import Check, Kind, State
+from esrally_ebs.report.search import Findings
+from esrally_ebs.stats import MIN_ROUNDS, Comparison, Verdict
+from esrally_ebs.stats.comparable import is_cold
+from esrally_ebs.store.session import Session
+
+
+def labels(session: Session) -> tuple[str, ...]:
+    """What is emulated, the state of the caches, and whether segments differ."""
+    emulated = [arm.spec.name for arm in session.arms if arm.kind is Kind.EMULATED]
+    found = [f"emulated volumes: {', '.join(emulated)}"] if emulated else []
+    if session.plan.get("race"):
+        found.append("cache: cold" if is_cold(session) else "cache: warm")
+        if session.dataset.get("copied") is False:
+            found.append("segments differ: each arm indexed by itself")
+    return tuple(found)
+
+
+def sentence(session: Session, findings: Findings, checks: Sequence[Check]) -> str:
+    """The verdict of the session."""
+    broken = [check.text for check in checks if not check.ok]
+    if broken:
+        return f"Not comparable: {'; '.join(broken)}."
+    said = _of_pairs(session, findings)
+    if session.state is State.COMPLETE:
+        return said
+    if session.state is State.RUNNING:
+        return f"Still running; so far: {said}"
+    why = f" ({session.reason})" if session.reason else ""
+    return f"This session {_ended(session.state)}{why}; from what was recorded before: {said}"
+
+
+def _ended(state: State) -> str:
+    return "was cancelled" if state is State.CANCELLED else "failed"
+
+
+def _of_pairs(session: Session, findings: Findings) -> str:
+    names = {arm.spec.name: _name(arm.spec.name, arm.kind) for arm in session.arms}
+    if not findings.comparisons:
+        measured = " and ".join(names.values())
+        what = "what fio measured" if session.baseline.num_rows else "nothing yet"
+        return f"No search was compared; the tables show {what} on {measured}."
+    pairs = dict.fromkeys((c.a, c.b) for c in findings.comparisons)
+    cache = "cold" if is_cold(session) else "warm"
+    sentences = [
+        f"{names[b]} against {names[a]}, 50th percentile of service time, cache: {cache}: "
+        f"{_counts([c for c in findings.comparisons if (c.a, c.b) == (a, b)], findings.margin)}"
+        for a, b in pairs
+    ]
+    return f"{'; '.join(sentences)}."
+
+
+def _name(name: str, kind: Kind) -> str:
+    return f"{name} (emulated)" if kind is Kind.EMULATED else name
+
+
+def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
+    if all(c.p_different is None for c in comparisons):
+        rounds = max(c.rounds for c in comparisons)
+        return f"no verdict, {_number(rounds, 'round')} measured and at least {MIN_ROUNDS} are needed"
+    total = len(comparisons)
+    parts = []
+    for verdict in Verdict:
+        of_kind = [c for c in comparisons if c.verdict is verdict]
+        if of_kind:
+            parts.append(
+                f"{_words(verdict, margin)} on {_share(len(of_kind), total)}{_most(verdict, of_kind)}"
+            )
+    return ", ".join(parts)
+
+
+def _words(verdict: Verdict, margin: float) -> str:
+    words = {
+        Verdict.EQUIVALENT: f"equivalent within {margin:.0%}",
+        Verdict.INCONCLUSIVE: "inconclusive",
+    }
+    return words.get(verdict, verdict.value)
+
+
+def _share(count: int, total: int) -> str:
+    if count == total:
+        return "the one task" if total == 1 else f"all {total} tasks"
+    return f"{count} of {_number(total, 'task')}"
+
+
+def _most(verdict: Verdict, comparisons: Iterable[Comparison]) -> str:
+    changes = [abs(c.percentiles[0].ratio.value - 1) for c in comparisons]
+    return f" (by up to {max(changes):.1%})" if verdict in (Verdict.FASTER, Verdict.SLOWER) else ""
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,29 @@
+"""Golden files: plain text that a test compares with, and ``--update-golden`` that writes it anew."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: the text must be what ``tests/golden/<name>`` holds."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        expected = path.read_text() if path.exists() else ""
+        if text != expected:
+            path.with_name(f"{name}.got").write_text(text)
+        assert text == expected, f"{name}: differs; look at {name}.got, or run with --update-golden"
+
+    return check
