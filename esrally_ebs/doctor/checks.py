@@ -35,7 +35,7 @@ class Machine:
     loop_control: bool
     filesystems: Sequence[str] = field(default=())  # that the kernel can mount, loadable modules included
     store: Path = Path("/dev/shm")  # where emulated volumes keep their blocks
-    store_free_bytes: int
+    store_free_bytes: int  # and in memory at all
     home: Path
     home_free_bytes: int
     open_files: int  # hard limit
@@ -65,7 +65,10 @@ def checks_of(machine: Machine) -> list[Check]:
 
 
 # Two arms, each with the index and fio's files: 16 jobs of 128 MiB are 2 GiB.
-_STORE_ROOM = (6 * GIB, "make room, or mount -o remount,size=8G /dev/shm; documents:100000 needs less")
+_STORE_ROOM = (
+    6 * GIB,
+    "else emulated volumes wait for the disk; mount -o remount,size=8G /dev/shm, or end what takes memory",
+)
 # The corpus, one built index and the sessions.
 _HOME_ROOM = (5 * GIB, "make room, or set ESRALLY_EBS_HOME to a larger disk")
 

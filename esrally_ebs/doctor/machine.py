@@ -33,7 +33,7 @@ def look() -> Machine:
         loop_control=_opens("/dev/loop-control"),
         filesystems=_filesystems(),
         store=_STORE,
-        store_free_bytes=_free(_STORE),
+        store_free_bytes=min(_free(_STORE), _available_memory()),
         home=resources.home(),
         home_free_bytes=_free(resources.home()),
         open_files=_hard_limit(limits.RLIMIT_NOFILE),
@@ -79,6 +79,12 @@ def _free(path: Path) -> int:
     """Bytes free for this user where ``path`` is or would be; 0 when there is no such place."""
     there = next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
     return shutil.disk_usage(there).free if there else 0
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping, as the kernel estimates it (kB in /proc/meminfo)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 def _hard_limit(which: int) -> int:
