@@ -94,9 +94,7 @@ def _reference_rows(volume: Volume, loop: Path) -> None:
 
 
 def _row(what: str, target: float, measured: float, cores: float) -> None:
-    print(
-        f"{what:<58}{target:>9,.0f}{measured:>12,.1f}{(measured / target - 1) * 100:>+8.1f}%{cores:>6.2f} cores"
-    )
+    print(f"{what:<58}{target:>9,.0f}{measured:>12,.1f}{measured / target - 1:>+9.1%}{cores:>6.2f} cores")
 
 
 def _measure(volume: Volume, file: Path, op: str, bs_kib: int, depth: int, engine: str = "libaio") -> Result:

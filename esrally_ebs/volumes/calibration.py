@@ -25,8 +25,8 @@ _MOST_S = 120e-6  # more than this is a machine under load, not a path
 def calibrate(control: Path, mount: Path) -> tuple[float, float]:
     """Measure and set the overhead of reads and of writes; returns both in seconds.
 
-    Takes about 0.5 s. Of each block the fast quarter counts, and of the blocks the fastest, as other work on the
-    machine only ever adds.
+    Takes about 0.5 s. Of each block the fast quarter counts, and of the blocks the fastest, as other work on
+    the machine only ever adds.
     """
     change(control, overhead_read_s=0.0, overhead_write_s=0.0, unlimited=True)
     probe = mount / ".calibration"
