@@ -37,7 +37,10 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
         _print_table(console, table)
     _print_checks(console, report)
     _print_warnings(console, report)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    # rich puts an empty line below every table; one between two is enough
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    return "\n".join(kept).rstrip() + "\n"
 
 
 def state_line(report: Report) -> str:
@@ -49,7 +52,8 @@ def state_line(report: Report) -> str:
 
 
 def _print_table(console: Console, table: Table) -> None:
-    rich = RichTable(box=box.SIMPLE_HEAD, title=table.title, title_justify="left", title_style="bold")
+    console.print(Text(table.title, style="bold"))
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     rich.add_column(table.item_title, overflow="fold")
     for column in table.columns:
         rich.add_column(escape(column.title), justify="left" if column.left else "right", overflow="fold")

@@ -63,19 +63,18 @@ def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
         rounds = max(c.rounds for c in comparisons)
         return f"no verdict, {_number(rounds, 'round')} measured and at least {MIN_ROUNDS} are needed"
     total = len(comparisons)
-    parts = []
+    parts: list[str] = []
     for verdict in Verdict:
         of_kind = [c for c in comparisons if c.verdict is verdict]
         if of_kind:
-            parts.append(
-                f"{_words(verdict, margin)} on {_share(len(of_kind), total)}{_most(verdict, of_kind)}"
-            )
+            share = str(len(of_kind)) if parts else _share(len(of_kind), total)
+            parts.append(f"{_words(verdict, margin)} on {share}{_most(verdict, of_kind)}")
     return ", ".join(parts)
 
 
 def _words(verdict: Verdict, margin: float) -> str:
     words = {
-        Verdict.EQUIVALENT: f"equivalent within {margin:.0%}",
+        Verdict.EQUIVALENT: f"equivalent within {margin * 100:.3g} %",
         Verdict.INCONCLUSIVE: "inconclusive",
     }
     return words.get(verdict, verdict.value)
@@ -89,7 +88,7 @@ def _share(count: int, total: int) -> str:
 
 def _most(verdict: Verdict, comparisons: Iterable[Comparison]) -> str:
     changes = [abs(c.percentiles[0].ratio.value - 1) for c in comparisons]
-    return f" (by up to {max(changes):.1%})" if verdict in (Verdict.FASTER, Verdict.SLOWER) else ""
+    return f" (by up to {max(changes) * 100:.1f} %)" if verdict in (Verdict.FASTER, Verdict.SLOWER) else ""
 
 
 def _number(count: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
-from scipy import stats as distributions
+from scipy import special
 
 from esrally_ebs.stats.resample import Estimate, Floats, Spread, holm, interval, spreads, tail
 from esrally_ebs.stats.summary import Blocks
@@ -205,11 +205,10 @@ def _verdict(log_ratio: float, different: bool, equivalent: bool) -> Verdict:
 def _more_rounds(spread: Spread, rounds: int, bound: float, alpha: float) -> int | None:
     """An estimate: how many more rounds would decide if the truth is what we see and noise stays."""
     size = abs(spread.log_ratio)
-    power = float(distributions.norm.ppf(_POWER))
-    for total in range(rounds + 1, _MOST_ROUNDS + 1):
-        error = spread.log_ratio_error * math.sqrt(rounds / total)
-        two_sided = float(distributions.t.ppf(1 - alpha / 2, total - 1)) + power
-        one_sided = float(distributions.t.ppf(1 - alpha, total - 1)) + power
-        if size >= two_sided * error or bound - size >= one_sided * error:
-            return total - rounds
-    return None
+    totals = np.arange(rounds + 1, _MOST_ROUNDS + 1)
+    errors = spread.log_ratio_error * np.sqrt(rounds / totals)
+    power = special.ndtri(_POWER)
+    two_sided = (special.stdtrit(totals - 1, 1 - alpha / 2) + power) * errors
+    one_sided = (special.stdtrit(totals - 1, 1 - alpha) + power) * errors
+    decided = totals[(size >= two_sided) | (bound - size >= one_sided)]
+    return int(decided[0]) - rounds if len(decided) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as distributions
+from scipy import special
 
 DRAWS = 2000
 _SEED = 20210512  # fixed: the same samples always give the same report
@@ -66,7 +66,7 @@ def spreads(a: Sequence[Floats], b: Sequence[Floats], percentiles: Sequence[floa
 
 def interval(value: float, error: float, rounds: int, confidence: float) -> Estimate:
     """Student's interval around a value."""
-    half = error * float(distributions.t.ppf((1 + confidence) / 2, rounds - 1))
+    half = error * float(special.stdtrit(rounds - 1, (1 + confidence) / 2))
     return Estimate(value, value - half, value + half)
 
 
@@ -74,7 +74,7 @@ def tail(distance: float, error: float, rounds: int) -> float:
     """The chance of being ``distance`` or more on one side of the truth."""
     if error == 0:
         return 0.0 if distance > 0 else 1.0
-    return float(distributions.t.sf(distance / error, rounds - 1))
+    return float(special.stdtr(rounds - 1, -distance / error))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
