@@ -42,8 +42,8 @@ def _measure(plan: Plan, say: Callable[[str], None]) -> str:
     context = live.start(plan, clusters={arm.name: arm.name for arm in plan.arm}, say=say)
     try:
         for round_ in (0, 1):
-            for arm in context.arms:
-                for job in plan.baseline:
+            for job in plan.baseline:
+                for arm in context.arms:
                     if round_ == 0 or job.repeat:
                         say(f"fio {job.name} on {arm.name}")
                         measure_baseline(context, arm, job, round_)

@@ -11,10 +11,10 @@ from esrally import actor
 
 from esrally_ebs.errors import EbsError
 
-_original_failure = actor.BenchmarkFailure
+rallys_failure = actor.BenchmarkFailure
 
 
-class RaceFailure(_original_failure):  # type: ignore[misc, valid-type]
+class RaceFailure(rallys_failure):  # type: ignore[misc, valid-type]
     """A failed race with a message for the user and the exit code of its cause."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -53,13 +53,13 @@ def failure_of(error: BaseException | None, text: str) -> Any:
         if isinstance(seen, EbsError):
             return RaceFailure(str(seen), seen.exit_code)
         seen = seen.__cause__ or seen.__context__
-    return _original_failure(text)
+    return rallys_failure(text)
 
 
 def speak_plainly() -> None:
     """Let the actor of this process report our errors in one line (idempotent)."""
 
     def failure(message: str, cause: object = None) -> Any:
-        return failure_of(sys.exc_info()[1], message) if cause is None else _original_failure(message, cause)
+        return failure_of(sys.exc_info()[1], message) if cause is None else rallys_failure(message, cause)
 
     actor.BenchmarkFailure = failure

@@ -62,7 +62,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     if late:
         raise PlanError(f"task {late[0]}: stands after a search; put all indexing before the searches")
     searches = schedule[first_search:]
-    tasks = [_fio(plan, arm, job, cluster_of, 0) for arm in arms for job in plan.baseline]
+    tasks = [_fio(plan, arm, job, cluster_of, 0) for job in plan.baseline for arm in arms]
     tasks += [
         _clone(task, task.name, arm, cluster_of, 0, Phase.MEASURE)
         for arm in arms
@@ -70,7 +70,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     ]
     tasks += _warmups(searches, plan, arms, cluster_of)
     tasks += _rounds(searches, plan, arms, cluster_of)
-    tasks += [_fio(plan, arm, job, cluster_of, 1) for arm in arms for job in plan.baseline if job.repeat]
+    tasks += [_fio(plan, arm, job, cluster_of, 1) for job in plan.baseline for arm in arms if job.repeat]
     return tasks
 
 

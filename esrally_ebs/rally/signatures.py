@@ -1,15 +1,17 @@
 """The parts of Rally that the pack leans on and that are no public interface, checked before they are used."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from esrally import actor, client, mechanic, racecontrol, rally, telemetry, version
+from esrally import client, mechanic, racecontrol, rally, telemetry, version
 from esrally.driver import driver, runner
 from esrally.track import loader, params
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check
+from esrally_ebs.rally import failure
 
 SUPPORTED = ("2.12", "2.13")
 
@@ -35,7 +37,7 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
         lambda: racecontrol.BenchmarkCoordinator.on_benchmark_complete,
         ("self", "new_metrics"),
     ),
-    ("actor.BenchmarkFailure", lambda: actor.BenchmarkFailure.__init__, ("self", "message", "cause")),
+    ("actor.BenchmarkFailure", lambda: failure.rallys_failure.__init__, ("self", "message", "cause")),
     ("driver.Driver.update_samples", lambda: driver.Driver.update_samples, ("self", "samples")),
     ("driver.Driver.prepare_telemetry", lambda: driver.Driver.prepare_telemetry, ("self", "es", "enable")),
     ("driver.Driver.close", lambda: driver.Driver.close, ("self",)),
@@ -83,6 +85,7 @@ def _check(name: str, get: Callable[[], Any], wanted: tuple[str, ...]) -> Check:
 _MEND = "this Rally differs from the tested ones; pip install 'esrally>=2.12,<2.14'"
 
 
+@functools.cache  # once per process and its forks: from then on Rally may hold our own replacements
 def require_signatures() -> None:
     """Raise SetupError that names what differs when this Rally is not one that we can extend."""
     broken = [check for check in check_signatures() if not check.ok]

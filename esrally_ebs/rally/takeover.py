@@ -4,6 +4,7 @@ Rally has no plug-in point for this. One name is replaced (``mechanic.StartEngin
 (``ActorExitRequest``), two wrapped; signatures.py checks that they are what we think they are.
 """
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,11 +79,13 @@ def watch_the_end(
     original_complete = coordinator.on_benchmark_complete
     original_failure = control.receiveMsg_BenchmarkFailure
 
+    @functools.wraps(original_complete)
     def on_benchmark_complete(self: Any, new_metrics: Any) -> None:
         original_complete(self, new_metrics)
         if not self.cancelled and not self.error:
             complete()
 
+    @functools.wraps(original_failure)
     def receive_failure(self: Any, msg: Any, sender: Any) -> None:
         fault = last_fault()
         original_failure(self, failure.RaceFailure(*fault) if fault else msg, sender)

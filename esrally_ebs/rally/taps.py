@@ -3,6 +3,7 @@
 Rally has no plug-in point for either, so two methods of its Driver are wrapped. Both add and change nothing.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -117,11 +118,13 @@ def install(context_path: Any) -> None:
     original_update = driver.Driver.update_samples
     original_prepare = driver.Driver.prepare_telemetry
 
+    @functools.wraps(original_update)
     def update_samples(self: Any, samples: list[Any]) -> None:
         original_update(self, samples)
         if samples:
             tap().add(samples)
 
+    @functools.wraps(original_prepare)
     def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:
         original_prepare(self, *args, **kwargs)
         self.telemetry.devices.append(

@@ -66,7 +66,7 @@ def test_the_recorded_seed_gives_the_same_order_again() -> None:
 
 def test_baselines_come_first_then_warm_up_then_rounds_then_the_short_baselines_again() -> None:
     names = [made.name for made in expand([task("q")], plan())]
-    assert names[:4] == ["fio-short-gp2", "fio-long-gp2", "fio-short-gp3", "fio-long-gp3"]
+    assert names[:4] == ["fio-short-gp2", "fio-short-gp3", "fio-long-gp2", "fio-long-gp3"]
     assert names[4:6] == ["q-gp2-warmup", "q-gp3-warmup"]
     assert sorted(names[6:10]) == ["q-gp2-r1", "q-gp2-r2", "q-gp3-r1", "q-gp3-r2"]
     assert names[10:] == ["fio-short-gp2-end", "fio-short-gp3-end"]
