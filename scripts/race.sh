@@ -17,7 +17,7 @@ if [ "$have_root" = no ]; then
 fi
 
 say "${race[*]}"
-say "output also goes to $LOG; a whole race takes about ten minutes"
+say "output also goes to $LOG"
 began=$SECONDS code=0
 if [ -t 1 ] && command -v script >/dev/null; then
     # A terminal of its own: Rally shows progress only on one.
