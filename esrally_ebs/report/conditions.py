@@ -161,12 +161,21 @@ def _load(session: Session, arms: Sequence[str]) -> Table | None:
             )
         ]
         cells += [
-            _grown(session.telemetry, arm, f"emulator.waited_s.{limit}") for limit in ("iops", "throughput")
+            _grown(session.telemetry, arm, f"emulator.waited_s.{limit}")
+            for limit in ("iops", "throughput", "credits")
         ]
         rows.append(Row(item=arm, cells=tuple(cells)))
     if all(cell is NOTHING for row in rows for cell in row.cells):
         return None
-    titles = ("queue depth", "read await", "reads/s", "read", "waited for IOPS", "waited for throughput")
+    titles = (
+        "queue depth",
+        "read await",
+        "reads/s",
+        "read",
+        "IOPS waits",
+        "throughput waits",
+        "credit waits",
+    )
     return Table(
         key="load",
         title="Device during measured requests",
