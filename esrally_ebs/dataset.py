@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -198,7 +198,7 @@ def _bulks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield [line for document in chunk for line in (_ACTION.rstrip(), document.rstrip())]
 
 
-def _bulk(client: elasticsearch.Elasticsearch, body: Sequence[Any]) -> None:
+def _bulk(client: elasticsearch.Elasticsearch, body: list[Any]) -> None:
     answer = client.bulk(index=INDEX, operations=body, filter_path="errors,items.*.error")
     if answer.get("errors"):
         first = next(item for item in answer["items"] if item.get("index", {}).get("error"))

@@ -45,7 +45,7 @@ class ArmPlan(_Section):
     mount: Path | None = None
     credits: float = Field(default=1.0, ge=0, le=1)
 
-    def spec(self, readahead_bytes: int) -> VolumeSpec:
+    def spec(self) -> VolumeSpec:
         """The volume to attach for this arm."""
         return VolumeSpec(
             name=self.name,
@@ -56,7 +56,6 @@ class ArmPlan(_Section):
             encrypted=self.encrypted,
             mount=self.mount,
             credits=self.credits,
-            readahead_bytes=readahead_bytes,
         )
 
 
@@ -65,7 +64,6 @@ class NodePlan(_Section):
 
     car: tuple[str, ...] = ("defaults",)
     params: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
-    readahead: Bytes = Field(default=128 * 1024, ge=0)
 
 
 class DatasetPlan(_Section):
@@ -143,7 +141,7 @@ class Plan(_Section):
 
     def specs(self) -> tuple[VolumeSpec, ...]:
         """The volumes of all arms, in plan order."""
-        return tuple(arm.spec(self.node.readahead) for arm in self.arm)
+        return tuple(arm.spec() for arm in self.arm)
 
 
 def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import setproctitle
+
 from esrally_ebs.measure import measure_baseline
 from esrally_ebs.plan import Plan, load_plan
 from esrally_ebs.resources import plan_path, resource
@@ -34,6 +36,8 @@ def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
         f"--track-params={params}",
         *([f"--challenge={plan.race.challenge}"] if plan.race.challenge else []),
     ]
+    # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
+    setproctitle.setproctitle(f"ebs-run {plan.name}")
     return run_in_terminal(command)
 
 

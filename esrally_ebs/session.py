@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from esrally_ebs import clean, dataset, environment, preflight, reaper, report, 
 from esrally_ebs import node as nodes
 from esrally_ebs.context import Arm, Context
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
-from esrally_ebs.model import Check, Event, Node, State, Volume
+from esrally_ebs.model import Check, Event, Node, Phase, State, Volume
 from esrally_ebs.plan import Plan
 from esrally_ebs.resources import home, run_dir
 from esrally_ebs.stats import check_comparable
@@ -78,8 +79,11 @@ class Live:
         reaper.start(self.id, folder.path, watched)
         with _stage(folder, "attach volumes"):
             say(f"Attaching {', '.join(arm.name for arm in plan.arm)}")
-            volumes.check_distinct(plan.specs())
-            attached = [volumes.attach(spec, run / spec.name) for spec in plan.specs()]
+            specs = plan.specs()
+            if node_settings is not None and node_settings.readahead_bytes is not None:
+                specs = tuple(replace(spec, readahead_bytes=node_settings.readahead_bytes) for spec in specs)
+            volumes.check_distinct(specs)
+            attached = [volumes.attach(spec, run / spec.name) for spec in specs]
         arms = [Arm(name=v.spec.name, cluster=clusters[v.spec.name], volume=v, node=None) for v in attached]
         if load is not None and node_settings is not None:
             arms = self._with_nodes(folder, arms, plan, node_settings, load, say)
@@ -132,7 +136,9 @@ class Live:
                 load.prepare_corpus()
         with _stage(folder, "start nodes"):
             say("Starting a node on every arm")
-            arms = [replace(arm, node=start(arm.volume)) for arm in arms]
+            with ThreadPoolExecutor(len(arms)) as pool:
+                started = pool.map(start, [arm.volume for arm in arms])
+                arms = [replace(arm, node=node) for arm, node in zip(arms, started, strict=True)]
         if built is not None:
             folder.update(dataset=built.record())
             _check_segments(folder, arms, built)
@@ -149,6 +155,7 @@ class Live:
         folder = self._require_folder()
         with _stage(folder, "take down"):
             self._take_down()
+        _time_measured(folder)
         checks = check_comparable(load_session(folder.path))
         for check in checks:
             folder.add_check(check)
@@ -272,6 +279,24 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _time_measured(folder: SessionFolder) -> None:
+    """Stage events for what Rally ran, from what it recorded."""
+    recorded = load_session(folder.path)
+    baselines = sum(event.fields["seconds"] for event in recorded.events if event.kind == "baseline")
+    times: list[dict[str, Any]] = recorded.samples.to_pylist()
+    spans = {"baselines": baselines}
+    for name, wanted in (
+        ("indexing", lambda row: row["round"] == 0 and row["phase"] == Phase.MEASURE),
+        ("warm-up", lambda row: row["phase"] == Phase.WARMUP),
+        ("rounds", lambda row: row["round"] > 0),
+    ):
+        starts = [row["started_s"] for row in times if wanted(row)]
+        spans[name] = max(starts) - min(starts) if starts else 0.0
+    for name, seconds in spans.items():
+        if seconds:
+            folder.event(Event(at_s=time.time(), kind="stage", fields={"name": name, "seconds": seconds}))
 
 
 def _write_reports(folder: SessionFolder) -> str:

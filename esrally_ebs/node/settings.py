@@ -21,7 +21,7 @@ class NodeSettings:
     cpus: float  # 0 = no limit
     store_type: str = "hybridfs"
     java_opts: str = ""
-    readahead_bytes: int | None = None  # of the arm's device; None = as the plan has it
+    readahead_bytes: int | None = None  # of the arm's device; None = the kernel's default
     es_settings: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -40,6 +40,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             return
         selected = _selected(track, settings)
         copies_dataset = not any(task.operation.type == "bulk" for task in selected.schedule)
+        _size_corpus(track, settings)
         for challenge in track.challenges:
             challenge.schedule = expand(challenge.schedule, settings.plan)
         if settings.in_race_control and not self.cfg.exists("driver", "ebs.activation"):
@@ -80,13 +81,25 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         documents = rally_corpus.documents[0]
         directory = Path(loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1])
         plan = settings.plan
-        if plan.dataset.documents == "full":
+        if documents.has_compressed_corpus():
             preparator = loader.DocumentSetPreparator(track.name, self.downloader, self.decompressor)
             preparator.prepare_document_set(documents, str(directory))
             return directory / str(documents.document_file)
         made = corpus.ensure(directory, documents=documents.number_of_documents, seed=plan.dataset.seed)
-        documents.document_file = made.path.name  # Rally's test mode would look for one of its own name
         return made.path
+
+
+def _size_corpus(track: Any, settings: RaceSettings) -> None:
+    """Let the plan decide how many documents there are; the track's template only knows the track parameter."""
+    wanted = settings.plan.dataset.documents
+    documents = track.corpora[0].documents[0]
+    if documents.has_compressed_corpus() != (wanted == "full") and not settings.test_mode:
+        raise PlanError(
+            f"plan {settings.plan.name}: dataset.documents: 'full' must be said as --track-params=documents:full"
+        )
+    if wanted != "full":
+        documents.number_of_documents = wanted
+        documents.document_file = f"documents-{wanted}.json"
 
 
 def _selected(track: Any, settings: RaceSettings) -> Any:

@@ -119,6 +119,9 @@ def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: i
     source = operation.param_source
     operation.params = {
         **operation.params,
+        **(
+            {"detailed-results": True} if _is_search(task) else {}
+        ),  # hits and took, read after the service time
         META: {**ours, "inner_type": operation.type, "inner_source": source, "rally_task": clone.name},
     }
     operation.param_source = PARAM_SOURCE

@@ -5,6 +5,7 @@ Rally has no plug-in point for either, so two methods of its Driver are wrapped.
 
 import functools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from esrally.driver import driver
 
 from esrally_ebs.context import Context, load_context
 from esrally_ebs.emulator.control import read_state
-from esrally_ebs.model import Phase, Sample
+from esrally_ebs.model import Event, Phase, Sample
 from esrally_ebs.rally.schedule import META
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
@@ -92,10 +93,13 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         """Start sampling."""
         arms = [(arm.volume, arm.node) for arm in self._context.arms]
         self._writer = SessionFolder(self._context.folder).part_writer("telemetry")
-        self._thread = SamplerThread(
-            Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state), self._writer.add
-        )
+        sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)
+        self._thread = SamplerThread(sampler, self._writer.add)
         self._thread.start()
+
+    def _on_cut(self, arm: str, reason: str) -> None:
+        event = Event(at_s=time.time(), kind="telemetry-cut", arm=arm, fields={"text": reason})
+        SessionFolder(self._context.folder).event(event)
 
     def on_benchmark_stop(self) -> None:
         """Stop sampling and write what is still in memory."""
