@@ -1,8 +1,8 @@
 """One Elasticsearch on one volume, in Docker: image, start, health, identity of its index, stop, removal."""
 
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
-from esrally_ebs.node.life import death, prepare_data_dir, running, start, stop
 from esrally_ebs.node.identity import Segment, hashes, segments
+from esrally_ebs.node.life import death, prepare_data_dir, running, start, stop
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cache_bytes
 
 __all__ = [

@@ -132,17 +132,19 @@ _CAUSE = re.compile(
     r"fatal exception while booting Elasticsearch\s*(.+)|Caused by: (.+)|^(?:ERROR|Error)[: ]\s*(.+)"
 )
 _LOG_PREFIX = re.compile(r"^\[[^]]*\]\[(?:ERROR|WARN ?)\s*\]\[[^]]*\]\s*")
+# said by every healthy node: Java's ciphers, a production cluster's checks, our own question asked too early
+_NOISE = re.compile(r"unsupported ciphers|BootstrapChecks|path: /_cluster/health")
 
 
 def reason(text: str) -> str:
     """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     for line in lines:
         found = _CAUSE.search(line)
         if found:
             return next(part for part in found.groups() if part)[:400]
     complaints = [_LOG_PREFIX.sub("", line) for line in lines if _LOG_PREFIX.match(line)]
-    return (complaints[-1] if complaints else last_lines(text))[:400]
+    return (complaints[-1] if complaints else last_lines("\n".join(lines)))[:400]
 
 
 def leftovers() -> list[str]:

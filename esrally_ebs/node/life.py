@@ -14,6 +14,7 @@ from esrally_ebs.node import api, cgroups, engine
 from esrally_ebs.node.settings import NodeSettings, compose_variables, environment_file
 from esrally_ebs.resources import resource
 from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.units import MIB, format_bytes
 
 _HOST = "127.0.0.1"
 _USER = 1000  # "elasticsearch" in the official image and in ours
@@ -24,6 +25,9 @@ _STOP_S = 60
 # Docker's exit codes: 128 + SIGTERM is how a JVM ends after its shutdown hooks
 _CLEAN_EXITS = (0, 143)
 _RARE_CHECK = "1h"
+_ROOM_BYTES = (
+    16 * MIB
+)  # with less, Elasticsearch starts but never becomes its own master, and does not say why
 
 
 def start(
@@ -45,6 +49,7 @@ def start(
         _check_port(arm, port)
     _check_cpus(settings)
     data_dir = prepare_data_dir(volume)
+    _check_room(arm, data_dir)
     try:
         container = _up(volume, settings, session=session, image=image, port=port, data_dir=data_dir)
         return _wait(arm, container, data_dir, image=image, clock=clock)
@@ -72,6 +77,15 @@ def _why(error: OSError) -> str:
     if error.errno == errno.EPERM:
         return "only root can give it to the node's user; run as root"
     return f"{error.strerror}; the volume must be mounted and writable"
+
+
+def _check_room(arm: str, data_dir: Path) -> None:
+    found = os.statvfs(data_dir)
+    free = found.f_bavail * found.f_frsize
+    if free < _ROOM_BYTES:
+        raise SetupError(
+            f"arm {arm}: {data_dir} is full ({format_bytes(free)} left); make room on the volume"
+        )
 
 
 def _check_port(arm: str, port: int) -> None:
@@ -148,6 +162,7 @@ def _wait(arm: str, container: str, data_dir: Path, *, image: str, clock: Clock)
             raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(container, found)}")
         if api.is_ready(found.port):
             break
+        _check_room(arm, data_dir)
         if clock.monotonic() > until:
             text = engine.reason(engine.log(container))
             raise SetupError(f"arm {arm}: Elasticsearch is not ready after {_READY_S:.0f} s: {text}")

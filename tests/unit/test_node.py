@@ -96,7 +96,7 @@ def test_a_process_without_memory_of_its_own_has_none_resident() -> None:
 
 
 RUNNING = """[{"Id": "f231", "State": {"Status": "running", "Pid": 42, "ExitCode": 0, "OOMKilled": false},
-  "NetworkSettings": {"Ports": {"9200/tcp": [{"HostIp": "127.0.0.1", "HostPort": "32768"}], "9300/tcp": null}}}]"""
+  "NetworkSettings": {"Ports": {"9200/tcp": [{"HostIp": "127.0.0.1", "HostPort": "32768"}]}}}]"""
 EXITED = """[{"Id": "f231", "State": {"Status": "exited", "Pid": 0, "ExitCode": 137, "OOMKilled": true},
   "NetworkSettings": {"Ports": {}}}]"""
 
@@ -121,6 +121,10 @@ ERROR: Elasticsearch did not exit normally - check the logs at /logs/docker-clus
         (BAD_SETTING, "java.lang.IllegalArgumentException: unknown setting [foo.bar]"),
         ("Error: Could not find or load main class Foo\n", "Could not find or load main class Foo"),
         ("[t][WARN ][o.e.x] disk is slow\n[t][INFO ][o.e.n.Node] closed\n", "disk is slow"),
+        (
+            "[t][ERROR][o.e.x.c.s.SSLService] unsupported ciphers [[X]]\n[t][INFO ][o.e.n] up\n",
+            "[t][INFO ][o.e.n] up",
+        ),
         ("one\ntwo\n", "one | two"),
         ("", "no output"),
     ],
@@ -161,7 +165,7 @@ def test_what_an_engine_says_gets_a_next_step(said: str, kind: type[SetupError],
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ``docker`` on the PATH that knows the images listed in the file that is returned, and nothing else."""
+    """A ``docker`` on the PATH that knows the images listed in the returned file, and nothing else."""
     client, listing = tmp_path / "docker", tmp_path / "images"
     client.write_text(
         f'#!/bin/sh\ngrep -qxF "$5" {listing} || {{ echo "Error: No such image: $5" >&2; exit 1; }}\n'
