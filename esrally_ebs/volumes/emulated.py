@@ -20,7 +20,7 @@ from esrally_ebs.units import GIB, KIB, MIB, format_bytes
 from esrally_ebs.volumes.calibration import calibrate
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, write_record
-from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_roots
+from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_roots, note_loops
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
 _QUICK_S = 30.0
@@ -114,6 +114,7 @@ def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, image: Path) 
 
 def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
     device = Path(run(["losetup", "--find", "--show", "--direct-io=on", disk], timeout_s=_QUICK_S).strip())
+    note_loops(disk.parent, [device.name])
     queue = Path("/sys/block") / device.name / "queue"
     # One request is then at most one I/O of the type, and the block layer merges as it does before EBS.
     (queue / "max_sectors_kb").write_text(str(model.accounting.max_io_bytes // 1024))

@@ -5,6 +5,7 @@ behind anywhere on the machine that provably is ours.
 """
 
 import contextlib
+import json
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does 
 _QUICK_S = 15.0
 _END_S = 3.0
 _POLL_S = 0.05
+_LOOPS_NAME = "loops.json"
 _OWN_FILES = (
     control.SOCKET_NAME,
     daemon.SETTINGS_NAME,
@@ -52,21 +54,31 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     if not _open_up(directory):
         _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
     _unmount(directory / MOUNT_NAME)
-    for device in _loops_of(directory / daemon.DISK_NAME):
+    loops = _loops_of(directory)
+    note_loops(directory, loops)
+    for device in loops:
         _detach_loop(device)
     _end(daemons, signal.SIGTERM, clock)
     _end(_daemons_of(directory), signal.SIGKILL, clock)
     _unmount(directory / daemon.DISK_NAME)
-    _wait_for_loops(directory / daemon.DISK_NAME, clock)
+    _wait_for_loops(directory, clock)
     for image in _images_of(directory) if record is None else record.created:
         _remove_image(image)
     _remove_files(directory)
-    left = [part.text for part in leftovers() if part.directory == directory and part.what != "volume"]
+    left = {part.text for part in leftovers() if part.directory == directory and part.what != "volume"}
+    left |= {f"loop device /dev/{name}" for name in _loops_of(directory)}
     if left:
-        raise SetupError(
-            f"{directory}: still there: {'; '.join(left)}; end what uses it and run 'esrally-ebs clean'"
-        )
+        what = "; ".join(sorted(left))
+        raise SetupError(f"{directory}: still there: {what}; end what uses it and run 'esrally-ebs clean'")
+    (directory / _LOOPS_NAME).unlink(missing_ok=True)
     drop_record(directory)
+
+
+def note_loops(directory: Path, names: Sequence[str]) -> None:
+    """Note down which loop devices are the volume's, by names that the kernel gives no other device later."""
+    if names:
+        numbers = {name: _sequence_number(name) for name in names}
+        (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
 
 
 def leftovers() -> tuple[Leftover, ...]:
@@ -137,8 +149,22 @@ def _images_of(directory: Path) -> list[Path]:
     return [root / directory.parent.name / f"{directory.name}.img" for root in image_roots()]
 
 
-def _loops_of(disk: Path) -> list[str]:
-    return [name for name, file in _loops() if file == disk]
+def _loops_of(directory: Path) -> list[str]:
+    """The volume's loop devices: by their file, or as noted, as a file that is unmounted has no path any
+    more."""
+    found = {name for name, file in _loops() if file == directory / daemon.DISK_NAME}
+    with contextlib.suppress(OSError, ValueError):
+        noted = json.loads((directory / _LOOPS_NAME).read_text())
+        in_use = {name for name, _ in _loops()}
+        found |= {
+            name for name, number in noted.items() if name in in_use and _sequence_number(name) == number
+        }
+    return sorted(found)
+
+
+def _sequence_number(name: str) -> int:
+    """The kernel's count of attachments: another one whenever a loop device gets another file."""
+    return int((Path("/sys/block") / name / "diskseq").read_text())
 
 
 def _open_up(directory: Path) -> bool:
@@ -173,10 +199,10 @@ def _detach_loop(name: str) -> None:
         run(["losetup", "--detach", f"/dev/{name}"], timeout_s=_QUICK_S)
 
 
-def _wait_for_loops(disk: Path, clock: Clock) -> None:
+def _wait_for_loops(directory: Path, clock: Clock) -> None:
     """The kernel lets go of a loop device a moment after its last user."""
     until = clock.monotonic() + _END_S
-    while _loops_of(disk) and clock.monotonic() < until:
+    while _loops_of(directory) and clock.monotonic() < until:
         clock.sleep(_POLL_S)
 
 

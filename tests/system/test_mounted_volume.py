@@ -1,0 +1,68 @@
+"""Real mounts taken as arms: what is refused, and that nothing on them is touched."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs import volumes
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Kind, VolumeSpec
+from esrally_ebs.system import run
+from esrally_ebs.volumes.mounted import check_mount
+
+pytestmark = pytest.mark.system
+
+MIB, GIB = 1024**2, 1024**3
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 file system of 600 MiB on a loop device."""
+    point, image = tmp_path / "mount", tmp_path / "image"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(600 * MIB)
+    run(["mkfs.ext4", "-q", image], timeout_s=30)
+    run(["mount", "-o", "loop", image, point], timeout_s=10)
+    yield point
+    run(["umount", point], timeout_s=10)
+
+
+def _spec(mount: Path, name: str = "gp2") -> VolumeSpec:
+    return VolumeSpec(name=name, type="gp2", size_bytes=GIB, mount=mount)
+
+
+def test_a_real_mount_is_described_and_left_as_it_is(mount: Path, tmp_path: Path) -> None:
+    (mount / "mine").write_text("x")
+    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+        assert volume.kind is Kind.DIRECTORY  # a device that is not EBS
+        assert volume.mount == mount
+        assert volume.filesystem == "ext4"
+        assert str(volume.device).startswith("loop")
+        assert volume.readahead_bytes
+    assert (mount / "mine").read_text() == "x"
+    assert sorted(path.name for path in mount.iterdir()) == ["lost+found", "mine"]
+    assert not (tmp_path / "arm").exists()
+
+
+def test_a_read_only_mount_is_refused(mount: Path) -> None:
+    run(["mount", "-o", "remount,ro", mount], timeout_s=10)
+    with pytest.raises(SetupError, match=f"^volume 'gp2': {mount} is read-only; mount it for writing$"):
+        check_mount(mount, name="gp2")
+
+
+def test_a_full_mount_is_refused_with_what_is_missing(mount: Path) -> None:
+    with pytest.raises(SetupError, match=r"is full: 5\d\d\.\d MiB free, 1\.0 GiB needed; make room on it$"):
+        check_mount(mount, name="gp2", min_free_bytes=GIB)
+
+
+def test_one_device_mounted_twice_is_not_two_arms(mount: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    run(["mount", "--bind", mount, second], timeout_s=10)
+    try:
+        with pytest.raises(PlanError, match=r"^volumes 'gp2' and 'gp3': .* are on one device"):
+            volumes.check_distinct([_spec(mount), _spec(second, "gp3")])
+    finally:
+        run(["umount", second], timeout_s=10)
