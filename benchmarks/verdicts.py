@@ -65,7 +65,8 @@ def simulate(shape: str, sessions: int, *, rounds: int, requests: int, ratio: fl
     share = claimed / sessions, equivalent / sessions, undecided / sessions / TASKS
     return (
         f"{shape:<11} {rounds:>3} x {requests:<3} ratio {ratio:.2f}: sessions with faster or slower "
-        f"{share[0]:6.1%}, with equivalent {share[1]:6.1%}; undecided tasks {share[2]:6.1%}; coverage {coverage}"
+        f"{share[0]:6.1%}, with equivalent {share[1]:6.1%}; undecided tasks {share[2]:6.1%}; "
+        f"coverage {coverage}"
     )
 
 
