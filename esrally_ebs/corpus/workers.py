@@ -8,8 +8,8 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection, wait
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Final, cast
 
@@ -31,7 +31,12 @@ def write_chunks(renderer: Renderer, file: int, documents: int, workers: int, pr
     if min(workers, chunks) == 1:
         return _write_alone(renderer, file, documents, progress)
     with _started(renderer, file, documents, min(workers, chunks)) as connections:
-        return _direct(connections, documents, progress)
+        try:
+            return _direct(connections, documents, progress)
+        except (EOFError, ConnectionError) as error:
+            raise SetupError(
+                "corpus: a writing process was killed; free some memory and try again"
+            ) from error
 
 
 def _write_alone(renderer: Renderer, file: int, documents: int, progress: Progress) -> Ends:
@@ -65,13 +70,8 @@ def _direct(connections: list[Connection], documents: int, progress: Progress) -
 
 
 def _answer(connection: Connection) -> int:
-    try:
-        wait([connection])
-        answer = connection.recv()
-    except EOFError as error:
-        raise SetupError(
-            "corpus: a writing process was killed; check the memory limit, start again"
-        ) from error
+    """What a worker tells: the length of its next chunk; OSError when it could not write the one before."""
+    answer = connection.recv()
     if isinstance(answer, OSError):
         raise answer
     return cast(int, answer)
@@ -122,10 +122,11 @@ def _work(
             connection.send(len(text))
             _write_at(file, text, connection.recv())
         connection.send(0)
-    except EOFError:
-        return
+    except (EOFError, ConnectionError):
+        return  # the parent is gone
     except OSError as error:
-        connection.send(error)
+        with suppress(ConnectionError):
+            connection.send(error)
 
 
 def _write_at(file: int, text: bytes, offset: int) -> None:

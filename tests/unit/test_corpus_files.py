@@ -6,6 +6,9 @@ import json
 import multiprocessing
 import resource
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 
 from esrally_ebs.corpus import ensure, generate
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.system import Process
 
 THREE_CHUNKS = 100_001  # chunks are 50,000 documents
 # Changes only together with FORMAT in esrally_ebs/corpus/files.py.
@@ -134,6 +138,33 @@ def test_a_killed_worker_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         generate(tmp_path / "documents.json", documents=THREE_CHUNKS, workers=2, progress=kill)
     assert multiprocessing.active_children() == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_end_quietly_with_a_killed_parent(tmp_path: Path) -> None:
+    code = (
+        "import multiprocessing, os, signal, sys, pathlib\n"
+        "from esrally_ebs.corpus import generate\n"
+        "def die(_documents):\n"
+        "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"generate(pathlib.Path(sys.argv[1]), documents={THREE_CHUNKS}, workers=2, progress=die)\n"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path / "documents.json")]
+    # returns only when the workers, which inherited stdout, have closed it: they are exiting or have ended
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
+    workers = [int(pid) for pid in ended.stdout.split()]
+    deadline = time.monotonic() + 5
+    while any(map(Process.of, workers)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [Process.of(pid) for pid in workers] == [None, None]
+
+
+def test_what_a_killed_generation_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / ".documents.json.partial").write_bytes(bytes(1_000_000))
+    corpus = generate(tmp_path / "documents.json", documents=10)
+    assert corpus.path.stat().st_size == corpus.bytes
+    assert not (tmp_path / ".documents.json.partial").exists()
 
 
 def test_workers_do_not_look_like_a_rally_process(tmp_path: Path) -> None:
