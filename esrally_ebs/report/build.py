@@ -37,7 +37,7 @@ def build(session: Session) -> Report:
         labels=verdict.labels(session),
         tables=tuple(table for table in tables if table is not None),
         checks=checks,
-        warnings=(*session.warnings, *_faults(session.events), *_doubts(scopes)),
+        warnings=(*session.warnings, *_faults(session.events), *_unknown(findings, checks), *_doubts(scopes)),
     )
 
 
@@ -52,6 +52,11 @@ def _faults(events: Iterable[Event]) -> Iterable[str]:
         if event.kind in ("fault", "not-cold"):
             where = f" on {event.arm}" if event.arm else ""
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
+
+
+def _unknown(findings: search.Findings, checks: Sequence[Check]) -> Iterable[str]:
+    if findings.comparisons and not any(check.name == "hits" for check in checks):
+        yield "hit counts were not recorded, so whether the arms found the same documents is not known"
 
 
 def _doubts(scopes: Sequence[search.Findings]) -> Iterable[str]:

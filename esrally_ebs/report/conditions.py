@@ -1,4 +1,4 @@
-"""Under what conditions it was measured: volumes, coldness, waits, credits, device load, stages, machine."""
+"""Under what conditions it was measured: volumes, coldness, waits, credits, device load, machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.model import Event, Phase, Volume
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
+from esrally_ebs.report.stages import stages_table
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes, format_seconds
 
@@ -23,7 +24,7 @@ def tables(session: Session) -> list[Table]:
         _coldness(session.events, arms),
         _credits(session.telemetry, arms),
         _load(session, arms),
-        _stages(session.events),
+        stages_table(session),
         environment(session),
     )
     return [table for table in made if table is not None]
@@ -56,7 +57,7 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
         Cell(text=spec.type, facts={"type": spec.type}),
         Cell(text=format_bytes(spec.size_bytes), facts={"size_bytes": spec.size_bytes}),
         Cell(
-            text=", ".join(provisioned) or "-",
+            text=", ".join(provisioned) or f"as {spec.type} has it",
             facts={"iops": spec.iops, "throughput_bytes_per_s": spec.throughput_bytes_per_s},
         ),
         Cell(text=arm.device or "-", facts={"device": arm.device}),
@@ -230,25 +231,6 @@ def _grown(telemetry: pa.Table, arm: str, metric: str) -> Cell:
         return NOTHING
     grown = float(values[-1] - values[0])
     return quantity(metric.replace("emulator.", "").replace(".", "_"), grown, format_seconds(grown))
-
-
-def _stages(events: Sequence[Event]) -> Table | None:
-    stages = [event.fields for event in events if event.kind == "stage"]
-    if not stages:
-        return None
-    return Table(
-        key="stages",
-        title="Where the time went",
-        item_title="stage",
-        columns=(Column(title="time", subject="session"),),
-        rows=tuple(
-            Row(
-                item=str(stage["name"]),
-                cells=(quantity("seconds", stage["seconds"], f"{stage['seconds']:.1f} s"),),
-            )
-            for stage in stages
-        ),
-    )
 
 
 def environment(session: Session) -> Table | None:

@@ -156,7 +156,8 @@ def _judgement(comparison: Comparison) -> Cell:
     }
     text = comparison.verdict.value
     if comparison.more_rounds is not None:
-        text += f" (~{comparison.more_rounds} more)"
+        about = "needs " if comparison.p_different is None else "~"
+        text += f" ({about}{comparison.more_rounds} more)"
     return Cell(text=text, facts=facts)
 
 
@@ -170,7 +171,7 @@ def _notes(findings: Findings, percentile: int) -> tuple[str, ...]:
         f"Verdicts hold for all tasks together at {findings.confidence:.0%} (Holm); equivalent means within "
         f"{findings.margin:.0%}. An interval is for its task alone, so it may exclude 0 without a verdict."
     ]
-    if any(c.more_rounds is not None for c in findings.comparisons):
+    if any(c.more_rounds is not None and c.p_different is not None for c in findings.comparisons):
         notes.append(
             "'~N more' rounds is an estimate: if the truth is what is seen here and noise stays as it is."
         )

@@ -41,9 +41,10 @@ def _ended(state: State) -> str:
 def _of_pairs(session: Session, findings: Findings) -> str:
     names = {arm.spec.name: _name(arm.spec.name, arm.kind) for arm in session.arms}
     if not findings.comparisons:
-        measured = " and ".join(names.values())
-        what = "what fio measured" if session.baseline.num_rows else "nothing yet"
-        return f"No search was compared; the tables show {what} on {measured}."
+        measured = " and ".join(names.values()) or "no arm"
+        if not session.baseline.num_rows:
+            return f"Nothing was measured on {measured}."
+        return f"No search was compared; the tables show what fio measured on {measured}."
     pairs = dict.fromkeys((c.a, c.b) for c in findings.comparisons)
     cache = "cold" if is_cold(session) else "warm"
     sentences = [

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,7 @@ def recorded(tmp_path: Path) -> Path:
             "after": 0.0005 * number,
             "attempts": 1 + (number == 3),
             "refill_s": 0.5 * number,
+            "seconds": 0.1,
         }
         folder.event(Event(at_s=START + number, kind="drop", arm=name, fields=fields))
     for name, seconds in (("attach volumes", 2.5), ("start nodes", 9.25)):
@@ -293,6 +295,18 @@ def test_a_task_that_ran_once_per_arm_has_a_rate_and_no_verdict(tmp_path: Path) 
     text = report.render_text(report.build(load_session(make(tmp_path, rows))))
     assert "Once per arm" in text
     assert "1053" in text  # 10 x 1000 operations in 9.5 s
+
+
+def test_hits_that_were_not_recorded_are_said(tmp_path: Path) -> None:
+    rows = [replace(one, hits=None) for one in samples()]
+    built = report.build(load_session(make(tmp_path, rows)))
+    assert any("hit counts were not recorded" in warning for warning in built.warnings)
+
+
+def test_where_the_time_went_adds_up_to_the_whole_session(recorded: Path) -> None:
+    tables = json.loads(report.render_json(report.build(load_session(recorded))))["tables"]
+    seconds = [item["session"]["seconds"] for item in tables["stages"].values()]
+    assert sum(seconds[:-1]) == pytest.approx(seconds[-1]) == 600
 
 
 def test_a_recorded_check_is_not_made_again(tmp_path: Path) -> None:
