@@ -80,7 +80,10 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
     A file system without locks (a folder copied to some network share) is read without one.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        cannot_write(folder, error)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)

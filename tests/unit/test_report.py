@@ -303,6 +303,29 @@ def test_hits_that_were_not_recorded_are_said(tmp_path: Path) -> None:
     assert any("hit counts were not recorded" in warning for warning in built.warnings)
 
 
+def test_failed_requests_and_faults_are_among_the_warnings(tmp_path: Path) -> None:
+    rows = [*samples(), sample("gp3", 1, "range_field_big_range", START, 1.0, success=False)]
+    path = make(tmp_path, rows)
+    SessionFolder(path).event(Event(at_s=START, kind="fault", arm="gp3", fields={"text": "node gone"}))
+    warnings = report.build(load_session(path)).warnings
+    assert "fault on gp3: node gone" in warnings
+    assert "range_field_big_range: 1 requests failed on gp3 and are left out" in warnings
+
+
+def test_three_arms_have_a_column_per_pair_and_the_best_is_marked(tmp_path: Path) -> None:
+    scale = {"a": 1.0, "b": 1.5, "c": 2.0}
+    rows = [
+        sample(name, round_, "q", START, 0.03 * factor * (1 + 0.001 * round_ * factor))
+        for name, factor in scale.items()
+        for round_ in range(1, 7)
+    ]
+    arms = [replace(arm("gp2"), spec=replace(arm("gp2").spec, name=name)) for name in scale]
+    document = json.loads(report.render_json(report.build(load_session(make(tmp_path, rows, arms=arms)))))
+    found = document["tables"]["service_time_p50"]["q"]
+    assert list(found) == ["a", "b", "c", "b against a", "c against a", "c against b"]
+    assert [name for name in scale if found[name].get("better")] == ["a"]
+
+
 def test_where_the_time_went_adds_up_to_the_whole_session(recorded: Path) -> None:
     tables = json.loads(report.render_json(report.build(load_session(recorded))))["tables"]
     seconds = [item["session"]["seconds"] for item in tables["stages"].values()]

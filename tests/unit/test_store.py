@@ -28,7 +28,7 @@ from esrally_ebs.model import (
     Volume,
     VolumeSpec,
 )
-from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
+from esrally_ebs.store import PartWriter, SessionFolder, find_session, list_sessions, load_session
 from esrally_ebs.store.encoding import SAMPLES, baseline_of, dump_event, parse_event, samples_of, telemetry_of
 from esrally_ebs.store.parts import compact, read_parts, writer_for
 
@@ -221,6 +221,60 @@ def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> 
     events_file.symlink_to(full)
     with pytest.raises(SetupError, match=r"disk is full; free some space"):
         SessionFolder(tmp_path).event(Event(at_s=1.0, kind="drop"))
+
+
+def test_a_write_that_fails_in_the_background_is_raised_by_the_next_add_and_loses_no_row(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    writer = PartWriter(folder, SAMPLES, flush_every_s=0.01)
+    folder.rename(tmp_path / "away")
+    added, raised = 0, False
+    until = time.monotonic() + 10
+    while not raised and time.monotonic() < until:
+        added += 1
+        try:
+            writer.add([SAMPLE])
+        except SetupError:
+            raised = True
+        time.sleep(0.005)
+    (tmp_path / "away").rename(folder)
+    writer.close()
+    assert raised
+    assert read_parts(folder, SAMPLES)[0].num_rows == added
+
+
+def test_a_folder_that_is_gone_gives_one_line(folder: SessionFolder) -> None:
+    gone = SessionFolder(folder.path / "gone")
+    for write in (
+        lambda: gone.update(dataset={}),
+        lambda: gone.part_writer("samples"),
+        lambda: gone.event(Event(at_s=0.0, kind="drop")),
+        lambda: gone.write_file("race.json", "{}"),
+    ):
+        with pytest.raises(SetupError, match=r"gone.*: cannot be written: No such file"):
+            write()
+
+
+def test_an_event_field_may_not_take_the_name_of_a_column(folder: SessionFolder) -> None:
+    with pytest.raises(FormatError, match="'arm' has the name of a column"):
+        folder.event(Event(at_s=0.0, kind="drop", fields={"arm": "gp2"}))
+
+
+def test_another_process_takes_a_session_over_by_adopting_it(folder: SessionFolder) -> None:
+    path = folder.path / "session.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "owner": {**document["owner"], "boot_id": "another boot"}}))
+    assert load_session(folder.path).state is State.FAILED
+    folder.adopt()
+    assert load_session(folder.path).state is State.RUNNING
+
+
+def test_events_so_far_can_be_asked_for(folder: SessionFolder) -> None:
+    assert folder.events() == ()
+    folder.event(Event(at_s=1.0, kind="fault", fields={"text": "x"}))
+    assert [event.fields["text"] for event in folder.events()] == ["x"]
 
 
 def test_another_process_may_write_at_the_same_time(folder: SessionFolder) -> None:
