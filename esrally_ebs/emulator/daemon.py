@@ -26,6 +26,7 @@ PROCESS_NAME = "daemon.json"  # {"pid"}
 LOG_NAME = "daemon.log"
 MOUNT_SOURCE = "ebs-volume"
 TITLE = "ebs-volume"
+START_VARIABLE = "EBS_DAEMON"  # names this module in the environment that starts it
 
 _PR_SET_TIMERSLACK = 29
 _MS_NOSUID_NODEV = 0x6

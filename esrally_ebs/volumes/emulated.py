@@ -20,14 +20,17 @@ from esrally_ebs.units import GIB, KIB, MIB, format_bytes
 from esrally_ebs.volumes.calibration import calibrate
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, write_record
-from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_roots, note_loops
+from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_of, image_roots, note_loops
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
 _QUICK_S = 30.0
 _FORMAT_S = 120.0
 _SEED = 20210501
 # "esrally" must not be in the arguments of a Python process: Rally would take it for a race that still runs.
-_LAUNCH = "from os import environ as e; from importlib import import_module as m; m(e['EBS_DAEMON']).main()"
+_LAUNCH = (
+    "from os import environ as e; from importlib import import_module as m;"
+    f" m(e['{daemon.START_VARIABLE}']).main()"
+)
 
 
 @contextmanager
@@ -74,11 +77,10 @@ def _check_machine() -> None:
 
 
 def _default_image(directory: Path) -> Path:
-    session, arm = directory.parts[-2:]
     memory, disk = image_roots()
     usage = os.statvfs(memory.parent)
     free = min(usage.f_bavail * usage.f_frsize, _available_memory())
-    return (memory if free >= _ROOM_BYTES else disk) / session / f"{arm}.img"
+    return image_of(memory if free >= _ROOM_BYTES else disk, directory)
 
 
 def _available_memory() -> int:
@@ -108,7 +110,7 @@ def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, image: Path) 
         [sys.executable, "-c", _LAUNCH],
         timeout_s=_QUICK_S,
         cwd=directory,
-        env={"EBS_DAEMON": daemon.__name__},
+        env={daemon.START_VARIABLE: daemon.__name__},
     )
 
 

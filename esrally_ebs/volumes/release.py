@@ -19,6 +19,7 @@ from esrally_ebs.volumes.mounts import mount_at, mounts
 from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
 
 MOUNT_NAME = "mnt"
+_DEFAULT_RUN = Path("/run/esrally-ebs")
 _SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
 _UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does unlimited
 _QUICK_S = 15.0
@@ -62,13 +63,17 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     _end(_daemons_of(directory), signal.SIGKILL, clock)
     _unmount(directory / daemon.DISK_NAME)
     _wait_for_loops(directory, clock)
-    for image in _images_of(directory) if record is None else record.created:
+    images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
+    for image in images:
         _remove_image(image)
     _remove_files(directory)
-    left = {part.text for part in leftovers() if part.directory == directory and part.what != "volume"}
-    left |= {f"loop device /dev/{name}" for name in _loops_of(directory)}
+    left = [
+        f"mount {directory / name}" for name in (MOUNT_NAME, daemon.DISK_NAME) if mount_at(directory / name)
+    ]
+    left += [f"loop device /dev/{name}" for name in _loops_of(directory)]
+    left += [f"daemon {process.pid}" for process in _daemons_of(directory)]
     if left:
-        what = "; ".join(sorted(left))
+        what = "; ".join(left)
         raise SetupError(f"{directory}: still there: {what}; end what uses it and run 'esrally-ebs clean'")
     (directory / _LOOPS_NAME).unlink(missing_ok=True)
     drop_record(directory)
@@ -82,33 +87,46 @@ def note_loops(directory: Path, names: Sequence[str]) -> None:
 
 
 def leftovers() -> tuple[Leftover, ...]:
-    """All emulated volumes and parts of them on this machine, also those in use; the caller knows which
-    are."""
-    found = [
-        ("volume", path.parent, str(path.parent)) for path in sorted(run_dir().glob(f"*/*/{RECORD_NAME}"))
-    ]
+    """All that emulated volumes of this run directory have on the machine, also those in use now.
+
+    The caller knows which are in use. Volumes of another run directory (``$ESRALLY_EBS_RUN``) are not seen.
+    """
+    root = run_dir()
+    found = [("volume", path.parent, str(path.parent)) for path in sorted(root.glob(f"*/*/{RECORD_NAME}"))]
     found += [
         ("mount", mount.mount_point.parent, str(mount.mount_point))
         for mount in mounts()
         if mount.source == daemon.MOUNT_SOURCE and mount.filesystem == "fuse"
     ]
-    found += [
-        ("loop device", disk.parent, f"/dev/{name}")
-        for name, disk in _loops()
-        if disk.name == daemon.DISK_NAME and disk.is_relative_to(run_dir())
-    ]
+    found += [("loop device", disk.parent, f"/dev/{name}") for name, disk in _loops()]
     found += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
     found += [
-        ("image", run_dir() / image.parent.name / image.stem, str(image))
-        for root in image_roots()
-        for image in sorted(root.glob("*/*.img"))
+        ("image", root / image.parent.name / image.stem, str(image))
+        for images in image_roots()
+        for image in sorted(images.glob("*/*.img"))
     ]
-    return tuple(Leftover(what=what, directory=where, text=f"{what} {text}") for what, where, text in found)
+    return tuple(
+        Leftover(what=what, directory=where, text=f"{what} {text}")
+        for what, where, text in found
+        if where.is_relative_to(root)
+    )
 
 
 def image_roots() -> tuple[Path, Path]:
-    """Where images are kept: in memory, and on disk when memory is short."""
-    return _SHARED_MEMORY / "esrally-ebs", home() / "backing"
+    """Where this run directory's images are: in memory, and on disk for when memory is short."""
+    name = "esrally-ebs" if run_dir() == _DEFAULT_RUN else _joined(run_dir())
+    return _SHARED_MEMORY / name, home() / "backing" / name
+
+
+def image_of(root: Path, directory: Path) -> Path:
+    """Where below an image root the image of the volume in ``directory`` is by default."""
+    if directory.parent.parent == run_dir():
+        return root / directory.parent.name / f"{directory.name}.img"
+    return root / "elsewhere" / f"{_joined(directory)}.img"
+
+
+def _joined(path: Path) -> str:
+    return "-".join(path.parts[1:])
 
 
 def _loops() -> list[tuple[str, Path]]:
@@ -131,22 +149,23 @@ def _daemons() -> list[tuple[Process, Path]]:
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            title = (entry / "cmdline").read_bytes()
             process = Process.of(int(entry.name))
-            if title.startswith(f"{daemon.TITLE} ".encode()) and process is not None:
+            if process is not None and _is_daemon(entry):
                 found.append((process, _as_path(str((entry / "cwd").readlink()))))
     return found
 
 
+def _is_daemon(entry: Path) -> bool:
+    """By its title; by the variable that it was started with until it has set one."""
+    if (entry / "cmdline").read_bytes().startswith(f"{daemon.TITLE} ".encode()):
+        return True
+    return f"{daemon.START_VARIABLE}={daemon.__name__}".encode() in (entry / "environ").read_bytes().split(
+        b"\0"
+    )
+
+
 def _daemons_of(directory: Path) -> list[Process]:
     return [process for process, where in _daemons() if where == directory]
-
-
-def _images_of(directory: Path) -> list[Path]:
-    """Where the images of this directory's volume are by default, for one whose record is lost."""
-    if directory.parent.parent != run_dir():
-        return []
-    return [root / directory.parent.name / f"{directory.name}.img" for root in image_roots()]
 
 
 def _loops_of(directory: Path) -> list[str]:

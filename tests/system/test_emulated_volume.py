@@ -94,6 +94,7 @@ def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
             "--size=64m",
             "--verify=crc32c",
             "--verify_fatal=1",
+            "--verify_state_save=0",
         )
         assert job["error"] == 0
         assert job["write"]["total_ios"] == 64 * MIB // 4096
