@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,27 @@ def test_a_stopped_daemon_does_not_hang_detaching(arms: Path) -> None:
     start = time.monotonic()
     volumes.detach(arms / "a")
     assert time.monotonic() - start < 30
+
+
+_ATTACH = """
+import sys, time
+from pathlib import Path
+from esrally_ebs import volumes
+from esrally_ebs.model import VolumeSpec
+volumes.attach(VolumeSpec(name="a", type="gp3", size_bytes=2**34), Path(sys.argv[1]))
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.3, 0.5, 0.8, 1.5])
+def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_not_show(
+    arms: Path, after_s: float
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", _ATTACH, arms / "a"]) as owner:
+        time.sleep(after_s)
+        owner.kill()
+    volumes.detach(arms / "a")
+    assert volumes.leftovers() == ()
 
 
 def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
