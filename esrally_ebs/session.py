@@ -84,13 +84,11 @@ class Live:
                 specs = tuple(replace(spec, readahead_bytes=node_settings.readahead_bytes) for spec in specs)
             volumes.check_distinct(specs)
             attached = [volumes.attach(spec, run / spec.name) for spec in specs]
+            folder.update(arms=attached)  # at once: from here on every output must say what they are
         arms = [Arm(name=v.spec.name, cluster=clusters[v.spec.name], volume=v, node=None) for v in attached]
         if load is not None and node_settings is not None:
             arms = self._with_nodes(folder, arms, plan, node_settings, load, say)
-        folder.update(
-            arms=[arm.volume for arm in arms],
-            environment=environment.describe([arm.node for arm in arms if arm.node]),
-        )
+        folder.update(environment=environment.describe([arm.node for arm in arms if arm.node]))
         context = Context(session=self.id, folder=folder.path, run=run, plan=plan, arms=tuple(arms))
         context.save()
         return context
@@ -206,7 +204,7 @@ class Live:
         """Text and exit code of the last fault that any process of the session recorded."""
         if self._folder is None:
             return None
-        faults = [event for event in load_session(self._folder.path).events if event.kind == "fault"]
+        faults = [event for event in self._folder.events() if event.kind == "fault"]
         return (faults[-1].fields["text"], faults[-1].fields["exit_code"]) if faults else None
 
     def _take_down(self) -> list[str]:
