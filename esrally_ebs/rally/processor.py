@@ -4,21 +4,24 @@ In race control it starts the session; in all other processes it only expands th
 """
 
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from esrally import config, paths
 from esrally.track import loader
 from esrally.utils import console
 
 from esrally_ebs import corpus
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.rally import failure, takeover
+from esrally_ebs.rally import failure, interrupt, takeover
 from esrally_ebs.rally.activation import Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.schedule import clusters, expand
-from esrally_ebs.rally.settings import RaceSettings, race_settings
+from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings
 from esrally_ebs.rally.signatures import require_signatures
 from esrally_ebs.session import Live, Load
+from esrally_ebs.store import SessionFolder
 
 LOG = logging.getLogger(__name__)
 
@@ -34,10 +37,12 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def on_after_load_track(self, track: Any) -> None:
         """Expand the schedule; in race control, also start the session."""
         failure.speak_plainly()
-        require_signatures()
         settings = race_settings(self.cfg)
         if not settings.managed:
+            _leave_to_rally(self.cfg)
+            _name_corpus(track)
             return
+        require_signatures()
         selected = _selected(track, settings)
         copies_dataset = not any(task.operation.type == "bulk" for task in selected.schedule)
         _size_corpus(track, settings)
@@ -52,6 +57,18 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             )
             self._start(load, settings)
 
+    def on_prepare_track(
+        self, track: Any, data_root_dir: str
+    ) -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
+        """Generate the synthetic documents that the challenge indexes where Rally looks for them."""
+        seed = race_settings(self.cfg).plan.dataset.seed
+        for rally_corpus in loader.used_corpora(track):
+            directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
+            for documents in rally_corpus.documents:
+                if not documents.has_compressed_corpus():
+                    wanted = {"documents": documents.number_of_documents, "seed": seed}
+                    yield _generate, {"directory": directory, **wanted}
+
     def _start(self, load: Load, settings: RaceSettings) -> None:
         hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
         if list(hosts) != ["localhost"]:
@@ -62,16 +79,21 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         plan = settings.plan
         names = [arm.name for arm in plan.arm]
         live = Live(settings.race_id, takeover.main_process())
-        takeover.watch_the_end(
-            complete=lambda: console.println(live.complete()), ended=live.end, last_fault=live.last_fault
-        )
-        context = live.start(
-            plan,
-            node_settings=load_settings(plan.node.car, plan.node.params),
-            clusters=clusters(names),
-            load=load,
-            say=lambda text: console.info(text, logger=LOG),
-        )
+
+        def complete() -> None:
+            recorded = Path(paths.race_root(self.cfg)) / "race.json"
+            SessionFolder(context.folder).write_file("race.json", recorded.read_text())
+            console.println(live.complete())
+
+        takeover.watch_the_end(complete=complete, ended=live.end, last_fault=live.last_fault)
+        with interrupt.hearing_cancel():
+            context = live.start(
+                plan,
+                node_settings=load_settings(plan.node.car, plan.node.params),
+                clusters=clusters(names),
+                load=load,
+                say=lambda text: console.info(text, logger=LOG),
+            )
         install(context.path)
         takeover.use_nodes(self.cfg, context.arms, Activation(context.path))
 
@@ -89,8 +111,26 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         return made.path
 
 
+def _generate(directory: str, documents: int, seed: int) -> None:
+    """In one of Rally's preparing processes; those of a session find what race control has made."""
+    console.info(f"Generating {documents:,} documents in {directory}, unless they are there", logger=LOG)
+    corpus.ensure(Path(directory), documents=documents, seed=seed)
+
+
+def _leave_to_rally(cfg: Any) -> None:
+    """Tell this race's other processes, which do not know its pipeline, that the user started the nodes."""
+    cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
+
+
+def _name_corpus(track: Any) -> None:
+    """Name the synthetic corpus as we generate it; Rally's ``--test-mode`` changes its name and size."""
+    documents = track.corpora[0].documents[0]
+    if not documents.has_compressed_corpus():
+        documents.document_file = f"documents-{documents.number_of_documents}.json"
+
+
 def _size_corpus(track: Any, settings: RaceSettings) -> None:
-    """Let the plan decide how many documents there are; the track's template only knows the track parameter."""
+    """Let the plan decide how many documents there are; the template only knows the parameter."""
     wanted = settings.plan.dataset.documents
     documents = track.corpora[0].documents[0]
     if documents.has_compressed_corpus() != (wanted == "full") and not settings.test_mode:
@@ -99,7 +139,7 @@ def _size_corpus(track: Any, settings: RaceSettings) -> None:
         )
     if wanted != "full":
         documents.number_of_documents = wanted
-        documents.document_file = f"documents-{wanted}.json"
+        _name_corpus(track)
 
 
 def _selected(track: Any, settings: RaceSettings) -> Any:

@@ -50,10 +50,10 @@ class OnArm(runner.Runner):  # type: ignore[misc]
     async def __aexit__(self, *exc: object) -> Any:
         return await self.inner.__aexit__(*exc)
 
-    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
+    async def __call__(self, es: Any, params: dict[str, Any]) -> Any:
         ours = params.get(META)
         if ours is None:  # plain Rally: the user's own nodes, nothing of ours
-            return _as_dict(await self.inner({"default": es["default"]}, params))
+            return await self.inner({"default": es["default"]}, params)
         client = es[ours["cluster"]]
         try:
             extra = await self.before(client, ours)

@@ -10,6 +10,7 @@ from esrally_ebs.plan import ArmPlan, Plan, load_plan
 from esrally_ebs.resources import plan_path
 
 DEFAULT_PLAN = "gp2-vs-gp3"
+PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def race_settings(cfg: Any) -> RaceSettings:
             plan = _updated(plan, "race", challenge=challenge)
     return RaceSettings(
         plan=plan,
-        managed=pipeline != "benchmark-only",
+        managed=pipeline != "benchmark-only" and not cfg.exists("driver", PLAIN),
         in_race_control=in_race_control,
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
         test_mode=test_mode,
