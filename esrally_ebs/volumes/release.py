@@ -227,8 +227,10 @@ def _wait_for_loops(directory: Path, clock: Clock) -> None:
 
 def _remove_image(image: Path) -> None:
     image.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # other arms' images are there, or it is not ours
-        image.parent.rmdir()
+    if image.parent.parent in image_roots():
+        with contextlib.suppress(OSError):  # other images are there
+            image.parent.rmdir()
+            image.parent.parent.rmdir()
 
 
 def _remove_files(directory: Path) -> None:
