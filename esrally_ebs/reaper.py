@@ -3,6 +3,7 @@
 It watches race control and Rally's main process: each can be killed without the other noticing.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -48,50 +49,70 @@ def watch(pids: Sequence[int]) -> int:
     return of_fd[poll.poll()[0][0]]
 
 
-def rally_processes(command: Sequence[str], started_at: float) -> list[psutil.Process]:
-    """Rally's actors of one race: forks of its command, so they have its command line, and they are younger."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "create_time"]):
-        if process.info["cmdline"] == list(command) and process.info["create_time"] >= started_at:
-            found.append(process)
-    return found
+def actor_session(control: int, command: int) -> int | None:
+    """The kernel's id of the session that Rally's actors form; None when a Rally daemon started them.
+
+    They left the command's process tree, but not one another's session.
+    """
+    try:
+        admin = psutil.Process(psutil.Process(control).ppid())
+        return os.getsid(control) if admin.create_time() >= psutil.Process(command).create_time() else None
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return None
 
 
-def reap(session: str, folder: Path, died: int, actors: Sequence[psutil.Process]) -> None:
-    """End what Rally left running, take the session down and record why."""
-    for actor in actors:
-        try:
-            actor.kill()
-        except psutil.NoSuchProcess:
-            continue
+def reap(session: str, folder: Path, died: int, pids: Sequence[int], actors: int | None) -> None:
+    """End what Rally left running, take the session down, and say why: in the record and to the user."""
+    name = "race control" if died == pids[0] and len(pids) > 1 else "the session's main process"
+    text = f"{name} (process {died}) was killed; everything it started was taken down, start the race again"
+    for pid in pids:
+        if pid != died:
+            _tell(pid, text)
+            _kill(pid)
+    for process in psutil.process_iter():
+        if actors is not None and _session_of(process.pid) == actors:
+            _kill(process.pid)
     problems = take_down(session)
     record = SessionFolder(folder)
-    text = f"process {died} of the race was killed; everything it started was taken down"
     record.event(
         Event(at_s=time.time(), kind="fault", fields={"text": text, "problems": problems, "exit_code": 3})
     )
     record.finish(State.FAILED, reason=text)
 
 
+def _tell(pid: int, text: str) -> None:
+    """Write to another process's stderr: Rally's command would wait forever and can only be killed."""
+    with contextlib.suppress(OSError), Path(f"/proc/{pid}/fd/2").open("a") as stderr:
+        stderr.write(f"[ERROR] Cannot race. {text}\n")
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def main(argv: Sequence[str]) -> None:
-    """``SESSION FOLDER PID...``: watch the pids, then act if the session still stands."""
+    """``SESSION FOLDER PID...``: watch the pids (race control first), then act if the session still stands."""
     session, folder, pids = argv[0], Path(argv[1]), [int(word) for word in argv[2:]]
     # Rally refuses to race while a python process has "esrally" in its command line.
     setproctitle.setproctitle(f"ebs-reaper {session[:8]}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    try:
-        first = psutil.Process(pids[-1])
-        command, started_at = first.cmdline(), first.create_time()
-    except psutil.NoSuchProcess:
-        command, started_at = [], time.time()
+    actors = actor_session(*pids) if len(pids) > 1 else None
     died = watch(pids)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     until = time.monotonic() + (_PATIENCE_S if _is_taking_down(session) else 1.0)
     while (run_dir() / session).exists() and time.monotonic() < until:
         time.sleep(0.2)
     if (run_dir() / session).exists():
-        reap(session, folder, died, rally_processes(command, started_at) if command else [])
+        reap(session, folder, died, pids, actors)
 
 
 def _is_taking_down(session: str) -> bool:

@@ -4,6 +4,7 @@ Rally has no plug-in point for this. One name is replaced (``mechanic.StartEngin
 (``ActorExitRequest``), two wrapped; signatures.py checks that they are what we think they are.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import psutil
 from esrally import config, mechanic, racecontrol
-from esrally.utils import opts
+from esrally.utils import opts, process
 
 from esrally_ebs.context import Arm
 from esrally_ebs.rally import failure
@@ -99,12 +100,15 @@ def watch_the_end(
 
 
 def main_process() -> int | None:
-    """Pid of the ``esrally`` command that started this race; None under a Rally daemon.
+    """Pid of the ``esrally`` command that started this race; None when it runs on another machine.
 
-    Race control is started by the actor system's admin process, which the command started.
+    The actor system leaves the command's process tree and session, so the command is no ancestor of race control.
+    Rally lets only one race at a time run on a machine.
     """
-    admin = psutil.Process(os.getppid())
-    parent = admin.parent()
-    if parent is None or any("esrallyd" in word for word in admin.cmdline()):
-        return None
-    return int(parent.pid) if any("esrally" in word for word in parent.cmdline()) else None
+    found = []
+    for candidate in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            # an actor that was just forked still has the command's name
+            if process.is_rally_process(candidate) and os.getsid(candidate.pid) != os.getsid(0):
+                found.append((candidate.create_time(), candidate.pid))
+    return min(found)[1] if found else None
