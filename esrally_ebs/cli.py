@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @app.command("doctor")
 def doctor_command(as_json: Json = False) -> int:
     """Check this machine and say how to mend what is missing; exit code 3 if anything is."""
-    # only here: nothing else that this command does needs Rally, and a session is reported where it is not installed
+    # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.signatures import check_signatures
 
     checks = doctor.check_machine(check_signatures)

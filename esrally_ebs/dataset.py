@@ -71,7 +71,7 @@ def ensure(
 ) -> Dataset:
     """The dataset of that key: from the cache, or built now with a node that ``start`` starts.
 
-    Raises SetupError when there is no room or Elasticsearch refuses documents; an unfinished build leaves nothing.
+    Raises SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
     """
     path = home / "datasets" / key
     held = _load(path)
@@ -130,7 +130,8 @@ def copy_to(dataset: Dataset, volume: Volume) -> None:
     found = content_hash(target)
     if found != dataset.hash:
         raise MeasurementError(
-            f"arm {volume.spec.name}: the copied index differs from the dataset ({found} against {dataset.hash}); "
+            f"arm {volume.spec.name}: the copied index differs from the dataset ({found[:16]} against "
+            f"{dataset.hash[:16]}); "
             f"the volume at {volume.mount} does not keep data, check it"
         )
 

@@ -1,4 +1,4 @@
-"""What one session does: TOML text and overrides in, a validated frozen Plan out; no I/O but in ``load_plan``."""
+"""What one session does: TOML text and overrides in, a validated frozen Plan out."""
 
 import tomllib
 from collections.abc import Mapping

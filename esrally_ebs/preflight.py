@@ -14,7 +14,7 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
     emulated = [arm.name for arm in plan.arm if arm.type not in _REAL]
     if emulated and not is_root():
         raise SetupError(
-            f"arm {emulated[0]}: attaching an emulated volume needs root; run as root or use real mounts with "
+            f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts with "
             "--track-params=\"volumes:'name=/mount,name=/mount'\""
         )
     if with_nodes and plan.cache.mode == "cold" and not is_root():

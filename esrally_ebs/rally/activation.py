@@ -1,4 +1,4 @@
-"""How the pack gets into Rally's other processes: an object in their configuration that installs when unpickled.
+"""How the pack gets into Rally's other processes: an object in their configuration installs it.
 
 Rally starts each actor by fork or spawn and sends it the configuration. Fork would inherit what race control
 installed, spawn would not; the object works in both.

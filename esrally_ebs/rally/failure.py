@@ -1,7 +1,8 @@
 """Our errors on their way to Rally's main process: one line instead of a traceback, and our exit code.
 
-Rally's actors turn every error into text, and its main process exits with 64 for all of them. That process never
-loads the track, so the message object brings the exit code itself: it takes effect where it is unpickled.
+Rally's actors turn every error into text, and its main process exits with 64 for all of them. That process
+never loads the track, so the message object brings the exit code itself: it takes effect where it is
+unpickled.
 """
 
 import sys

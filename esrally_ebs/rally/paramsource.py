@@ -11,7 +11,7 @@ from esrally_ebs.rally.schedule import META
 
 
 class OnArm:
-    """Parameters of the wrapped source with ``params["ebs"]`` = arm, cluster, round, task, phase, iteration."""
+    """Parameters of the wrapped source with ``params["ebs"]``: arm, cluster, round, task, phase, request."""
 
     def __init__(self, track: Any, params: dict[str, Any], *, inner: Any = None, **_: Any) -> None:
         self._track = track

@@ -13,6 +13,7 @@ from esrally.track import loader
 from esrally.utils import console
 
 from esrally_ebs import corpus
+from esrally_ebs.arms import Load
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.rally import failure, interrupt, takeover
 from esrally_ebs.rally.activation import Activation, install
@@ -20,7 +21,7 @@ from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.schedule import clusters, expand
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings
 from esrally_ebs.rally.signatures import require_signatures
-from esrally_ebs.session import Live, Load
+from esrally_ebs.session import Live
 from esrally_ebs.store import SessionFolder
 
 LOG = logging.getLogger(__name__)
@@ -49,8 +50,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         for challenge in track.challenges:
             challenge.schedule = expand(challenge.schedule, settings.plan)
         if settings.in_race_control and not self.cfg.exists("driver", "ebs.activation"):
+            node = settings.plan.node
             load = Load(
-                challenge=selected.name,
+                settings=load_settings(node.car, node.params),
                 copies_dataset=copies_dataset,
                 index_body=track.indices[0].body,
                 prepare_corpus=lambda: self._prepare_corpus(track, settings),
@@ -73,8 +75,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
         if list(hosts) != ["localhost"]:
             raise SetupError(
-                f"load driver hosts {', '.join(hosts)}: caches are dropped where the load is made, so it must be "
-                "made on this host; remove --load-driver-hosts"
+                f"load driver hosts {', '.join(hosts)}: caches are dropped where the load is made, so "
+                "it must be made on this host; remove --load-driver-hosts"
             )
         plan = settings.plan
         names = [arm.name for arm in plan.arm]
@@ -89,7 +91,6 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         with interrupt.hearing_cancel():
             context = live.start(
                 plan,
-                node_settings=load_settings(plan.node.car, plan.node.params),
                 clusters=clusters(names),
                 load=load,
                 say=lambda text: console.info(text, logger=LOG),
@@ -135,7 +136,7 @@ def _size_corpus(track: Any, settings: RaceSettings) -> None:
     documents = track.corpora[0].documents[0]
     if documents.has_compressed_corpus() != (wanted == "full") and not settings.test_mode:
         raise PlanError(
-            f"plan {settings.plan.name}: dataset.documents: 'full' must be said as --track-params=documents:full"
+            f"plan {settings.plan.name}: dataset.documents: say 'full' as --track-params=documents:full"
         )
     if wanted != "full":
         documents.number_of_documents = wanted

@@ -25,8 +25,8 @@ _CLEAR_TIMEOUT_S = 30.0
 class OnArm(runner.Runner):  # type: ignore[misc]
     """A Rally runner on the cluster of the task's arm.
 
-    The wrapped runner is kept as ``inner``, not ``delegate``: Rally looks through a delegate and would not see
-    that this one wants all clusters.
+    The wrapped runner is kept as ``inner``, not ``delegate``: Rally looks through a delegate and would not
+    see that this one wants all clusters.
     """
 
     multi_cluster = True

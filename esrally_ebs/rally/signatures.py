@@ -1,4 +1,4 @@
-"""The parts of Rally that the pack leans on and that are no public interface, checked before they are used."""
+"""The parts of Rally that the pack leans on and that are not public, checked before they are used."""
 
 import functools
 import inspect

@@ -16,13 +16,9 @@ def test_an_error_of_ours_becomes_its_one_line_and_its_exit_code() -> None:
 
 
 def test_our_error_is_found_behind_rallys_wrapping() -> None:
-    try:
-        try:
-            raise MeasurementError("not cold")
-        except MeasurementError as error:
-            raise RuntimeError("wrapped by Rally") from error
-    except RuntimeError as error:
-        assert failure_of(error, "Traceback ...").exit_code == 4
+    wrapped = RuntimeError("wrapped by Rally")
+    wrapped.__cause__ = MeasurementError("not cold")
+    assert failure_of(wrapped, "Traceback ...").exit_code == 4
 
 
 def test_any_other_error_keeps_rallys_own_message() -> None:
@@ -45,6 +41,7 @@ rally.sys.exit(int(sys.argv[2]))
 """
     message = pickle.dumps(RaceFailure("text", SetupError.exit_code)).hex()
     codes = [
-        subprocess.run([sys.executable, "-c", code, message, status], check=False).returncode for status in ("64", "130")
+        subprocess.run([sys.executable, "-c", code, message, status], check=False).returncode
+        for status in ("64", "130")
     ]
     assert codes == [3, 130]

@@ -13,7 +13,9 @@ def test_without_parameters_the_default_plan_is_used() -> None:
 
 
 def test_track_parameters_are_laid_over_the_plan() -> None:
-    plan = plan_for({"rounds": "3", "iterations": 2, "warmup_iterations": "9", "documents": "5000", "cache": "warm"})
+    plan = plan_for(
+        {"rounds": "3", "iterations": 2, "warmup_iterations": "9", "documents": "5000", "cache": "warm"}
+    )
     assert plan.race is not None
     assert (plan.design.rounds, plan.race.iterations, plan.race.warmup_iterations) == (3, 2, 9)
     assert (plan.dataset.documents, plan.cache.mode) == (5000, "warm")

@@ -42,7 +42,9 @@ def plan(**overrides: object) -> Plan:
 
 
 def task(name: str, kind: str = "search") -> rally_track.Task:
-    return rally_track.Task(name, rally_track.Operation(name, kind, params={}), warmup_iterations=0, iterations=1)
+    return rally_track.Task(
+        name, rally_track.Operation(name, kind, params={}), warmup_iterations=0, iterations=1
+    )
 
 
 def test_each_arm_is_first_equally_often_in_an_even_number_of_rounds() -> None:
