@@ -14,9 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from esrally_ebs import by_hand, clean, corpus, doctor, report, runs
-from esrally_ebs.errors import EbsError, PlanError
+from esrally_ebs.errors import EbsError, MeasurementError, PlanError
 from esrally_ebs.model import Check, Volume
+from esrally_ebs.report import gate as gates
 from esrally_ebs.resources import home
+from esrally_ebs.stats.gate import parse_limit
 from esrally_ebs.store import find_session, list_sessions, load_session
 from esrally_ebs.units import format_bytes
 
@@ -29,6 +31,8 @@ volumes_app = typer.Typer(help="Attach, show and detach the arms of a plan by ha
 corpus_app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
 app.add_typer(volumes_app, name="volumes")
 app.add_typer(corpus_app, name="corpus")
+
+_PIPE_WIDTH = 300  # columns of a table that no terminal shows
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
@@ -104,14 +108,14 @@ def sessions_command(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([_session_record(summary) for summary in found], indent=2))
         return
-    table = Table("session", "started", "state", "plan", "arms", "why")
+    table = _table("session", "started", "state", "plan", "arms", "why")
     for summary in found:
         kind = " (emulated)" if summary.emulated else ""
         arms = ", ".join(summary.arms) + kind
         table.add_row(
             summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason
         )
-    Console().print(table)
+    _console().print(table)
 
 
 @app.command("report")
@@ -123,11 +127,37 @@ def report_command(
     """Report on a session from its folder alone, on any machine."""
     if form not in report.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
-    text = report.RENDERERS[form](report.build(load_session(find_session(home(), session))))
-    if output is None:
-        print(text)
-    else:
-        output.write_text(text)
+    built = report.build(load_session(find_session(home(), session)))
+    if form == "text" and output is None:
+        print(report.render_text(built, colour=sys.stdout.isatty()), end="")
+        return
+    _put(report.RENDERERS[form](built), output)
+
+
+@app.command("gate")
+def gate_command(
+    session: SessionName,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--max-slowdown", metavar="pNN=X%", help="Limit of p50, p90 or p99; may be repeated."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the decisions to this file as JUnit XML.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="ARM", help="Compare with this arm.")] = None,
+    other: Annotated[str | None, typer.Option(metavar="ARM", help="The arm that must not be slower.")] = None,
+) -> int:
+    """Decide whether an arm is slower than allowed: exit code 0 pass, 1 fail, 5 inconclusive, 4 invalid."""
+    recorded = load_session(find_session(home(), session))
+    allowed = [parse_limit(text) for text in limits or []]
+    try:
+        judged = gates.judge_session(recorded, allowed, base=base, other=other)
+    except MeasurementError as error:
+        if junit is not None:
+            junit.write_text(gates.render_junit_refused(recorded, error))
+        raise
+    print(gates.render_gate(recorded, judged), end="")
+    if junit is not None:
+        junit.write_text(gates.render_junit(recorded, judged))
+    return gates.EXIT_CODES[judged.outcome]
 
 
 @corpus_app.command("generate")
@@ -181,11 +211,11 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
         rows = [{"name": c.name, "ok": c.ok, "value": c.value, "text": c.text} for c in checks]
         print(json.dumps(rows, indent=2))
         return
-    table = Table("", "check", "found", "how to mend")
+    table = _table("", "check", "found", "how to mend")
     for check in checks:
         mark = "[green]ok[/]" if check.ok else "[bold red]mend[/]"
         table.add_row(mark, check.name, check.value, "" if check.ok else check.text)
-    Console().print(table)
+    _console().print(table)
 
 
 def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
@@ -202,13 +232,33 @@ def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
         ]
         print(json.dumps(rows, indent=2))
         return
-    table = Table("arm", "type", "kind", "size", "device", "mount")
+    table = _table("arm", "type", "kind", "size", "device", "mount")
     for volume in volumes:
         size = format_bytes(volume.spec.size_bytes)
         table.add_row(
             volume.spec.name, volume.spec.type, volume.kind, size, volume.device or "", str(volume.mount)
         )
-    Console().print(table)
+    _console().print(table)
+
+
+def _table(*titles: str) -> Table:
+    """A table whose ids and paths are folded rather than cut."""
+    table = Table()
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole.
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+
+
+def _put(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        output.write_text(text)
 
 
 def _session_record(summary: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from esrally_ebs.model import Check, Event
 from esrally_ebs.report import baseline, conditions, search, verdict
 from esrally_ebs.report.model import Report, Table
-from esrally_ebs.stats import check_comparable
-from esrally_ebs.stats.comparable import is_cold
+from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
 
 
@@ -18,7 +17,7 @@ def build(session: Session) -> Report:
     if is_cold(session) and session.plan.get("cache", {}).get("drop_every", 1) != 1:
         # Only the first request after a drop is cold; those after it find what it read.
         scopes.append(search.find(session, "first"))
-    checks = _checks(session)
+    checks = all_checks(session)
     tables: list[Table | None] = [conditions.arms_table(session.arms)]
     for scope in scopes:
         tables += search.percentile_tables(scope, arms)
@@ -39,12 +38,6 @@ def build(session: Session) -> Report:
         checks=checks,
         warnings=(*session.warnings, *_faults(session.events), *_unknown(findings, checks), *_doubts(scopes)),
     )
-
-
-def _checks(session: Session) -> tuple[Check, ...]:
-    """What was checked when it was measured, and what can be checked from the record for the rest."""
-    recorded = {check.name for check in session.checks}
-    return (*session.checks, *(c for c in check_comparable(session) if c.name not in recorded))
 
 
 def _faults(events: Iterable[Event]) -> Iterable[str]:

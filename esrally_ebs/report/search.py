@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
 from esrally_ebs.stats import (
     PERCENTILES,
+    Blocks,
     Comparison,
     Estimate,
     PercentileComparison,
@@ -30,21 +31,22 @@ class Findings:
     scope: Scope
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
+    blocks: Blocks
     margin: float
     confidence: float
 
 
-def find(session: Session, scope: Scope = "all") -> Findings:
-    """Summaries and comparisons at the plan's margin and confidence."""
+def find(session: Session, scope: Scope = "all", *, arms: Sequence[str] | None = None) -> Findings:
+    """Summaries and comparisons at the plan's margin and confidence; of all arms, or in the order given."""
     design = session.plan.get("design", {})
     margin, confidence = float(design.get("margin", 0.05)), float(design.get("confidence", 0.95))
-    arms = [arm.spec.name for arm in session.arms]
+    arms = [arm.spec.name for arm in session.arms] if arms is None else arms
+    blocks = measured_blocks(session.samples, scope)
     return Findings(
         scope=scope,
         summaries=summarize(session.samples, scope),
-        comparisons=compare(
-            measured_blocks(session.samples, scope), arms, margin=margin, confidence=confidence
-        ),
+        comparisons=compare(blocks, arms, margin=margin, confidence=confidence),
+        blocks=blocks,
         margin=margin,
         confidence=confidence,
     )

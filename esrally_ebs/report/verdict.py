@@ -39,7 +39,7 @@ def _ended(state: State) -> str:
 
 
 def _of_pairs(session: Session, findings: Findings) -> str:
-    names = {arm.spec.name: _name(arm.spec.name, arm.kind) for arm in session.arms}
+    names = arm_names(session)
     if not findings.comparisons:
         measured = " and ".join(names.values()) or "no arm"
         if not session.baseline.num_rows:
@@ -55,8 +55,12 @@ def _of_pairs(session: Session, findings: Findings) -> str:
     return f"{'; '.join(sentences)}."
 
 
-def _name(name: str, kind: Kind) -> str:
-    return f"{name} (emulated)" if kind is Kind.EMULATED else name
+def arm_names(session: Session) -> dict[str, str]:
+    """What each arm is called in a sentence: an emulated one never without saying so."""
+    return {
+        arm.spec.name: f"{arm.spec.name} (emulated)" if arm.kind is Kind.EMULATED else arm.spec.name
+        for arm in session.arms
+    }
 
 
 def _counts(comparisons: Sequence[Comparison], margin: float) -> str:

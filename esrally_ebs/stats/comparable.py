@@ -38,6 +38,12 @@ def check_comparable(session: Session) -> list[Check]:
     return [check for check in found if check is not None]
 
 
+def all_checks(session: Session) -> tuple[Check, ...]:
+    """What was checked when it was measured, and what can be checked from the record for the rest."""
+    recorded = {check.name for check in session.checks}
+    return (*session.checks, *(c for c in check_comparable(session) if c.name not in recorded))
+
+
 def is_cold(session: Session) -> bool:
     """Whether the plan dropped caches; ``warm`` is said in every output."""
     return bool(session.plan.get("cache", {}).get("mode", "cold") == "cold")

@@ -37,6 +37,7 @@ class PercentileComparison:
     b_s: float
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
+    log_ratio_error: float | None = None  # standard error of log(ratio); None without an interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,7 @@ def _with_interval(percentile: int, spread: Spread, rounds: int, confidence: flo
         b_s=spread.b,
         difference_s=interval(spread.b - spread.a, spread.difference_error, rounds, confidence),
         ratio=Estimate(math.exp(ratio.value), math.exp(ratio.low), math.exp(ratio.high)),
+        log_ratio_error=spread.log_ratio_error,
     )
 
 

@@ -1,0 +1,154 @@
+"""A gate on a recorded session: from the folder's records to a decision, and to lines and JUnit XML of it."""
+
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree
+
+from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.model import State
+from esrally_ebs.report import search
+from esrally_ebs.report.verdict import arm_names
+from esrally_ebs.stats.comparable import all_checks
+from esrally_ebs.stats.gate import Gate, Limit, Outcome, TaskDecision, decide
+from esrally_ebs.store.session import Session
+
+EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
+_SAID = {
+    Outcome.PASS: "passed",
+    Outcome.FAIL: "failed",
+    Outcome.INCONCLUSIVE: "inconclusive",
+}
+
+
+def judge_session(
+    session: Session, limits: Sequence[Limit], *, base: str | None = None, other: str | None = None
+) -> Gate:
+    """Decide on ``other`` against ``base``: by default the second arm of the plan against the first.
+
+    Raises PlanError when no limit is given or the arms are not named well, MeasurementError when the session
+    did not complete, may not be compared, or has no rounds of these arms.
+    """
+    if not limits:
+        raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
+    base, other = _arms(session, base, other)
+    broken = "; ".join(check.text for check in all_checks(session) if not check.ok)
+    if broken:
+        raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
+    if session.state is not State.COMPLETE:
+        why = f" ({session.reason})" if session.reason else ""
+        raise MeasurementError(f"session {session.id}: {session.state}{why}; gate a complete session")
+    findings = search.find(session, arms=(base, other))
+    if not findings.comparisons:
+        raise MeasurementError(
+            f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
+        )
+    return decide(findings.comparisons, limits, confidence=findings.confidence)
+
+
+def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, str]:
+    names = [arm.spec.name for arm in session.arms]
+    for option, name in (("--base", base), ("--other", other)):
+        if name is not None and name not in names:
+            raise PlanError(f"{option} {name}: not an arm of this session; choose one of {', '.join(names)}")
+    base = base or next((name for name in names if name != other), "")
+    left = [name for name in names if name != base]
+    if other is None and len(left) > 1:
+        raise PlanError(f"session {session.id}: has arms {', '.join(names)}; name one with --other")
+    other = other or next(iter(left), "")
+    if not other or base == other:
+        raise PlanError(f"session {session.id}: a gate needs two different arms, not {base!r} and {other!r}")
+    return base, other
+
+
+def render_gate(session: Session, gate: Gate) -> str:
+    """The reason in one line, then a line per task and limit."""
+    return "\n".join((reason(session, gate), *_task_lines(gate))) + "\n"
+
+
+def reason(session: Session, gate: Gate) -> str:
+    """The outcome and what it rests on, in one line."""
+    names = arm_names(session)
+    about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
+    return f"{about}: {_reason(gate)}"
+
+
+def _reason(gate: Gate) -> str:
+    deciding = [d for d in gate.decisions if d.outcome is gate.outcome]
+    share = f"{len(deciding)} of {len(gate.decisions)}"
+    if gate.outcome is Outcome.PASS:
+        return f"all {len(deciding)} limits are kept, with {gate.confidence:.0%} confidence for all together"
+    if gate.outcome is Outcome.FAIL:
+        worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
+        return f"{share} limits are broken; the most: {_found(worst)}"
+    doubts = ", ".join(dict.fromkeys(d.why for d in deciding))
+    return f"{share} limits are not decided ({doubts}); more rounds may decide"
+
+
+def _found(decision: TaskDecision) -> str:
+    name = f"p{decision.limit.percentile} of {decision.task}"
+    return f"{name} {search.percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
+
+
+def _limit(limit: Limit) -> str:
+    return f"+{limit.slowdown * 100:.4g} %"
+
+
+def _task_lines(gate: Gate) -> Iterator[str]:
+    width = max(len(decision.task) for decision in gate.decisions)
+    for d in gate.decisions:
+        change = search.percent_change(d.ratio)
+        name = f"p{d.limit.percentile}  {d.task:<{width}}"
+        line = f"  {d.outcome:<12}  {name}  {change:<26}  limit {_limit(d.limit)}"
+        yield f"{line}: {d.why}" if d.why else line
+
+
+def render_junit(session: Session, gate: Gate) -> str:
+    """One test case per task and limit: a broken limit is a failure, an undecided one an error."""
+    suite = _suite(session, tests=len(gate.decisions))
+    counts = {outcome: [d.outcome for d in gate.decisions].count(outcome) for outcome in Outcome}
+    suite.set("failures", str(counts[Outcome.FAIL]))
+    suite.set("errors", str(counts[Outcome.INCONCLUSIVE]))
+    _property(suite, "reason", reason(session, gate))
+    for decision in gate.decisions:
+        case = _case(suite, f"{gate.b} against {gate.a}", f"p{decision.limit.percentile} {decision.task}")
+        if decision.outcome is Outcome.FAIL:
+            ElementTree.SubElement(case, "failure", type="slower", message=_found(decision))
+        elif decision.outcome is Outcome.INCONCLUSIVE:
+            message = f"{_found(decision)}: {decision.why}"
+            ElementTree.SubElement(case, "error", type="inconclusive", message=message)
+        else:
+            ElementTree.SubElement(case, "system-out").text = _found(decision)
+    return _xml(suite)
+
+
+def render_junit_refused(session: Session, error: MeasurementError) -> str:
+    """One test case that holds why the session could not be judged."""
+    suite = _suite(session, tests=1)
+    suite.set("failures", "0")
+    suite.set("errors", "1")
+    case = _case(suite, "session", "comparable")
+    ElementTree.SubElement(case, "error", type="invalid", message=str(error))
+    return _xml(suite)
+
+
+def _suite(session: Session, *, tests: int) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name="esrally-ebs gate", tests=str(tests))
+    ElementTree.SubElement(suite, "properties")
+    plan = str(session.plan.get("name", ""))
+    for name, value in (("session", session.id), ("plan", plan), ("emulated", str(session.emulated).lower())):
+        _property(suite, name, value)
+    return suite
+
+
+def _property(suite: ElementTree.Element, name: str, value: str) -> None:
+    ElementTree.SubElement(suite[0], "property", name=name, value=value)
+
+
+def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=f"esrally-ebs.{group}", name=name)
+
+
+def _xml(suite: ElementTree.Element) -> str:
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'

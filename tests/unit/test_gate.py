@@ -1,0 +1,246 @@
+"""The gate: a decision from intervals, its exit code, its one-line reason, and JUnit XML for CI."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.model import Check, Kind, Phase, State, Volume, VolumeSpec
+from esrally_ebs.report import gate as gates
+from esrally_ebs.stats import Blocks, compare
+from esrally_ebs.stats.gate import Gate, Limit, Outcome, decide, parse_limit
+from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
+from esrally_ebs.store.session import Session
+
+P50 = Limit(percentile=50, slowdown=0.05)
+
+
+def blocks(ratios: dict[str, float], *, noise: float = 0.01, rounds: int = 6, requests: int = 40) -> Blocks:
+    """Tasks on arms a and b whose true ratio is given; rounds differ by ``noise`` on each arm."""
+    source = np.random.default_rng(7)
+    made: dict[tuple[str, str], dict[int, np.ndarray]] = {}
+    for task, ratio in ratios.items():
+        for arm, scale in (("a", 1.0), ("b", ratio)):
+            made[task, arm] = {
+                number: 0.1 * scale * math.exp(source.normal(0, noise)) * (1 + 0.001 * np.arange(requests))
+                for number in range(1, rounds + 1)
+            }
+    return made
+
+
+def gate(ratios: dict[str, float], *limits: Limit, **shape: float) -> Gate:
+    found = compare(blocks(ratios, **shape), ["a", "b"], margin=0.05, confidence=0.95)  # type: ignore[arg-type]
+    return decide(found, limits or (P50,), confidence=0.95)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "outcome"),
+    [(1.0, Outcome.PASS), (0.5, Outcome.PASS), (1.2, Outcome.FAIL), (1.05, Outcome.INCONCLUSIVE)],
+)
+def test_an_interval_below_the_limit_passes_above_it_fails_and_across_it_decides_nothing(
+    ratio: float, outcome: Outcome
+) -> None:
+    assert gate({"t": ratio}).outcome is outcome
+
+
+def test_one_broken_limit_fails_all_and_one_undecided_keeps_from_passing() -> None:
+    assert gate({"t": 1.0, "u": 1.2, "v": 1.05}).outcome is Outcome.FAIL
+    assert gate({"t": 1.0, "v": 1.05}).outcome is Outcome.INCONCLUSIVE
+
+
+def test_many_tasks_make_the_same_evidence_count_for_less() -> None:
+    # Noise of 2 % per arm and round: about 1.2 % on the ratio of six rounds, so 5 % away decides one task
+    # (t = 4.2 with 5 degrees of freedom, p = 0.01) but not fifty (0.01 x 50 is more than 5 %).
+    alone, among = gate({"t": 1.0}, noise=0.02), gate({f"t{n}": 1.0 for n in range(50)}, noise=0.02)
+    assert alone.outcome is Outcome.PASS
+    undecided = [d for d in among.decisions if d.outcome is Outcome.INCONCLUSIVE]
+    assert "decided for this task alone, but not for all tasks together" in {d.why for d in undecided}
+
+
+def test_without_an_interval_nothing_is_decided_and_the_reason_is_said() -> None:
+    few_rounds = gate({"t": 3.0}, rounds=3)
+    assert few_rounds.outcome is Outcome.INCONCLUSIVE
+    assert few_rounds.decisions[0].why == "3 rounds: at least 4 are needed for an interval and a verdict"
+    few_requests = gate({"t": 3.0}, Limit(percentile=99, slowdown=0.1), requests=5)
+    assert few_requests.decisions[0].why == "p99: no interval, 30 requests per arm are too few for it"
+
+
+def test_every_limit_is_held_against_every_task() -> None:
+    decided = gate({"t": 1.0, "u": 1.0}, P50, Limit(percentile=90, slowdown=0.1)).decisions
+    assert [(d.limit.percentile, d.task) for d in decided] == [(50, "t"), (50, "u"), (90, "t"), (90, "u")]
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.0, 0.5))
+def test_a_looser_limit_never_turns_a_pass_into_anything_else(ratio: float, slowdown: float) -> None:
+    found = compare(blocks({"t": ratio}), ["a", "b"], margin=0.05, confidence=0.95)
+    order = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]
+    strict, loose = (
+        decide(found, [Limit(percentile=50, slowdown=s)], confidence=0.95).outcome
+        for s in (slowdown, slowdown + 0.1)
+    )
+    assert order.index(loose) >= order.index(strict)
+
+
+def test_a_limit_is_read_as_it_is_written() -> None:
+    assert parse_limit("p50=5%") == P50
+    assert parse_limit("p99 = 2.5 %") == Limit(percentile=99, slowdown=0.025)
+
+
+@pytest.mark.parametrize("text", ["", "p50", "p50=5", "p75=5%", "50=5%", "p50=-5%", "p50=5%%"])
+def test_any_other_limit_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(PlanError, match="such as p50=5%"):
+        parse_limit(text)
+
+
+def session(ratio: float = 1.0, *, arms: tuple[str, ...] = ("a", "b"), **changes: object) -> Session:
+    rows = [
+        {
+            **dict.fromkeys(SAMPLES.names, 0.0),
+            "session": "s",
+            "arm": arm,
+            "round": round_,
+            "task": "t",
+            "operation": "t",
+            "phase": Phase.MEASURE.value,
+            "iteration": 1,
+            "client": 0,
+            "service_time_s": 0.1 * (ratio if arm == "b" else 1.0) * (1 + 0.001 * request),
+            "success": True,
+            "hits": 5,
+        }
+        for arm in arms
+        for round_ in range(1, 7)
+        for request in range(5)
+    ]
+    whole = {
+        "id": "0123",
+        "path": Path(),
+        "kind": "race",
+        "state": State.COMPLETE,
+        "reason": "",
+        "started_at": 0.0,
+        "ended_at": 1.0,
+        "plan": {"name": "p", "race": {}},
+        "arms": tuple(
+            Volume(
+                spec=VolumeSpec(name=name, type="gp3", size_bytes=1), kind=Kind.EMULATED, mount=Path("/mnt")
+            )
+            for name in arms
+        ),
+        "environment": {},
+        "dataset": {},
+        "checks": (),
+        "warnings": (),
+        "samples": pa.Table.from_pylist(rows, schema=SAMPLES),
+        "baseline": BASELINE.empty_table(),
+        "telemetry": TELEMETRY.empty_table(),
+        "events": (),
+    }
+    return Session(**{**whole, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ratio", "code", "word"), [(1.0, 0, "passed"), (1.2, 1, "failed")])
+def test_the_reason_is_one_line_that_names_arms_and_says_emulated(ratio: float, code: int, word: str) -> None:
+    recorded = session(ratio)
+    judged = gates.judge_session(recorded, [P50])
+    assert gates.EXIT_CODES[judged.outcome] == code
+    first, *tasks = gates.render_gate(recorded, judged).splitlines()
+    assert first.startswith(f"gate {word}: b (emulated) against a (emulated): ")
+    assert len(tasks) == 1
+    assert "limit +5 %" in tasks[0]
+
+
+def test_a_broken_limit_is_quoted_with_its_interval() -> None:
+    recorded = session(1.2)
+    assert gates.reason(recorded, gates.judge_session(recorded, [P50])).endswith(
+        "1 of 1 limits are broken; the most: p50 of t +20.0 % [+20.0, +20.0], limit +5 %"
+    )
+
+
+def test_the_arms_can_be_swapped() -> None:
+    judged = gates.judge_session(session(1.2), [P50], base="b", other="a")
+    assert (judged.a, judged.b, judged.outcome) == ("b", "a", Outcome.PASS)
+
+
+def test_naming_one_arm_is_enough_when_there_are_two() -> None:
+    assert gates.judge_session(session(), [P50], other="a").a == "b"
+    assert gates.judge_session(session(), [P50], base="b").b == "a"
+
+
+def test_of_three_arms_the_other_must_be_named() -> None:
+    with pytest.raises(PlanError, match="has arms a, b, c; name one with --other"):
+        gates.judge_session(session(arms=("a", "b", "c")), [P50])
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "said"),
+    [("x", None, "not an arm"), ("a", "a", "two different"), (None, "x", "not an arm")],
+)
+def test_arms_that_cannot_be_gated_are_refused(base: str | None, other: str | None, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        gates.judge_session(session(), [P50], base=base, other=other)
+
+
+def test_a_gate_without_a_limit_is_refused() -> None:
+    with pytest.raises(PlanError, match="--max-slowdown p50=5%"):
+        gates.judge_session(session(), [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"checks": (Check(name="cold", ok=False, value="", text="9 % resident"),)}, "not comparable: 9 %"),
+        ({"state": State.FAILED, "reason": "node died"}, r"failed \(node died\)"),
+        ({"state": State.RUNNING}, "running"),
+        ({"samples": SAMPLES.empty_table()}, "no search was compared"),
+    ],
+)
+def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(MeasurementError, match=said) as refused:
+        gates.judge_session(session(**changes), [P50])  # type: ignore[arg-type]
+    assert refused.value.exit_code == 4
+
+
+def test_junit_counts_what_failed_and_what_was_not_decided() -> None:
+    recorded = session(1.2)
+    judged = gates.judge_session(recorded, [P50, Limit(percentile=99, slowdown=0.1)])
+    suite = ElementTree.fromstring(gates.render_junit(recorded, judged)).find("testsuite")
+    assert suite is not None
+    assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["2", "1", "1"]
+    properties = {found.get("name"): found.get("value") for found in suite.iter("property")}
+    assert properties["emulated"] == "true"
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "limit +5 %" in str(failure.get("message"))
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert error.get("type") == "inconclusive"
+
+
+def test_junit_of_a_refused_session_holds_why() -> None:
+    text = gates.render_junit_refused(session(), MeasurementError('hits differ: <3> & "4"'))
+    error = ElementTree.fromstring(text).find("testsuite/testcase/error")
+    assert error is not None
+    assert error.get("message") == 'hits differ: <3> & "4"'
+
+
+def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
+    found = compare(blocks({"t": 1.0, "u": 1.2, "v": 1.05}), ["a", "b"], margin=0.05, confidence=0.95)
+    forth, back = (decide(some, [P50], confidence=0.95).decisions for some in (found, found[::-1]))
+    assert {(d.task, d.outcome) for d in forth} == {(d.task, d.outcome) for d in back}
+
+
+def test_a_point_without_spread_at_the_limit_is_not_decided() -> None:
+    (found,) = compare(blocks({"t": 1.0}, noise=0.0), ["a", "b"], margin=0.05, confidence=0.95)
+    percentiles = tuple(replace(p, log_ratio_error=0.0) for p in found.percentiles)
+    at_limit = decide(
+        [replace(found, percentiles=percentiles)], [Limit(percentile=50, slowdown=0.0)], confidence=0.95
+    )
+    assert at_limit.outcome is Outcome.INCONCLUSIVE
