@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node, volumes
-from esrally_ebs.errors import EbsError
+from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.resources import run_dir
 from esrally_ebs.system import Process
 
@@ -76,9 +76,17 @@ def owner_lives(session: str) -> bool:
 
 
 def write_owner(session: str, *, by_hand: bool = False) -> Path:
-    """Make the session's run directory and say who owns it: this process, or the user's own hand."""
+    """Make the session's run directory and say who owns it: this process, or the user's own hand.
+
+    Raises SetupError when it cannot be made.
+    """
     directory = run_dir() / session
-    directory.mkdir(parents=True, mode=0o700)
+    try:
+        directory.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise SetupError(
+            f"{directory}: {error.strerror}; run as root or set ESRALLY_EBS_RUN to a directory of your own"
+        ) from error
     me = Process.of(os.getpid())
     assert me is not None
     (directory / "owner").write_text("by-hand" if by_hand else f"{me.pid} {me.start_ticks}")

@@ -48,11 +48,11 @@ class Live:
     def _start(
         self, plan: Plan, clusters: Mapping[str, str], load: Load | None, say: Callable[[str], None]
     ) -> Context:
-        preflight.require(plan, with_nodes=load is not None)
-        run = clean.write_owner(self.id)
         kind = "race" if load else "baseline"
         folder = SessionFolder.create(home(), self.id, kind=kind, plan=plan.model_dump(mode="json"))
-        self._folder = folder
+        self._folder = folder  # before anything can fail, so that 'sessions' shows why it did
+        preflight.require(plan, with_nodes=load is not None)
+        run = clean.write_owner(self.id)
         watched = [os.getpid(), *([self._main_pid] if self._main_pid else [])]
         reaper.start(self.id, folder.path, watched)
         preparation = Preparation(session=self.id, plan=plan, run=run, folder=folder, say=say)
@@ -84,8 +84,7 @@ class Live:
         if self._ended or self._folder is None:
             return
         self._ended = True
-        (run_dir() / self.id / "ending").touch()
-        fault = self.last_fault()
+        fault = self.first_fault()
         problems = self._take_down()
         state = State.CANCELLED if cancelled else State.FAILED
         reason = (
@@ -114,15 +113,17 @@ class Live:
             )
         self.end(cancelled)
 
-    def last_fault(self) -> tuple[str, int] | None:
-        """Text and exit code of the last fault that any process of the session recorded."""
+    def first_fault(self) -> tuple[str, int] | None:
+        """Text and exit code of what went wrong first in any process of the session; the rest follows from it."""
         if self._folder is None:
             return None
         faults = [event for event in self._folder.events() if event.kind == "fault"]
-        return (faults[-1].fields["text"], faults[-1].fields["exit_code"]) if faults else None
+        return (faults[0].fields["text"], faults[0].fields["exit_code"]) if faults else None
 
     def _take_down(self) -> list[str]:
-        (run_dir() / self.id / "ending").touch()
+        run = run_dir() / self.id
+        if run.is_dir():
+            (run / "ending").touch()  # the reaper waits for us then
         return clean.take_down(self.id)
 
     def _require_folder(self) -> SessionFolder:

@@ -87,7 +87,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             SessionFolder(context.folder).write_file("race.json", recorded.read_text())
             console.println(live.complete())
 
-        takeover.watch_the_end(complete=complete, ended=live.end, last_fault=live.last_fault)
+        takeover.watch_the_end(complete=complete, ended=live.end, first_fault=live.first_fault)
         with interrupt.hearing_cancel():
             context = live.start(
                 plan,

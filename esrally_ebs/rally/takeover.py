@@ -67,14 +67,14 @@ def watch_the_end(
     *,
     complete: Callable[[], None],
     ended: Callable[[bool], None],
-    last_fault: Callable[[], tuple[str, int] | None],
+    first_fault: Callable[[], tuple[str, int] | None],
 ) -> None:
     """Have race control call us at the race's end.
 
     Args:
         complete: after Rally's own summary of a race that went through; may raise.
         ended: when the actor exits, however the race ended; True when the user cancelled it. May be called twice.
-        last_fault: text and exit code of the error that one of our runners recorded, if any.
+        first_fault: text and exit code of the error that one of our runners recorded first, if any.
     """
     coordinator, control = racecontrol.BenchmarkCoordinator, racecontrol.BenchmarkActor
     original_complete = coordinator.on_benchmark_complete
@@ -88,7 +88,7 @@ def watch_the_end(
 
     @functools.wraps(original_failure)
     def receive_failure(self: Any, msg: Any, sender: Any) -> None:
-        fault = last_fault()
+        fault = first_fault()
         original_failure(self, failure.RaceFailure(*fault) if fault else msg, sender)
 
     def receive_exit(self: Any, msg: Any, sender: Any) -> None:
