@@ -22,7 +22,17 @@ class Service:
 
     def median_s(self, size: int) -> float:
         """Median service time in seconds of an I/O of ``size`` bytes."""
-        return (self.base_us + self.per_kib_us * size / _KIB) * _US
+        base, per_byte = self.line_s()
+        return base + per_byte * size
+
+    def line_s(self) -> tuple[float, float]:
+        """The median as a line: seconds for nothing, and seconds per byte."""
+        return self.base_us * _US, self.per_kib_us * _US / _KIB
+
+
+def drawn_s(median_s: float, sigma: float, normal: float) -> float:
+    """A service time from its median and one draw of the standard normal distribution."""
+    return median_s * math.exp(sigma * normal)
 
 
 class Latency:
@@ -32,10 +42,10 @@ class Latency:
         """A fresh sequence for ``seed``."""
         self._gauss = random.Random(seed).gauss
         # Plain numbers in tuples, as the daemon draws tens of thousands a second.
-        self._of = tuple((s.base_us * _US, s.per_kib_us * _US / _KIB, s.sigma) for s in (read, write))
+        self._of = tuple((*s.line_s(), s.sigma) for s in (read, write))
 
     def seconds(self, size: int, *, write: bool) -> float:
         """The service time in seconds of one I/O of ``size`` bytes."""
         base, per_byte, sigma = self._of[write]
         median = base + per_byte * size
-        return median * math.exp(self._gauss(0.0, sigma)) if sigma else median
+        return drawn_s(median, sigma, self._gauss(0.0, 1.0)) if sigma else median

@@ -6,7 +6,7 @@ bucket that holds exactly one second of its rate reproduces published runs to ab
 128 MiB on a 128 MiB/s volume take 1.000 s, sixteen take 15.0 s).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,38 +41,59 @@ class Accounting:
     merge_over_bytes: int | None = None
 
 
+def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
+    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types."""
+    if merge_over_bytes < 0 or (continues and size > merge_over_bytes):
+        return size
+    return operations_of(size, max_io_bytes) * max_io_bytes
+
+
+def operations_of(size: int, max_io_bytes: int) -> int:
+    """The operations that an I/O costs."""
+    return -(-size // max_io_bytes) or 1
+
+
+def admit(
+    levels: MutableSequence[float],
+    waited_s: MutableSequence[float],
+    rates: Sequence[float],
+    capacities: Sequence[float],
+    by_operation: Sequence[bool],
+    operations: int,
+    charged: int,
+    elapsed_s: float,
+) -> float:
+    """Fill all buckets for ``elapsed_s``, take one I/O from each, into debt if need be; the seconds to wait.
+
+    The law itself, on plain sequences: the daemon calls it with lists, virtual time also compiled, with arrays.
+    """
+    longest = 0.0
+    cause = -1
+    for i, rate in enumerate(rates):
+        level = levels[i]
+        if elapsed_s > 0.0:
+            level += elapsed_s * rate
+            if level > capacities[i]:
+                level = capacities[i]
+        level -= operations if by_operation[i] else charged
+        levels[i] = level
+        if level < 0.0:
+            wait = -level / rate
+            if wait > longest:
+                longest = wait
+                cause = i
+    if cause >= 0:
+        waited_s[cause] += longest
+    return longest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """One limit's tokens at a time; ``waited_s`` adds up the waits for which this bucket was the cause."""
 
-    __slots__ = ("_last", "counts_operations", "level", "limit", "waited_s")
-
-    def __init__(self, limit: Limit, now: float) -> None:
-        """A full bucket."""
-        self.limit = limit
-        self.counts_operations = limit.counts == "operations"
-        self.level = limit.capacity
-        self.waited_s = 0.0
-        self._last = now
-
-    def take(self, amount: float, now: float) -> float:
-        """Take tokens at once, into debt if need be; the seconds until the debt is paid."""
-        limit = self.limit
-        level = self.level
-        if now > self._last:
-            level = min(limit.capacity, level + (now - self._last) * limit.rate)
-            self._last = now
-        self.level = level = level - amount
-        return 0.0 if level >= 0 else -level / limit.rate
-
-    def fill_to(self, fraction: float, now: float) -> None:
-        """Set the level to a fraction of the capacity."""
-        self.take(0.0, now)
-        self.level = fraction * self.limit.capacity
-
-    def seconds_until_full(self, now: float) -> float:
-        """How long the bucket must be left alone until it is full."""
-        self.take(0.0, now)
-        return (self.limit.capacity - self.level) / self.limit.rate
+    limit: Limit
+    level: float  # tokens, negative while in debt
+    waited_s: float
 
 
 class Limiter:
@@ -80,32 +101,49 @@ class Limiter:
 
     def __init__(self, limits: tuple[Limit, ...], accounting: Accounting, now: float) -> None:
         """Full buckets."""
-        self.buckets: Mapping[str, Bucket] = {limit.name: Bucket(limit, now) for limit in limits}
-        self._ordered = tuple(self.buckets.values())
+        merge_over = accounting.merge_over_bytes
+        self._limits = limits
+        self._rates = [float(limit.rate) for limit in limits]
+        self._capacities = [float(limit.capacity) for limit in limits]
+        self._by_operation = [limit.counts == "operations" for limit in limits]
+        self._levels = list(self._capacities)
+        self._waited_s = [0.0] * len(limits)
         self._max_io = accounting.max_io_bytes
-        self._merge_over = accounting.merge_over_bytes
+        self._merge_over = -1 if merge_over is None else merge_over
         self._next_offset = -1
+        self._last = now
+
+    @property
+    def buckets(self) -> Mapping[str, Bucket]:
+        """Each bucket as it was when the volume was last asked for anything."""
+        states = zip(self._limits, self._levels, self._waited_s, strict=True)
+        return {limit.name: Bucket(limit=limit, level=level, waited_s=w) for limit, level, w in states}
 
     def admit(self, offset: int, size: int, now: float) -> float:
         """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is
         served."""
-        operations = -(-size // self._max_io) or 1
-        charged = size if self._merge_over is None else self._hdd_bytes(offset, size, operations)
-        longest = 0.0
-        cause = None
-        for bucket in self._ordered:
-            wait = bucket.take(operations if bucket.counts_operations else charged, now)
-            if wait > longest:
-                longest = wait
-                cause = bucket
-        if cause is not None:
-            cause.waited_s += longest
-        return longest
-
-    def _hdd_bytes(self, offset: int, size: int, operations: int) -> int:
-        merged = offset == self._next_offset and size > (self._merge_over or 0)
+        charged = charged_bytes(size, offset == self._next_offset, self._max_io, self._merge_over)
         self._next_offset = offset + size
-        return size if merged else operations * self._max_io
+        elapsed_s = now - self._last
+        if elapsed_s > 0:
+            self._last = now
+        return admit(
+            self._levels,
+            self._waited_s,
+            self._rates,
+            self._capacities,
+            self._by_operation,
+            operations_of(size, self._max_io),
+            charged,
+            elapsed_s,
+        )
+
+    def _fill(self, now: float) -> None:
+        """Bring all levels up to ``now`` without charging anyone's wait."""
+        elapsed_s = max(0.0, now - self._last)
+        self._last += elapsed_s
+        filled = zip(self._levels, self._rates, self._capacities, strict=True)
+        self._levels[:] = [min(most, level + elapsed_s * rate) for level, rate, most in filled]
 
     def refill(self, now: float) -> None:
         """Fill all buckets but the credits."""
@@ -117,22 +155,30 @@ class Limiter:
 
     def set_credits(self, fraction: float, now: float) -> None:
         """Set the burst credits to a fraction of the bucket; nothing for a volume without credits."""
-        if CREDITS in self.buckets:
-            self.buckets[CREDITS].fill_to(fraction, now)
+        self._fill(now)
+        for i, limit in enumerate(self._limits):
+            if limit.name == CREDITS:
+                self._levels[i] = fraction * limit.capacity
 
     def seconds_until_full(self, now: float) -> float:
         """How long the volume must rest until all buckets but the credits are full."""
+        self._fill(now)
         return max(
-            (b.seconds_until_full(now) for name, b in self.buckets.items() if name != CREDITS), default=0.0
+            (
+                (limit.capacity - level) / limit.rate
+                for limit, level in zip(self._limits, self._levels, strict=True)
+                if limit.name != CREDITS
+            ),
+            default=0.0,
         )
 
     def levels(self, now: float) -> dict[str, float]:
         """Tokens in each bucket, negative while in debt."""
-        for bucket in self._ordered:
-            bucket.take(0.0, now)
-        return {name: bucket.level for name, bucket in self.buckets.items()}
+        self._fill(now)
+        return {limit.name: level for limit, level in zip(self._limits, self._levels, strict=True)}
 
     def _set_all(self, fraction: float, now: float) -> None:
-        for name, bucket in self.buckets.items():
-            if name != CREDITS:
-                bucket.fill_to(fraction, now)
+        self._fill(now)
+        for i, limit in enumerate(self._limits):
+            if limit.name != CREDITS:
+                self._levels[i] = fraction * limit.capacity
