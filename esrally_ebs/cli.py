@@ -17,6 +17,7 @@ from esrally_ebs import by_hand, clean, corpus, doctor, report, runs
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError
 from esrally_ebs.model import Check, Volume
 from esrally_ebs.report import gate as gates
+from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.resources import home
 from esrally_ebs.stats.gate import parse_limit
 from esrally_ebs.store import find_session, list_sessions, load_session
@@ -32,6 +33,7 @@ corpus_app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_hel
 app.add_typer(volumes_app, name="volumes")
 app.add_typer(corpus_app, name="corpus")
 
+_COMPARE_FORMATS = ("text", "markdown", "json")
 _PIPE_WIDTH = 300  # columns of a table that no terminal shows
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -132,6 +134,28 @@ def report_command(
         print(report.render_text(built, colour=sys.stdout.isatty()), end="")
         return
     _put(report.RENDERERS[form](built), output)
+
+
+@app.command("compare")
+def compare_command(
+    first: SessionName,
+    second: SessionName,
+    form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> None:
+    """Compare two sessions, with the checks of what must agree; exit code 4 when they are not comparable."""
+    if form not in _COMPARE_FORMATS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(_COMPARE_FORMATS)}")
+    sessions = [load_session(find_session(home(), name)) for name in (first, second)]
+    if sessions[0].id == sessions[1].id:
+        raise PlanError(f"compare: {first} and {second} are the same session; name two")
+    built = compare_sessions(*sessions)
+    if form == "text" and output is None:
+        print(report.render_text(built, colour=sys.stdout.isatty()), end="")
+    else:
+        _put(report.RENDERERS[form](built), output)
+    if not comparable(built.checks):
+        raise MeasurementError(built.verdict)
 
 
 @app.command("gate")

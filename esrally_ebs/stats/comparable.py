@@ -11,8 +11,8 @@ from esrally_ebs.model import Check, Phase, Volume
 from esrally_ebs.store.session import Session
 
 # Properties of an attached volume that change a search by themselves.
-_VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
-_NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
+VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
+NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
 def check_comparable(session: Session) -> list[Check]:
@@ -28,7 +28,7 @@ def check_comparable(session: Session) -> list[Check]:
         _segments(session),
         _agree(
             "versions",
-            {arm: _pick(node, _NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
+            {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
         _requests(measured),
@@ -103,7 +103,7 @@ def _volumes(session: Session) -> Check | None:
 
 
 def _settings(arm: Volume) -> dict[str, Any]:
-    return _pick({key: getattr(arm, key) for key in _VOLUME_SETTINGS}, _VOLUME_SETTINGS)
+    return _pick({key: getattr(arm, key) for key in VOLUME_SETTINGS}, VOLUME_SETTINGS)
 
 
 def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
