@@ -6,11 +6,19 @@ from pathlib import Path
 from esrally_ebs import node
 from esrally_ebs.context import Arm
 from esrally_ebs.emulator.control import read_state
-from esrally_ebs.errors import EbsError
+from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import read_record
 
 _ROOM_BYTES = MIB
+
+
+def explain(error: Exception, arm: Arm) -> EbsError | None:
+    """What to raise for an error on this arm: what is seen to be broken there, else the error if ours."""
+    seen = cause(arm)
+    if seen is not None:
+        return SetupError(seen)
+    return error if isinstance(error, EbsError) else None
 
 
 def cause(arm: Arm) -> str | None:
@@ -23,8 +31,10 @@ def _volume(arm: Arm) -> str | None:
         return None
     try:
         read_state(arm.volume.control)
-    except EbsError as error:
-        return f"arm {arm.name}: its emulated volume has died ({error}); start the race again"
+    except EbsError:
+        return (
+            f"arm {arm.name}: its emulated volume has died (its daemon does not answer); start the race again"
+        )
     return None
 
 

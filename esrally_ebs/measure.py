@@ -4,7 +4,7 @@ import time
 
 from esrally_ebs import baseline, diagnosis
 from esrally_ebs.context import Arm, Context
-from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.store import SessionFolder
@@ -27,10 +27,7 @@ def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) 
             job, arm.volume, round_=round_, pid_file=context.fio_pid_file, refill=refill
         )
     except EbsError as error:
-        cause = diagnosis.cause(arm)
-        if cause:
-            raise SetupError(cause) from error
-        raise
+        raise diagnosis.explain(error, arm) or error from error
     folder.write_baseline(round_, arm.name, job.name, text)
     folder.rows_baseline(rows)
     fields = {

@@ -99,7 +99,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """``SESSION FOLDER PID...``: watch the pids (race control first), then act if the session still stands."""
+    """``SESSION FOLDER PID...``: watch the pids, race control first; act if the session still stands then."""
     session, folder, pids = argv[0], Path(argv[1]), [int(word) for word in argv[2:]]
     # Rally refuses to race while a python process has "esrally" in its command line.
     setproctitle.setproctitle(f"ebs-reaper {session[:8]}")

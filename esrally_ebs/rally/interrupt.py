@@ -1,7 +1,7 @@
 """Ctrl-C while race control prepares a session: hears the request to cancel that Rally would not.
 
-Rally's actors form a session of their own that the terminal's signals do not reach. Its command asks race control
-to cancel by a message, which race control reads only when it has loaded the track, perhaps minutes later.
+Rally's actors form a session of their own that the terminal's signals do not reach. Its command asks race
+control to cancel by a message, which is read only when the track has been loaded, perhaps minutes later.
 """
 
 import os

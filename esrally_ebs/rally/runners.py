@@ -58,10 +58,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         try:
             extra = await self.before(client, ours)
             result = _as_dict(await self.inner({"default": client}, params))
-        except EbsError as error:
-            _record_fault(error, ours["arm"])
-            raise
-        except (elasticsearch.TransportError, elasticsearch.ApiError) as error:
+        except (EbsError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
             _raise_cause(ours["arm"], error)
             raise
         return {**result, **extra, "cluster": ours["cluster"]}
@@ -209,24 +206,21 @@ def _clear_caches(arm: Arm) -> None:
         connection.request("POST", f"/{INDEX}/_cache/clear")
         response = connection.getresponse()
         response.read()
-    except OSError as error:
-        cause = diagnosis.cause(arm)
+    except (OSError, http.client.HTTPException) as error:
         raise SetupError(
-            cause or f"arm {arm.name}: Elasticsearch at {node.host}:{node.port} does not answer: {error}"
+            f"arm {arm.name}: Elasticsearch at {node.host}:{node.port} does not answer: {error}; see its log"
         ) from error
     finally:
         connection.close()
     if response.status >= 400:
-        cause = diagnosis.cause(arm)
         raise SetupError(
-            cause or f"arm {arm.name}: POST {INDEX}/_cache/clear: HTTP {response.status}; see the node's log"
+            f"arm {arm.name}: POST {INDEX}/_cache/clear: HTTP {response.status}; see the node's log"
         )
 
 
 def _raise_cause(arm_name: str, error: Exception) -> None:
-    cause = diagnosis.cause(activation.current().arm(arm_name))
-    if cause:
-        fault = SetupError(cause)
+    fault = diagnosis.explain(error, activation.current().arm(arm_name))
+    if fault is not None:
         _record_fault(fault, arm_name)
         raise fault from error
 

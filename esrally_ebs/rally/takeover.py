@@ -73,7 +73,7 @@ def watch_the_end(
 
     Args:
         complete: after Rally's own summary of a race that went through; may raise.
-        ended: when the actor exits, however the race ended; True when the user cancelled it. May be called twice.
+        ended: when the actor exits, however the race ended; True when the user cancelled it. Perhaps twice.
         first_fault: text and exit code of the error that one of our runners recorded first, if any.
     """
     coordinator, control = racecontrol.BenchmarkCoordinator, racecontrol.BenchmarkActor
@@ -102,8 +102,8 @@ def watch_the_end(
 def main_process() -> int | None:
     """Pid of the ``esrally`` command that started this race; None when it runs on another machine.
 
-    The actor system leaves the command's process tree and session, so the command is no ancestor of race control.
-    Rally lets only one race at a time run on a machine.
+    The actor system leaves the command's process tree and session, so the command is no ancestor of race
+    control. Rally lets only one race at a time run on a machine.
     """
     found = []
     for candidate in psutil.process_iter():

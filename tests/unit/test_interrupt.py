@@ -1,0 +1,62 @@
+"""A message that race control has not read yet is noticed; nothing else is taken for one."""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from esrally_ebs.rally.interrupt import hearing_cancel, message_waits
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where this process listens, as an actor does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_silence_is_no_message(port: int) -> None:
+    assert not message_waits()
+
+
+def test_a_caller_that_is_not_yet_accepted_is_a_message(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)):
+        assert message_waits()
+
+
+def test_data_on_an_accepted_connection_is_a_message_and_its_end_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            assert not message_waits()
+            caller.sendall(b"cancel")
+            assert message_waits()
+            accepted.recv(16)
+            caller.close()
+            assert not message_waits()
+
+
+def test_an_answer_to_our_own_request_is_not_a_message(port: int) -> None:
+    """What comes back on a connection that we opened is for whoever asked."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        mine = socket.create_connection(other.getsockname())
+        theirs, _ = other.accept()
+        with mine, theirs:
+            theirs.sendall(b"answer")
+            assert not message_waits()
+
+
+def test_a_message_interrupts_what_runs_inside(port: int) -> None:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            hearing_cancel(),
+            socket.create_connection(("127.0.0.1", port)),
+        ):
+            time.sleep(5)
+    finally:
+        signal.signal(signal.SIGINT, previous)
