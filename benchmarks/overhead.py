@@ -1,0 +1,211 @@
+"""What the pack adds to a request: one query through plain Rally, and warm through the pack, on one node.
+
+    sudo .venv/bin/python benchmarks/overhead.py [--repeat 4] [--iterations 1000] [--documents 200000]
+
+One node on a plain directory, its index in memory. *Plain* is ``esrally race --pipeline=benchmark-only``
+with the files of tracks/noaa-ebs but without its plugin, so nothing of ours is in any process. *Pack* is
+the same command with the plugin in overhead_track.py: our schedule, parameter source, ``ColdSearch`` runner
+(cache: warm), sample tap and telemetry sampler as in a session, in a real session folder. Both warm up
+alike, then ask as often.
+
+Races alternate (plain pack, pack plain, ...) after one of each that is not counted. Each figure is the
+median over the races of the percentile in Rally's own race.json. The last column, plain / plain, is the
+same ratio among the plain races alone (odd against even): what the machine repeats. Must reach: 1.02 for
+p50 and 1.05 for p99.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import setproctitle
+
+from esrally_ebs import corpus, dataset, node
+from esrally_ebs.context import Arm, Context
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally.cars import load_settings
+from esrally_ebs.resources import resource
+from esrally_ebs.store import SessionFolder
+
+LIMITS = {"50_0": 1.02, "99_0": 1.05}
+WARMUPS = 200
+ARM = "node"
+_RETRY_S = 2.0
+
+Percentiles = dict[str, float]  # Rally's key -> service time in ms
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all races share."""
+
+    home: Path  # Rally's, ours and the tracks
+    node: Node
+    volume: Volume
+    query: str
+    iterations: int
+
+    def plain(self) -> Percentiles:
+        """One race of plain Rally."""
+        document = self._race("plain", str(uuid.uuid4()), {})
+        return _service_times(document, self.query)
+
+    def pack(self) -> Percentiles:
+        """One race with all that the pack puts into a request."""
+        session = str(uuid.uuid4())
+        plan = _plan(self.iterations)
+        folder = SessionFolder.create(self.home, session, kind="race", plan=plan.model_dump(mode="json"))
+        run = self.home / "run" / session
+        run.mkdir(parents=True)
+        arm = Arm(name=ARM, cluster="default", volume=self.volume, node=self.node)
+        context = Context(session=session, folder=folder.path, run=run, plan=plan, arms=(arm,))
+        context.save()
+        document = self._race("pack", session, {"EBS_OVERHEAD_CONTEXT": str(context.path)})
+        recorded = list((folder.path / "samples").glob("*.parquet"))
+        if not recorded:
+            raise RuntimeError(f"{folder.path}: the pack recorded no samples; its path was not measured")
+        return _service_times(document, f"{self.query}-{ARM}-r1")
+
+    def _race(self, track: str, race_id: str, env: dict[str, str]) -> dict[str, Any]:
+        command = [
+            *(str(Path(sys.executable).with_name("esrally")), "race", f"--race-id={race_id}"),
+            f"--track-path={self.home / track / 'noaa-ebs'}",
+            *("--challenge=search-only", f"--include-tasks={self.query}", "--pipeline=benchmark-only"),
+            f"--target-hosts={self.node.host}:{self.node.port}",
+            f"--track-params=iterations:{self.iterations},warmup_iterations:{WARMUPS}",
+        ]
+        _run_patiently(command, {**os.environ, "RALLY_HOME": str(self.home), **env})
+        record = self.home / ".rally/benchmarks/races" / race_id / "race.json"
+        document: dict[str, Any] = json.loads(record.read_text())
+        return document
+
+
+def _run_patiently(command: list[str], env: dict[str, str]) -> None:
+    """Rally refuses to race beside another Rally, and beside the last actors of the race before."""
+    while True:
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        output = ended.stdout + ended.stderr
+        if "other Rally processes" not in output:
+            break
+        time.sleep(_RETRY_S)
+    if ended.returncode:
+        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{output[-2000:]}")
+
+
+def _service_times(document: dict[str, Any], task: str) -> Percentiles:
+    found = next(row for row in document["results"]["op_metrics"] if row["task"] == task)
+    if found["error_rate"]:
+        raise RuntimeError(f"task {task}: {found['error_rate']:.1%} of its requests failed")
+    return {key: found["service_time"][key] for key in LIMITS}
+
+
+def _plan(iterations: int) -> Plan:
+    text = f"""
+        name = "overhead"
+        arm = [{{name = "{ARM}", type = "directory"}}]
+        race = {{iterations = {iterations}, warmup_iterations = {WARMUPS}}}
+        design = {{rounds = 1}}
+        cache = {{mode = "warm"}}
+    """
+    return parse_plan(text, "overhead")
+
+
+def _write_tracks(home: Path) -> None:
+    source = resource("tracks/noaa-ebs")
+    for name in ("plain", "pack"):
+        shutil.copytree(
+            source, home / name / "noaa-ebs", ignore=shutil.ignore_patterns("*.py", "__pycache__")
+        )
+    plugin = Path(__file__).with_name("overhead_track.py")
+    shutil.copy(plugin, home / "pack" / "noaa-ebs" / "track.py")
+
+
+@contextmanager
+def _bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
+    """A node that holds the index; nothing of it remains afterwards."""
+    session = str(uuid.uuid4())
+    image = node.choose_image(os.environ)
+    settings = load_settings(["defaults"], {})
+    with tempfile.TemporaryDirectory(prefix="ebs-overhead-") as directory:
+        home = Path(directory)
+        _write_tracks(home)
+        volume = Volume(
+            spec=VolumeSpec(name=ARM, type="directory", size_bytes=0),
+            kind=Kind.DIRECTORY,
+            mount=home / "volume",
+        )
+        volume.mount.mkdir()
+        body = json.loads(resource("tracks/noaa-ebs/index.json").read_text())
+        built = dataset.ensure(
+            home,
+            "overhead",
+            documents=lambda: corpus.ensure(home / "corpus", documents=documents).path,
+            index_body=body,
+            start=lambda where: node.start(where, settings, session=session, image=image),
+            session=session,
+            say=print,
+        )
+        dataset.copy_to(built, volume)
+        try:
+            with node.running(volume, settings, session=session, image=image) as started:
+                yield Bench(home=home, node=started, volume=volume, query=query, iterations=iterations)
+        finally:
+            node.remove(session)
+
+
+def _alternate(bench: Bench, repeat: int) -> tuple[list[Percentiles], list[Percentiles]]:
+    found: dict[str, list[Percentiles]] = {"plain": [], "pack": []}
+    races: dict[str, Callable[[], Percentiles]] = {"plain": bench.plain, "pack": bench.pack}
+    print("not counted: one race of each")
+    for race in races.values():
+        race()
+    print(f"{'race':8} {'p50 ms':>9} {'p99 ms':>9}")
+    for number in range(repeat):
+        for name in ("plain", "pack") if number % 2 == 0 else ("pack", "plain"):
+            times = races[name]()
+            found[name].append(times)
+            print(f"{name:8} {times['50_0']:9.3f} {times['99_0']:9.3f}", flush=True)
+    return found["plain"], found["pack"]
+
+
+def _ratio(these: list[Percentiles], those: list[Percentiles], key: str) -> float:
+    return statistics.median(row[key] for row in these) / statistics.median(row[key] for row in those)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--query", default="range_field_big_range")
+    parser.add_argument("--repeat", type=int, default=4, help="races of each, at least 2")
+    parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--documents", type=int, default=200_000)
+    words = parser.parse_args()
+    setproctitle.setproctitle(
+        "ebs-overhead"
+    )  # "esrally" in a checkout's path would look like a Rally to Rally
+    with _bench(words.query, words.iterations, words.documents) as bench:
+        plain, pack = _alternate(bench, max(2, words.repeat))
+    good = True
+    for key, limit in LIMITS.items():
+        ratio = _ratio(pack, plain, key)
+        noise = _ratio(plain[1::2], plain[::2], key)
+        good &= ratio <= limit
+        percentile = key.removesuffix("_0")
+        print(f"p{percentile}: pack / plain {ratio:.3f} (at most {limit}), plain / plain {noise:.3f}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
