@@ -56,7 +56,7 @@ class Volume:
 
     spec: VolumeSpec
     kind: Kind
-    mount: Path
+    mount: Path  # where a session may write: the mount point, or a directory of its own on a real mount
     device: str | None = None  # kernel name as in /proc/diskstats, e.g. "loop3"
     device_number: str | None = None  # "major:minor"
     filesystem: str = ""

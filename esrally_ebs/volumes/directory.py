@@ -7,10 +7,9 @@ from pathlib import Path
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.volumes.mounted import OWN_PREFIX
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
-
-DATA_NAME = "data"
 
 
 @contextmanager
@@ -24,12 +23,15 @@ def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = Non
 
 
 def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
-    """The directory ``spec.mount``, else ``backing``, else a fresh one inside ``directory``."""
-    where = (spec.mount or backing or directory / DATA_NAME).resolve()
-    created = () if where.exists() else (where,)
+    """A fresh directory: inside ``spec.mount`` or ``backing`` if given, else inside ``directory``.
+
+    Never one that was there before, so that nothing of the user's is read, changed or removed.
+    """
+    where = (spec.mount or backing or directory).resolve() / f"{OWN_PREFIX}{directory.parent.name}"
+    created = (where,)
     write_record(directory, Record(backend="directory", name=spec.name, type=spec.type, created=created))
     try:
-        where.mkdir(parents=True, exist_ok=True)
+        where.mkdir(parents=True)
     except OSError as error:
         drop_record(directory)
         raise SetupError(
@@ -39,8 +41,7 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
 
 
 def detach(directory: Path) -> None:
-    """Remove the directory if ``attach`` made it, with all it holds; leave one that was there before
-    alone."""
+    """Remove the directory that ``attach`` made, with all it holds."""
     record = read_record(directory)
     for path in record.created if record is not None else ():
         shutil.rmtree(path, ignore_errors=True)

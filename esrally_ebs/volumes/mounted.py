@@ -1,10 +1,12 @@
 """The mounted backend: a file system that the user mounted (EBS, EFS or any other) taken as it is.
 
-Nothing is changed or removed on it: whoever writes there removes what it wrote.
+All that a session writes goes into one directory of its own there, which detaching removes; nothing else on
+the mount is read, changed or removed.
 """
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +17,10 @@ from esrally_ebs.formats.mountinfo import Mount
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.mounts import BlockDevice, block_device, describe, mount_at
-from esrally_ebs.volumes.record import Record, drop_record, write_record
+from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 MIN_FREE_BYTES = 256 * MIB
+OWN_PREFIX = "esrally-ebs-"  # of our directory on a mount; the rest of its name is the session
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # said better by the check for room
 _EBS_MODEL = "Amazon Elastic Block Store"
 
@@ -38,13 +41,21 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     if spec.mount is None:
         raise PlanError(f"volume '{spec.name}': mount is missing; give the path of the mount point")
     mount = check_mount(spec.mount, name=spec.name)
-    write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type))
+    own = mount.mount_point / f"{OWN_PREFIX}{directory.parent.name}"
+    if own.exists():
+        raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
+    write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
+    own.mkdir()
     kind, identity = _identify(mount, block_device(mount.device_number))
-    return describe(spec, mount.mount_point, kind, identity=identity)
+    return describe(spec, own, kind, identity=identity)
 
 
 def detach(directory: Path) -> None:
-    """Forget the mount; it stays as it is."""
+    """Remove our own directory on the mount and forget it; the mount stays."""
+    record = read_record(directory)
+    for path in record.created if record is not None else ():
+        if path.name.startswith(OWN_PREFIX):
+            shutil.rmtree(path, ignore_errors=True)
     drop_record(directory)
 
 

@@ -37,13 +37,34 @@ def test_a_real_mount_is_described_and_left_as_it_is(mount: Path, tmp_path: Path
     (mount / "mine").write_text("x")
     with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
         assert volume.kind is Kind.DIRECTORY  # a device that is not EBS
-        assert volume.mount == mount
+        assert volume.mount.parent == mount
         assert volume.filesystem == "ext4"
         assert str(volume.device).startswith("loop")
         assert volume.readahead_bytes
     assert (mount / "mine").read_text() == "x"
     assert sorted(path.name for path in mount.iterdir()) == ["lost+found", "mine"]
     assert not (tmp_path / "arm").exists()
+
+
+def test_an_index_that_is_already_on_the_mount_is_not_the_sessions(mount: Path, tmp_path: Path) -> None:
+    theirs = mount / "elasticsearch"
+    theirs.mkdir()
+    (theirs / "node.lock").touch()
+    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+        assert volume.mount / "elasticsearch" != theirs
+        (volume.mount / "elasticsearch").mkdir()
+        (volume.mount / "elasticsearch" / "ours").touch()
+    assert [path.name for path in theirs.iterdir()] == ["node.lock"]
+    assert sorted(path.name for path in mount.iterdir()) == ["elasticsearch", "lost+found"]
+
+
+def test_what_a_killed_session_wrote_on_a_mount_is_found_from_its_directory(
+    mount: Path, tmp_path: Path
+) -> None:
+    volume = volumes.attach(_spec(mount), tmp_path / "session" / "arm")
+    (volume.mount / "fio-bench").write_text("x")
+    volumes.detach(tmp_path / "session" / "arm")
+    assert [path.name for path in mount.iterdir()] == ["lost+found"]
 
 
 def test_a_read_only_mount_is_refused(mount: Path) -> None:
