@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from esrally_ebs import by_hand, clean, corpus, doctor, report, runs
+from esrally_ebs import by_hand, clean, corpus, doctor, report, runs, virtual
 from esrally_ebs.errors import EbsError, MeasurementError, PlanError
 from esrally_ebs.model import Check, Volume
 from esrally_ebs.report import gate as gates
@@ -103,6 +103,39 @@ def run_command(
     return runs.run_plan(plan, overrides, say=print)
 
 
+@app.command("simulate")
+def simulate_command(
+    plan: PlanName,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
+    ] = None,
+) -> None:
+    """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
+    overrides = dict(_setting(text) for text in settings or [])
+    print(virtual.simulate_plan(plan, overrides, say=print))
+
+
+@app.command("study")
+def study_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of 'study --list'.")] = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="In virtual time.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show the studies there are.")] = False,
+) -> None:
+    """Print every published figure of a study beside ours, with the error."""
+    if listed:
+        for study, title in virtual.studies():
+            print(f"{study}  {title}")
+    elif name is None:
+        raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
+    elif not simulate:
+        raise PlanError(
+            f"study {name}: only in virtual time so far; add --simulate, or measure its jobs on devices with"
+            f" 'esrally-ebs run {name}'"
+        )
+    else:
+        print(virtual.simulate_study(name))
+
+
 @app.command("sessions")
 def sessions_command(as_json: Json = False) -> None:
     """List what has been recorded; a session whose process was killed is shown as failed."""
@@ -123,7 +156,7 @@ def sessions_command(as_json: Json = False) -> None:
 @app.command("report")
 def report_command(
     session: SessionName,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or json.")] = "text",
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
     """Report on a session from its folder alone, on any machine."""

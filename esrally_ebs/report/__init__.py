@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping
 
 from esrally_ebs.report.build import build
+from esrally_ebs.report.html import render_html
 from esrally_ebs.report.markdown import render_markdown
 from esrally_ebs.report.model import Report
 from esrally_ebs.report.plain import render_csv, render_json
@@ -16,8 +17,9 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "markdown": render_markdown,
     "csv": render_csv,
     "json": render_json,
+    "html": render_html,
 }
-SUFFIX: Mapping[str, str] = {"text": "txt", "markdown": "md", "csv": "csv", "json": "json"}
+SUFFIX: Mapping[str, str] = {"text": "txt", "markdown": "md", "csv": "csv", "json": "json", "html": "html"}
 
 __all__ = [
     "RENDERERS",
@@ -25,6 +27,7 @@ __all__ = [
     "Report",
     "build",
     "render_csv",
+    "render_html",
     "render_json",
     "render_markdown",
     "render_text",

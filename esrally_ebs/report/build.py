@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import baseline, conditions, search, verdict
+from esrally_ebs.report import baseline, conditions, figures, search, verdict
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
@@ -37,6 +37,7 @@ def build(session: Session) -> Report:
         tables=tuple(table for table in tables if table is not None),
         checks=checks,
         warnings=(*session.warnings, *_faults(session.events), *_unknown(findings, checks), *_doubts(scopes)),
+        figures=figures.figures(session, findings),
     )
 
 

@@ -1,10 +1,11 @@
 """What every report shows, whatever its format: a verdict, tables of cells, checks and warnings.
 
 A cell has its text for people and its facts (base units) for programs, so that all formats say the same.
+Figures are data too: formats that can draw do, the others leave them out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from esrally_ebs.model import Check, State
 
@@ -50,6 +51,73 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line of a forest plot: a time as a fraction of change (0.1 = 10 % slower), with its interval."""
+
+    item: str
+    value: float
+    low: float | None
+    high: float | None
+    verdict: str  # empty where none is given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """How times of one arm changed against another, item by item."""
+
+    title: str
+    arm: str  # whose times are slower to the right
+    changes: tuple[Change, ...]
+    margin: float | None  # a fraction; None where nothing is called equivalent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of one arm, in the order in which they are joined."""
+
+    arm: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """One task: the share of requests (y, 0 to 1) that took at most x seconds."""
+
+    task: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A part of the session, in seconds since its start."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One metric over the session: seconds since its start against values in ``unit``."""
+
+    title: str
+    unit: str
+    step_s: float  # how many seconds one point is the mean of
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All that can be drawn of a session."""
+
+    forests: tuple[Forest, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A whole report."""
 
@@ -65,6 +133,7 @@ class Report:
     tables: tuple[Table, ...]
     checks: tuple[Check, ...]
     warnings: tuple[str, ...]
+    figures: Figures = field(default_factory=Figures)
 
 
 NOTHING = Cell(text="-", facts={})

@@ -13,6 +13,8 @@ def labels(session: Session) -> tuple[str, ...]:
     """What is emulated, the state of the caches, and whether segments differ."""
     emulated = [arm.spec.name for arm in session.arms if arm.kind is Kind.EMULATED]
     found = [f"emulated volumes: {', '.join(emulated)}"] if emulated else []
+    if session.kind == "simulate":
+        found.append("simulated in virtual time from the volume models: nothing was measured")
     if session.plan.get("race"):
         found.append("cache: cold" if is_cold(session) else "cache: warm")
         if session.dataset.get("copied") is False:
@@ -44,7 +46,8 @@ def _of_pairs(session: Session, findings: Findings) -> str:
         measured = " and ".join(names.values()) or "no arm"
         if not session.baseline.num_rows:
             return f"Nothing was measured on {measured}."
-        return f"No search was compared; the tables show what fio measured on {measured}."
+        did = "would measure, as simulated," if session.kind == "simulate" else "measured"
+        return f"No search was compared; the tables show what fio {did} on {measured}."
     pairs = dict.fromkeys((c.a, c.b) for c in findings.comparisons)
     cache = "cold" if is_cold(session) else "warm"
     sentences = [

@@ -1,0 +1,163 @@
+"""What can be drawn of a session, as data: changes with intervals, distributions, telemetry on one clock.
+
+Every curve is thinned to a few hundred points, so that a report of millions of samples stays small.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.model import Phase
+from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline
+from esrally_ebs.report.search import Findings
+from esrally_ebs.stats import Comparison
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB
+
+Floats = npt.NDArray[np.float64]
+
+_POINTS = 300  # of a curve: about one per pixel
+_FIO_PAUSE_S = 30.0  # baselines closer than this are one part of the session
+# metric, title, unit, and what one unit is in base units
+_METRICS = (
+    ("device.reads_per_s", "Reads", "per second", 1.0),
+    ("device.read_bytes_per_s", "Read throughput", "MiB/s", float(MIB)),
+    ("device.read_await_s", "Time of a read at the device", "ms", 1e-3),
+    ("device.queue_depth", "Queue depth", "requests", 1.0),
+    ("emulator.credits", "Burst credits", "million credits", 1e6),
+    ("memory.cache_bytes", "Page cache of the node", "MiB", float(MIB)),
+)
+
+
+def figures(session: Session, findings: Findings) -> Figures:
+    """All figures for which the session has data."""
+    return Figures(
+        forests=tuple(_forests(session, findings)),
+        distributions=tuple(_distributions(findings)),
+        timelines=tuple(_timelines(session)),
+        spans=tuple(sorted(_spans(session), key=lambda span: span.start_s)),
+    )
+
+
+def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
+    arms = [arm.spec.name for arm in session.arms]
+    for a, b in dict.fromkeys((c.a, c.b) for c in findings.comparisons):
+        yield Forest(
+            title=f"Search: {b} against {a}, 50th percentile of service time",
+            arm=b,
+            changes=tuple(_change(c) for c in findings.comparisons if (c.a, c.b) == (a, b)),
+            margin=findings.margin,
+        )
+    for b in arms[1:]:
+        changes = tuple(_fio_changes(session.baseline, arms[0], b))
+        if changes:
+            title = f"fio: {b} against {arms[0]}, 50th percentile of read latency (one run, no interval)"
+            yield Forest(title=title, arm=b, changes=changes, margin=None)
+
+
+def _change(comparison: Comparison) -> Change:
+    ratio = comparison.percentiles[0].ratio
+    return Change(
+        item=comparison.task,
+        value=ratio.value - 1,
+        low=None if ratio.low is None else ratio.low - 1,
+        high=None if ratio.high is None else ratio.high - 1,
+        verdict=comparison.verdict.value if comparison.p_different is not None else "",
+    )
+
+
+def _fio_changes(baseline: pa.Table, a: str, b: str) -> Iterator[Change]:
+    reads = {
+        (row["job"], row["arm"]): row["p50_s"]
+        for row in baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
+        if row["op"] == "read" and row["round"] == 0
+    }
+    for job in dict.fromkeys(job for job, _ in reads):
+        before, after = reads.get((job, a)), reads.get((job, b))
+        if before and after:
+            yield Change(item=job, value=after / before - 1, low=None, high=None, verdict="")
+
+
+def _distributions(findings: Findings) -> Iterator[Distribution]:
+    compared = {c.task for c in findings.comparisons}
+    for task in dict.fromkeys(task for task, _ in findings.blocks if task in compared):
+        curves = []
+        for (other, arm), by_round in findings.blocks.items():
+            if other == task:
+                blocks = [times for round_, times in by_round.items() if round_ > 0]
+                curves += [_ecdf(arm, np.concatenate(blocks))] if blocks else []
+        yield Distribution(task=task, curves=tuple(sorted(curves, key=lambda curve: curve.arm)))
+
+
+def _ecdf(arm: str, times: Floats) -> Curve:
+    shares = np.arange(1, len(times) + 1) / len(times)
+    ordered = np.sort(times)
+    if len(times) > _POINTS:
+        # Dense where the tail is: every per mille of the last per cent, else every half per cent.
+        shares = np.unique(np.concatenate([np.linspace(0.005, 0.99, 198), np.linspace(0.99, 1, 11)]))
+        ordered = np.quantile(times, shares)
+    return Curve(arm=arm, x=tuple(float(x) for x in ordered), y=tuple(float(y) for y in shares))
+
+
+def _timelines(session: Session) -> Iterator[Timeline]:
+    telemetry = session.telemetry
+    names, arms = (telemetry[column].cast(pa.string()) for column in ("metric", "arm"))
+    for metric, title, unit, size in _METRICS:
+        curves, step_s = [], 0.0
+        for arm in session.arms:
+            own = telemetry.filter(pc.and_(pc.equal(names, metric), pc.equal(arms, arm.spec.name)))
+            own = own.sort_by("at_s")
+            at, values = own["at_s"].to_numpy() - session.started_at, own["value"].to_numpy() / size
+            if len(at):
+                curve, step_s = _thinned(arm.spec.name, at, values)
+                curves.append(curve)
+        if curves:
+            yield Timeline(title=title, unit=unit, step_s=step_s, curves=tuple(curves))
+
+
+def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
+    """A curve of at most ``_POINTS`` means, and the seconds that one point stands for."""
+    together = -(-len(at) // _POINTS)
+    starts = np.arange(0, len(at), together)
+    counts = np.diff(np.append(starts, len(at)))
+    x, y = (np.add.reduceat(column, starts) / counts for column in (at, values))
+    step_s = float(np.median(np.diff(at))) * together if len(at) > 1 else 1.0
+    return Curve(arm=arm, x=tuple(float(v) for v in x), y=tuple(float(v) for v in y)), step_s
+
+
+def _spans(session: Session) -> Iterator[Span]:
+    fio = [
+        (e.at_s - float(e.fields.get("seconds") or 0.0), e.at_s)
+        for e in session.events
+        if e.kind == "baseline"
+    ]
+    for start, end in _joined(fio):
+        yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
+    samples = session.samples
+    phases = samples["phase"].cast(pa.string())
+    warm = samples.filter(pc.equal(phases, Phase.WARMUP.value))
+    if warm.num_rows:
+        yield _span("warm-up", warm, session.started_at)
+    measured = samples.filter(pc.and_(pc.equal(phases, Phase.MEASURE.value), pc.greater(samples["round"], 0)))
+    for round_ in sorted(pc.unique(measured["round"]).to_pylist()):
+        own = measured.filter(pc.equal(measured["round"], round_))
+        yield _span(f"round {round_}", own, session.started_at)
+
+
+def _span(name: str, samples: pa.Table, started_at: float) -> Span:
+    starts = samples["started_s"].to_numpy()
+    end = float((starts + samples["service_time_s"].to_numpy()).max())
+    return Span(name=name, start_s=float(starts.min()) - started_at, end_s=end - started_at)
+
+
+def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    joined: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if joined and start - joined[-1][1] < _FIO_PAUSE_S:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined

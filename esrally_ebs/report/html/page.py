@@ -1,0 +1,187 @@
+"""The page: verdict first, then what it rests on, then every table, check and warning."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from html import escape
+
+from esrally_ebs.report.html.plots import distribution, forest, timeline
+from esrally_ebs.report.html.style import CSS
+from esrally_ebs.report.model import Cell, Report, Table
+from esrally_ebs.report.text import state_line
+
+# No request can leave the page even if a name in the session were to hold markup.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_RAW = ("report.txt", "report.md", "report.csv", "report.json", "session.json", "events.jsonl")
+
+Section = tuple[str, str, Iterable[str]]  # anchor, heading, content
+
+
+def render_html(report: Report) -> str:
+    """The report as one HTML document without scripts, fonts or anything else from outside."""
+    sections = [(anchor, title, "\n".join(content)) for anchor, title, content in _sections(report)]
+    shown = [section for section in sections if section[2]]
+    body = "\n".join(
+        f'<section aria-labelledby="{anchor}">\n<h2 id="{anchor}">{title}</h2>\n{content}\n</section>'
+        for anchor, title, content in shown
+    )
+    links = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title, _ in shown)
+    broken = ' class="invalid"' if any(not check.ok for check in report.checks) else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(_title(report))}</title>
+<link rel="icon" href="data:,">
+<style>
+{CSS}
+</style>
+</head>
+<body{broken}>
+<a class="skip" href="#main">Skip to the results</a>
+<header>
+{_head(report)}
+</header>
+<nav aria-label="Contents"><ul>{links}</ul></nav>
+<main id="main">
+{body}
+</main>
+<footer>Made by esrally_ebs from the session's folder; this file loads nothing and opens offline.</footer>
+</body>
+</html>
+"""
+
+
+def _title(report: Report) -> str:
+    return f"{report.plan or report.kind}: session {report.session[:8]}"
+
+
+def _head(report: Report) -> str:
+    good = sum(check.ok for check in report.checks)
+    counts = [f'<a href="#checks">{good} of {len(report.checks)} checks ok</a>'] if report.checks else []
+    if report.warnings:
+        number = len(report.warnings)
+        counts.append(f'<a href="#warnings">{number} warning{"" if number == 1 else "s"}</a>')
+    labels = "".join(f"<li>{escape(label)}</li>" for label in report.labels)
+    return "\n".join(
+        (
+            f"<h1>{escape(_title(report))}</h1>",
+            f'<p class="verdict">{escape(report.verdict)}</p>',
+            f'<ul class="labels">{labels}</ul>' if labels else "",
+            f'<p class="about">Session {escape(report.session)}, {escape(state_line(report))}. '
+            f"{', '.join(counts)}</p>",
+        )
+    )
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    figures = report.figures
+    arms = _arms(report)
+    yield "arms", "What is compared", _tables(report, r"arms$")
+    yield "differences", "Search beside fio", _forests(report)
+    yield "times", "Service times", _tables(report, r"(first_)?service_time|once$")
+    spread = ((d.task, distribution(d, arms)) for d in figures.distributions)
+    yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
+    over_time = ((t.title, timeline(t, figures.spans, arms)) for t in figures.timelines)
+    yield "telemetry", "Over time", _plots(over_time, note=_TIMELINES)
+    yield "fio", "fio", _tables(report, r"fio_")
+    yield "conditions", "Conditions", _tables(report, r"coldness$|credits$|load$")
+    yield "checks", "Checks", _checks(report)
+    yield "warnings", "Warnings", _warnings(report)
+    rest = r"(?!arms$|(first_)?service_time|once$|fio_|coldness$|credits$|load$)"
+    yield "session", "Session and environment", _tables(report, rest)
+    yield "raw", "Raw data", _raw()
+
+
+_FORESTS = (
+    "A mark is the change of the 50th percentile, a bar its interval for the task by itself; the shaded band "
+    "is what counts as equivalent. Verdicts hold for all tasks together. fio ran once: its marks have no bar."
+)
+_DISTRIBUTIONS = "Share of measured requests that took at most so long; all rounds together."
+_TIMELINES = (
+    "One panel per arm, on one clock and one scale. Shaded: fio (yellow), warm-up, and rounds by number. "
+    "In each round every arm has its turn, so an arm rests while another is measured."
+)
+
+
+def _arms(report: Report) -> list[str]:
+    figures = report.figures
+    curves = [c for d in figures.distributions for c in d.curves]
+    curves += [c for t in figures.timelines for c in t.curves]
+    known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
+    return list(dict.fromkeys((*known, *(curve.arm for curve in curves))))
+
+
+def _forests(report: Report) -> Iterator[str]:
+    return _plots(((data.title, forest(data)) for data in report.figures.forests), note=_FORESTS)
+
+
+def _plots(plots: Iterable[tuple[str, str]], note: str = "") -> Iterator[str]:
+    drawn = [f"<figure><h3>{escape(title)}</h3>\n{plot}</figure>" for title, plot in plots]
+    if drawn:
+        yield f'<p class="note">{escape(note)}</p>' if note else ""
+        yield f'<div class="plots">\n{"".join(drawn)}\n</div>'
+
+
+def _tables(report: Report, keys: str) -> Iterator[str]:
+    matches: Callable[[str], object] = re.compile(keys).match
+    for table in report.tables:
+        if matches(table.key):
+            yield from _table(table)
+
+
+def _table(table: Table) -> Iterator[str]:
+    name = f"table-{escape(table.key, quote=True)}"
+    head = "".join(_column(column.title, left=column.left) for column in table.columns)
+    yield f'<h3 id="{name}">{escape(table.title)}</h3>'
+    # A region that scrolls must be reachable by keyboard.
+    yield f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}"><table>'
+    yield f'<thead><tr><th scope="col">{escape(table.item_title)}</th>{head}</tr></thead><tbody>'
+    for row in table.rows:
+        cells = "".join(
+            _cell(cell, left=column.left) for column, cell in zip(table.columns, row.cells, strict=True)
+        )
+        yield f'<tr><th scope="row">{escape(row.item)}</th>{cells}</tr>'
+    yield "</tbody></table></div>"
+    for note in table.notes:
+        yield f'<p class="note">{escape(note)}</p>'
+
+
+def _column(title: str, *, left: bool) -> str:
+    return f'<th scope="col"{_left(left)}>{escape(title)}</th>'
+
+
+def _cell(cell: Cell, *, left: bool) -> str:
+    better = ' <span class="better">better</span>' if cell.better else ""
+    return f"<td{_left(left)}>{escape(cell.text)}{better}</td>"
+
+
+def _left(left: bool) -> str:
+    return ' class="left"' if left else ""
+
+
+def _checks(report: Report) -> Iterator[str]:
+    if not report.checks:
+        return
+    yield '<div class="scroll" role="region" tabindex="0" aria-labelledby="checks"><table>'
+    titles = "".join(_column(title, left=True) for title in ("check", "result", "what was found"))
+    yield f"<thead><tr>{titles}</tr></thead><tbody>"
+    for check in report.checks:
+        kind, mark = ("ok", "\u2713 ok") if check.ok else ("failed", "\u2717 FAILED")
+        yield f'<tr><th scope="row">{escape(check.name)}</th>'
+        yield f'<td class="left"><span class="{kind}">{mark}</span></td>'
+        yield f'<td class="left">{escape(check.text)}</td></tr>'
+    yield "</tbody></table></div>"
+
+
+def _warnings(report: Report) -> Iterator[str]:
+    if report.warnings:
+        yield f"<ul>{''.join(f'<li>{escape(warning)}</li>' for warning in report.warnings)}</ul>"
+
+
+def _raw() -> Iterator[str]:
+    links = ", ".join(f'<a href="{name}">{name}</a>' for name in _RAW)
+    yield f"<p>In the session's folder, beside this file: {links}. "
+    yield "Every request is in <code>samples/</code>, every second in <code>telemetry/</code>, "
+    yield "fio's own output in <code>baseline/</code>.</p>"
