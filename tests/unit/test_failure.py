@@ -4,10 +4,11 @@ import pickle
 import subprocess
 import sys
 
+import pytest
 from esrally import actor
 
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
-from esrally_ebs.rally.failure import RaceFailure, failure_of
+from esrally_ebs.rally.failure import RaceFailure, failure_of, rallys_failure, speak_plainly
 
 
 def test_an_error_of_ours_becomes_its_one_line_and_its_exit_code() -> None:
@@ -21,14 +22,20 @@ def test_our_error_is_found_behind_rallys_wrapping() -> None:
     assert failure_of(wrapped, "Traceback ...").exit_code == 4
 
 
-def test_any_other_error_keeps_rallys_own_message() -> None:
-    failure = failure_of(ValueError("x"), "Traceback ...")
-    assert not isinstance(failure, RaceFailure)
-    assert failure.message == "Traceback ..."
+def test_any_other_error_keeps_rallys_own_message_cause_and_exit_code() -> None:
+    failure = failure_of(ValueError("x"), "Traceback ...", "why")
+    assert (failure.message, failure.cause, failure.exit_code) == ("Traceback ...", "why", 64)
+
+
+def test_every_failure_can_be_sent_where_rallys_own_name_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor, "BenchmarkFailure", actor.BenchmarkFailure)  # put back after the test
+    speak_plainly()
+    arrived = pickle.loads(pickle.dumps(actor.BenchmarkFailure("Error in load generator", "why")))
+    assert (arrived.message, arrived.cause, arrived.exit_code) == ("Error in load generator", "why", 64)
 
 
 def test_rally_takes_our_failure_for_its_own() -> None:
-    assert isinstance(pickle.loads(pickle.dumps(RaceFailure("text", 3))), actor.BenchmarkFailure)
+    assert isinstance(pickle.loads(pickle.dumps(RaceFailure("text", 3))), rallys_failure)
 
 
 def test_where_the_failure_arrives_rallys_exit_code_becomes_ours_and_no_other_changes() -> None:
