@@ -21,7 +21,7 @@ from esrally_ebs.report.model import Change, Curve, Distribution, Forest, Span, 
 
 _ROW, _AXIS = 38, 44  # heights
 _LONGEST = 58  # characters of an item's name that fit on its line
-_WORDS = 150  # room right of a forest for values and verdicts
+_WORDS = 162  # room right of a forest for values and verdicts
 _TICKS = 6
 _GAP = 3  # steps without a value that part a line
 _SHARES = (0.5, 0.9, 0.99)

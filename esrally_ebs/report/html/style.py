@@ -71,7 +71,8 @@ svg .name { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-
 .span { fill: var(--shade); } .span.other { fill: var(--shade2); } .span.fio { fill: var(--fio); }
 footer { margin: 3rem auto 2rem; color: var(--quiet); font-size: .875rem; }
 @media (min-width: 60rem) { tbody th { white-space: nowrap; } }
-@media (max-width: 40rem) { .verdict { font-size: 1.15rem; } th, td { padding: .3rem .5rem; } }
+@media (max-width: 40rem) { .verdict { font-size: 1.15rem; } th, td { padding: .3rem .5rem; }
+  tbody th { min-width: 7.5rem; } svg text { font-size: 14px; } }
 @media print { :root { --paper: #fff; --soft: #fff; --ink: #000; --quiet: #444; --rule: #bbb; --link: #000;
     --arm0: #0072b2; --arm1: #c04f00; --arm2: #00795a; --arm3: #9a4c7d;
     --good: #00695c; --bad: #b02a00; --even: #444; --shade: #e8e8e8; --shade2: #f4f4f4; --fio: #f6e8c3; }
