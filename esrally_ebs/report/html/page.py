@@ -164,7 +164,7 @@ def _left(left: bool) -> str:
 def _checks(report: Report) -> Iterator[str]:
     if not report.checks:
         return
-    yield '<div class="scroll" role="region" tabindex="0" aria-labelledby="checks"><table>'
+    yield '<div class="scroll" role="region" tabindex="0" aria-label="Table of checks"><table>'
     titles = "".join(_column(title, left=True) for title in ("check", "result", "what was found"))
     yield f"<thead><tr>{titles}</tr></thead><tbody>"
     for check in report.checks:
