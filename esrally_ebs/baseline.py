@@ -67,7 +67,7 @@ def run_job(
         runner(layout_argv(job, file))
         refill()
         text = runner(job_argv(job, file))
-    return text, _rows(text, job, volume, round_)
+    return text, rows_of(text, job, volume.spec.name, round_)
 
 
 async def run_job_async(
@@ -219,10 +219,11 @@ def _next_step(said: str) -> str:
     return "run 'esrally-ebs doctor'"
 
 
-def _rows(text: str, job: BaselineJob, volume: Volume, round_: int) -> list[BaselineRow]:
+def rows_of(text: str, job: BaselineJob, arm: str, round_: int) -> list[BaselineRow]:
+    """The rows of a job on an arm from fio's JSON; FormatError when it is not understood."""
     return [
         BaselineRow(
-            arm=volume.spec.name,
+            arm=arm,
             round=round_,
             job=job.name,
             op=found.op,
@@ -237,5 +238,5 @@ def _rows(text: str, job: BaselineJob, volume: Volume, round_: int) -> list[Base
             p99_s=found.p99_s,
             p999_s=found.p999_s,
         )
-        for found in parse_fio(text, f"fio job {job.name} on {volume.spec.name}")
+        for found in parse_fio(text, f"fio job {job.name} on {arm}")
     ]

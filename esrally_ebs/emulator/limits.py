@@ -65,7 +65,7 @@ def admit(
 ) -> float:
     """Fill all buckets for ``elapsed_s``, take one I/O from each, into debt if need be; the seconds to wait.
 
-    The law itself, on plain sequences: the daemon calls it with lists, virtual time also compiled, with arrays.
+    The law itself, on plain sequences: the daemon calls it with lists, virtual time also with arrays.
     """
     longest = 0.0
     cause = -1

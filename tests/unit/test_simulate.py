@@ -1,0 +1,188 @@
+"""fio jobs in virtual time: arithmetic of the buckets, chance, splitting, and both kernels alike."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.formats.fio import FioDirection, parse_fio
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.simulate import BETWEEN_S, SimulatedVolume
+from esrally_ebs.simulate.kernel import BINS, bin_of
+from esrally_ebs.simulate.output import middle_ns
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+GP2 = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB)
+GP3 = VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB, throughput_bytes_per_s=128 * MIB)
+
+jobs = st.builds(
+    BaselineJob,
+    name=st.just("job"),
+    rw=st.sampled_from(["read", "write", "readwrite", "randread", "randwrite", "randrw"]),
+    bs=st.sampled_from([4 * KIB, 16 * KIB, 256 * KIB, 1 * MIB, 300 * KIB]),
+    numjobs=st.integers(1, 8),
+    iodepth=st.integers(1, 16),
+    engine=st.sampled_from(["psync", "libaio"]),
+    size=st.integers(1 * MIB, 4 * MIB),
+    runtime=st.one_of(st.none(), st.floats(0.001, 0.05)),
+)
+
+
+def job(**options: Any) -> BaselineJob:  # noqa: ANN401 - options of fio
+    return BaselineJob(**{"name": "job", "rw": "randread", "bs": 4 * KIB, **options})
+
+
+def run(spec: VolumeSpec, of: BaselineJob, **options: Any) -> list[FioDirection]:  # noqa: ANN401
+    return parse_fio(SimulatedVolume(spec).run(of, compiled=False, **options), "simulated")
+
+
+def seconds(text: str) -> float:
+    (of,) = json.loads(text)["jobs"]
+    return max(of["read"]["runtime"], of["write"]["runtime"]) / 1000
+
+
+def test_a_saturated_volume_serves_its_rate_and_one_second_saved_up() -> None:
+    # 10,000 reads at 3000 a second after a bucket of 3000: (10,000 - 3000) / 3000 = 2.333 s
+    text = SimulatedVolume(GP3).run(job(engine="libaio", iodepth=64, size=10_000 * 4 * KIB), compiled=False)
+    assert seconds(text) == pytest.approx(7 / 3, rel=0.002)
+
+
+def test_throughput_holds_back_large_blocks() -> None:
+    # the published row: 2048 MiB at 128 MiB/s after 128 MiB saved up take 15.0 s, 546 IOPS of 256 KiB
+    (reads,) = run(GP3, job(rw="read", bs=256 * KIB, numjobs=16, size=128 * MIB))
+    assert reads.iops == pytest.approx(8192 / 15.0, rel=0.002)
+
+
+def test_an_unlimited_job_is_as_fast_as_its_latencies_let_it() -> None:
+    (reads,) = run(GP3, job(size=4 * MIB))
+    assert reads.iops == pytest.approx(1 / (reads.mean_s + BETWEEN_S), rel=0.02)
+
+
+def test_credits_end_and_the_baseline_stays() -> None:
+    # 1 % of 5.4 million credits: 54,000 + 300 t = 3000 + 3000 t gives t = 18.89 s; at 30 s there were
+    # 54,000 + 300 * 30 = 63,000 I/Os.
+    spec = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB, credits=0.01)
+    (reads,) = run(spec, job(engine="libaio", iodepth=32, runtime=30))
+    assert reads.ios == pytest.approx(63_000, rel=0.002)
+
+
+def test_credits_come_back_while_the_volume_rests() -> None:
+    volume = SimulatedVolume(VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB, credits=0.0))
+    volume.rest(7200)
+    assert volume.levels()["credits"] == 7200 * 300  # two hours at the baseline of 300 a second
+    assert volume.clock_s == 7200
+
+
+def test_refilling_waits_for_the_fast_buckets_but_not_for_credits() -> None:
+    volume = SimulatedVolume(GP2)
+    volume.run(job(engine="libaio", iodepth=64, size=6000 * 4 * KIB), compiled=False)
+    assert volume.levels()["iops"] < 100
+    assert volume.refill() == pytest.approx(1.0, abs=0.05)
+    assert volume.levels()["iops"] == 3000
+    assert volume.levels()["credits"] < 5_400_000
+    assert volume.refill() == 0
+
+
+def test_a_block_larger_than_a_request_is_split_and_counts_once_per_request() -> None:
+    volume = SimulatedVolume(GP3)
+    text = volume.run(job(bs=MIB, size=4 * MIB), compiled=False)
+    (reads,) = parse_fio(text, "simulated")
+    assert reads.ios == 4
+    # 4 I/Os of four requests each leave at least 3000 - 16 tokens
+    assert 3000 - 16 <= volume.levels()["iops"] <= 3000
+    assert reads.p50_s > volume.model.read.median_s(256 * KIB)  # the slowest of four
+
+
+def test_sequential_reads_of_an_hdd_cost_what_they_are_and_scattered_ones_a_mebibyte() -> None:
+    hdd = VolumeSpec(name="st1", type="st1", size_bytes=500 * GIB)
+    spent = {}
+    for rw in ("read", "randread"):
+        volume = SimulatedVolume(hdd)
+        volume.run(job(rw=rw, bs=64 * KIB, size=10 * 64 * KIB), compiled=False)
+        came_back = volume.clock_s * 40 * 500 / 1024  # MiB; 40 MiB/s per TiB
+        spent[rw] = 500 * 1024 - volume.levels()["credits"] / MIB + came_back
+    assert spent["randread"] == pytest.approx(10, abs=0.2)
+    assert spent["read"] == pytest.approx(1 + 9 * 64 / 1024, abs=0.2)  # the first one, and nine that go on
+
+
+def test_time_says_which_limit_held_back() -> None:
+    text = SimulatedVolume(GP3).run(job(rw="read", bs=256 * KIB, numjobs=16, size=64 * MIB), compiled=False)
+    waited = json.loads(text)["limits"]["waited_s"]
+    assert waited["throughput"] > 0
+    assert waited["iops"] == 0
+
+
+def test_a_mix_is_an_even_coin_or_exactly_what_was_asked_for() -> None:
+    mix = job(rw="readwrite", size=16 * MIB)
+    reads, writes = run(GP3, mix)
+    assert reads.ios + writes.ios == 4096
+    assert reads.ios == pytest.approx(2048, abs=5 * 32)  # five standard deviations of a fair coin
+    dealt, _ = run(GP3, mix, reads=3000)
+    assert dealt.ios == 3000
+
+
+def test_arms_get_the_same_toss_of_the_coin_but_latencies_of_their_own() -> None:
+    mix = job(rw="randrw", size=4 * MIB)
+    here, there = run(GP3, mix), run(VolumeSpec(name="b", type="gp3", size_bytes=100 * GIB), mix)
+    assert [d.ios for d in here] == [d.ios for d in there]
+    assert [d.mean_s for d in here] != [d.mean_s for d in there]
+
+
+def test_a_job_with_a_runtime_ends_after_it_with_what_was_in_flight() -> None:
+    text = SimulatedVolume(GP3).run(job(runtime=0.5, size=MIB), compiled=False)
+    assert 0.5 <= seconds(text) < 0.51
+
+
+def test_the_result_says_that_fio_did_not_run() -> None:
+    text = SimulatedVolume(GP3).run(job(size=MIB))
+    assert "simulated in virtual time" in json.loads(text)["fio version"]
+
+
+def test_a_block_that_does_not_fit_into_the_file_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"do not fit into 1\.0 MiB; raise size or lower bs"):
+        SimulatedVolume(GP3).run(job(bs=2 * MIB, size=MIB))
+
+
+@settings(max_examples=25, deadline=None)
+@given(of=jobs)
+def test_the_compiled_kernel_gives_the_same_bytes(of: BaselineJob) -> None:
+    plain, compiled = (SimulatedVolume(GP2).run(of, compiled=which) for which in (False, True))
+    assert compiled == plain
+
+
+@settings(max_examples=50, deadline=None)
+@given(of=jobs)
+def test_no_more_passes_than_rate_times_time_and_one_full_bucket(of: BaselineJob) -> None:
+    text = SimulatedVolume(GP3).run(of, compiled=False)
+    found = parse_fio(text, "simulated")
+    ios = sum(direction.ios for direction in found)
+    operations = ios * -(-of.bs // (256 * KIB))
+    assert operations <= 3000 * (1 + seconds(text)) + 1e-6
+    assert ios * of.bs <= 128 * MIB * (1 + seconds(text)) + 1
+    assert all(d.p50_s <= d.p90_s <= d.p99_s <= d.p999_s for d in found)
+
+
+@settings(max_examples=50, deadline=None)
+@given(of=jobs)
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(of: BaselineJob) -> None:
+    first, again, other = (SimulatedVolume(GP3, seed=seed).run(of, compiled=False) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+@given(nanoseconds=st.floats(1, 17e9))
+def test_the_middle_of_a_bin_is_within_a_percent_of_what_falls_into_it(nanoseconds: float) -> None:
+    number = bin_of(nanoseconds)  # the last bin ends at 17.2 s, as fio's does
+    assert 0 <= number < BINS
+    assert middle_ns(number) == pytest.approx(nanoseconds, rel=1 / 127, abs=1)
+
+
+def test_bins_follow_one_another_without_gaps() -> None:
+    values = np.concatenate([np.arange(1, 2000, 0.5), np.geomspace(2000, 1e9, 20_000)])
+    assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(bin_of(value) for value in values))
