@@ -2,17 +2,20 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
 from esrally_ebs.resources import resource
+
+_ENDS_S = 60.0  # after Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,15 @@ class Homes:
         command = [str(rally), "race", f"--track-path={resource('tracks/noaa-ebs')}", *flags]
         until = time.monotonic() + timeout_s
         while True:
-            ended = subprocess.run(
-                command, env=self.variables, capture_output=True, text=True, timeout=timeout_s, check=False
-            )
-            output = ended.stdout + ended.stderr
-            if "other Rally processes" not in output or time.monotonic() > until:
-                return Ended(exit_code=ended.returncode, output=output)
+            ended = _run(command, self.variables, timeout_s)
+            if "other Rally processes" not in ended.output or time.monotonic() > until:
+                break
             time.sleep(2)
+        return ended if ended.exit_code == 0 else replace(ended, output=ended.output + self._last_words())
+
+    def _last_words(self) -> str:
+        log = self.rally / ".rally" / "logs" / "rally.log"
+        return f"\n{log.name}:\n{log.read_text()[-5000:]}" if log.exists() else ""
 
     def configure(self, text: str) -> None:
         """Rally's own configuration with ``text`` after it."""
@@ -64,6 +69,20 @@ class Homes:
         folder.mkdir(exist_ok=True)
         template = (files("esrally") / "resources" / "rally.ini").read_text()
         (folder / "rally.ini").write_text(template.replace("${CONFIG_DIR}", str(folder)) + text)
+
+
+def _run(command: list[str], env: dict[str, str], timeout_s: float) -> Ended:
+    """Run to its end; when it takes too long, end it by Ctrl-C, since a killed Rally leaves its actors behind."""
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGINT)
+            process.communicate(timeout=_ENDS_S)
+            raise
+    return Ended(exit_code=process.returncode, output=output)
 
 
 @contextmanager
