@@ -72,7 +72,7 @@ class Homes:
 
 
 def _run(command: list[str], env: dict[str, str], timeout_s: float) -> Ended:
-    """Run to its end; when it takes too long, end it by Ctrl-C, since a killed Rally leaves its actors behind."""
+    """Run to its end, or end it by Ctrl-C when it takes too long: a killed Rally leaves its actors behind."""
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
