@@ -29,19 +29,25 @@ def judge_session(
     """
     if not limits:
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
+    if session.state is not State.COMPLETE and not session.arms:
+        raise _unfinished(session)
     base, other = _arms(session, base, other)
     broken = "; ".join(check.text for check in all_checks(session) if not check.ok)
     if broken:
         raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
     if session.state is not State.COMPLETE:
-        why = f" ({session.reason})" if session.reason else ""
-        raise MeasurementError(f"session {session.id}: {session.state}{why}; gate a complete session")
+        raise _unfinished(session)
     findings = search.find(session, arms=(base, other))
     if not findings.comparisons:
         raise MeasurementError(
             f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
         )
     return decide(findings.comparisons, limits, confidence=findings.confidence)
+
+
+def _unfinished(session: Session) -> MeasurementError:
+    why = f" ({session.reason})" if session.reason else ""
+    return MeasurementError(f"session {session.id}: {session.state}{why}; gate a complete session")
 
 
 def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, str]:

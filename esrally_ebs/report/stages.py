@@ -11,24 +11,39 @@ from esrally_ebs.store.session import Session
 
 
 def stages_table(session: Session) -> Table | None:
-    """The stages as recorded, then what the race in between was made of."""
+    """The stages as recorded, then what the race in between was made of.
+
+    Where the rounds were recorded as a stage, what they were made of is told apart, not added again.
+    """
     stages = [
         (str(e.fields["name"]), float(e.fields["seconds"])) for e in session.events if e.kind == "stage"
     ]
+    names = {name for name, _ in stages}
+    fio = ("fio baselines", _seconds(session.events, "baseline", "seconds"))
     race = [
-        ("fio baselines", _seconds(session.events, "baseline", "seconds")),
         ("evicting and verifying", _seconds(session.events, "drop", "seconds")),
         ("waiting for volumes to refill", _seconds(session.events, "drop", "refill_s")),
         ("warm-up requests", _requests_s(session.samples, Phase.WARMUP)),
         ("measured requests", _requests_s(session.samples, Phase.MEASURE)),
     ]
-    spent = stages + [(name, seconds) for name, seconds in race if seconds > 0]
+    spent = stages + [fio] * ("baselines" not in names and fio[1] > 0)
+    parts = [(name, seconds) for name, seconds in race if seconds > 0]
+    inside = "rounds" in names
+    if not inside:
+        spent += parts
     if not spent:
         return None
     if session.ended_at is not None:
         total = session.ended_at - session.started_at
-        spent.append(("Rally between tasks, and all else", total - sum(seconds for _, seconds in spent)))
+        spent.append(
+            (
+                "all else" if inside else "Rally between tasks, and all else",
+                total - sum(seconds for _, seconds in spent),
+            )
+        )
         spent.append(("whole session", total))
+    if inside:
+        spent += [(f"in the race: {name}", seconds) for name, seconds in parts]
     return Table(
         key="stages",
         title="Where the time went",

@@ -199,6 +199,7 @@ def test_a_gate_without_a_limit_is_refused() -> None:
         ({"checks": (Check(name="cold", ok=False, value="", text="9 % resident"),)}, "not comparable: 9 %"),
         ({"state": State.FAILED, "reason": "node died"}, r"failed \(node died\)"),
         ({"state": State.RUNNING}, "running"),
+        ({"state": State.CANCELLED, "arms": ()}, "cancelled"),
         ({"samples": SAMPLES.empty_table()}, "no search was compared"),
     ],
 )

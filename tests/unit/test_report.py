@@ -332,6 +332,17 @@ def test_where_the_time_went_adds_up_to_the_whole_session(recorded: Path) -> Non
     assert sum(seconds[:-1]) == pytest.approx(seconds[-1]) == 600
 
 
+def test_the_parts_of_recorded_rounds_are_not_added_to_them(recorded: Path) -> None:
+    fields = {"name": "rounds", "seconds": 100.0}
+    SessionFolder(recorded).event(Event(at_s=START, kind="stage", fields=fields))
+    tables = json.loads(report.render_json(report.build(load_session(recorded))))["tables"]
+    seconds = {name: item["session"]["seconds"] for name, item in tables["stages"].items()}
+    # 2.5 s to attach and 9.25 s to start nodes, then 100 s of rounds, leave 488.25 s of 600 s for all else.
+    assert seconds["all else"] == pytest.approx(488.25)
+    assert "measured requests" not in seconds
+    assert seconds["in the race: measured requests"] > 0
+
+
 def test_a_recorded_check_is_not_made_again(tmp_path: Path) -> None:
     path = make(tmp_path, samples())
     SessionFolder(path).add_check(Check(name="hits", ok=True, value="", text="seen while racing"))
