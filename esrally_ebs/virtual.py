@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs import __version__, published, report
+from esrally_ebs import __version__, published
 from esrally_ebs.baseline import rows_of
+from esrally_ebs.conclusion import conclude
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import BaselineRow, Event, Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan, load_plan
 from esrally_ebs.resources import home, plan_path, resource
 from esrally_ebs.simulate import SimulatedVolume
-from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store import SessionFolder
 
 # Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
 _STUDY_IOS = 200_000
@@ -39,14 +40,12 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
             environment={"esrally_ebs": __version__, "python": platform.python_version()},
         )
         _record(folder, plan, volumes, say)
+        text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
     except BaseException as error:
         cancelled = isinstance(error, KeyboardInterrupt)
         folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
         raise
-    folder.finish(State.COMPLETE)
-    made = report.build(load_session(folder.path))
-    folder.write_file("report.txt", report.RENDERERS["text"](made))
-    return report.RENDERERS["text"](made)
+    return text
 
 
 def _arm(volume: SimulatedVolume) -> Volume:
