@@ -137,20 +137,18 @@ def _spans(session: Session) -> Iterator[Span]:
     for start, end in _joined(fio):
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples
+    ends = pc.add(samples["started_s"], samples["service_time_s"])
     phases = samples["phase"].cast(pa.string())
-    warm = samples.filter(pc.equal(phases, Phase.WARMUP.value))
-    if warm.num_rows:
-        yield _span("warm-up", warm, session.started_at)
-    measured = samples.filter(pc.and_(pc.equal(phases, Phase.MEASURE.value), pc.greater(samples["round"], 0)))
-    for round_ in sorted(pc.unique(measured["round"]).to_pylist()):
-        own = measured.filter(pc.equal(measured["round"], round_))
-        yield _span(f"round {round_}", own, session.started_at)
-
-
-def _span(name: str, samples: pa.Table, started_at: float) -> Span:
-    starts = samples["started_s"].to_numpy()
-    end = float((starts + samples["service_time_s"].to_numpy()).max())
-    return Span(name=name, start_s=float(starts.min()) - started_at, end_s=end - started_at)
+    times = pa.table({"phase": phases, "round": samples["round"], "start": samples["started_s"], "end": ends})
+    grouped = times.group_by(["phase", "round"]).aggregate([("start", "min"), ("end", "max")])
+    for row in grouped.to_pylist():
+        warm = row["phase"] == Phase.WARMUP.value
+        if warm or row["round"] > 0:
+            yield Span(
+                name="warm-up" if warm else f"round {row['round']}",
+                start_s=row["start_min"] - session.started_at,
+                end_s=row["end_max"] - session.started_at,
+            )
 
 
 def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
