@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import setproctitle
+from esrally.track import loader
 
 from esrally_ebs import corpus, dataset, node
 from esrally_ebs.context import Arm, Context
@@ -148,7 +149,8 @@ def _bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
             mount=home / "volume",
         )
         volume.mount.mkdir()
-        body = json.loads(resource("tracks/noaa-ebs/index.json").read_text())
+        template = str(resource("tracks/noaa-ebs/index.json"))
+        body = json.loads(loader.render_template_from_file(template, {}))
         built = dataset.ensure(
             home,
             "overhead",
