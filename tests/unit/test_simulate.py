@@ -14,7 +14,7 @@ from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import BETWEEN_S, SimulatedVolume
-from esrally_ebs.simulate.kernel import BINS, bin_of
+from esrally_ebs.simulate.kernel import BINS, Draws, Load, Tally, VolumeState, bin_of, serve
 from esrally_ebs.simulate.output import middle_ns
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -174,6 +174,43 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(of: Baseline
     first, again, other = (SimulatedVolume(GP3, seed=seed).run(of, compiled=False) for seed in (7, 7, 8))
     assert first == again
     assert first != other
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    clones=st.integers(1, 8), block=st.sampled_from([16 * KIB, 256 * KIB]), factor=st.sampled_from([2, 4, 8])
+)
+def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
+    clones: int, block: int, factor: int
+) -> None:
+    def ended_s(times: int) -> float:
+        volume = VolumeState(
+            levels=[100.0, 4.0 * MIB],
+            waited_s=[0.0, 0.0],
+            rates=[3000.0 * times, 128.0 * MIB * times],
+            capacities=[100.0, 4.0 * MIB],
+            by_operation=[True, False],
+            max_io_bytes=256 * KIB,
+            merge_over_bytes=-1,
+            base_s=[400e-6 / times, 900e-6 / times],
+            per_byte_s=[2e-9 / times, 5e-9 / times],
+            sigma=[0.2, 0.1],
+        )
+        load = Load(
+            clones=clones,
+            depth=1,
+            block_bytes=block,
+            ios_per_clone=50,
+            until_s=float("inf"),
+            sequential=False,
+            file_bytes=50 * block,
+            between_s=6e-6 / times,
+        )
+        draws = Draws(normals=[0.5, -1.0, 1.5, 0.1, -0.3], writes=[False, True, True])
+        tally = Tally([[0] * BINS, [0] * BINS], [0.0, 0.0], [0.0, 0.0], [float("inf")] * 2)
+        return serve(volume, load, draws, tally)
+
+    assert ended_s(factor) == pytest.approx(ended_s(1) / factor)
 
 
 @given(nanoseconds=st.floats(1, 17e9))
