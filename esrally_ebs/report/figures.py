@@ -145,7 +145,7 @@ def _spans(session: Session) -> Iterator[Span]:
         warm = row["phase"] == Phase.WARMUP.value
         if warm or row["round"] > 0:
             yield Span(
-                name="warm-up" if warm else f"round {row['round']}",
+                name="warm" if warm else f"round {row['round']}",
                 start_s=row["start_min"] - session.started_at,
                 end_s=row["end_max"] - session.started_at,
             )

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -78,6 +78,7 @@ def test_every_limit_is_held_against_every_task() -> None:
 
 
 @given(st.floats(0.5, 2.0), st.floats(0.0, 0.5))
+@settings(max_examples=20, deadline=None)
 def test_a_looser_limit_never_turns_a_pass_into_anything_else(ratio: float, slowdown: float) -> None:
     found = compare(blocks({"t": ratio}), ["a", "b"], margin=0.05, confidence=0.95)
     order = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]

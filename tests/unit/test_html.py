@@ -235,6 +235,15 @@ def test_a_timeline_has_a_panel_per_arm_and_shades_the_rounds() -> None:
     assert sum("span" in e.get("class", "") for e in drawn.iter("rect")) == 3
 
 
+def test_where_room_is_short_rounds_keep_their_numbers() -> None:
+    data = Timeline(title="Reads", unit="per second", step_s=1.0, curves=(curve("a"),))
+    spans = [Span(name="warm", start_s=0, end_s=60)]
+    spans += [Span(name=f"round {n}", start_s=60.0 * n, end_s=60.0 * n + 50) for n in range(1, 40)]
+    texts = [e.text for e in ElementTree.fromstring(timeline(data, spans, ["a"])).iter("text")]
+    assert "1" in texts
+    assert "warm" not in texts
+
+
 def test_a_line_is_parted_where_nothing_was_recorded() -> None:
     gap = curve(x=(0.0, 1.0, 30.0, 31.0), y=(1.0, 1.0, 1.0, 1.0))
     drawn = timeline(Timeline(title="t", unit="u", step_s=1.0, curves=(gap,)), [], ["a"])

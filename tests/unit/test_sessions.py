@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esrally_ebs.cli import main
@@ -164,6 +164,7 @@ def test_other_volumes_rounds_and_hosts_are_told_and_forbid_nothing(pair: tuple[
     )
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["kernel", "os", "cpu", "rally"]), st.text(min_size=1), st.text(min_size=1))
 def test_what_agrees_does_not_depend_on_which_session_is_first(key: str, one: str, two: str) -> None:
     base = Session(

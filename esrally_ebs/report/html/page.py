@@ -100,7 +100,7 @@ _FORESTS = (
 )
 _DISTRIBUTIONS = "Share of measured requests that took at most so long; all rounds together."
 _TIMELINES = (
-    "One panel per arm, on one clock and one scale. Shaded: fio (yellow), warm-up, and rounds by number. "
+    "One panel per arm, on one clock and one scale. Shaded: fio, then warm-up, then the rounds by number. "
     "In each round every arm has its turn, so an arm rests while another is measured."
 )
 

@@ -180,15 +180,20 @@ def _panel_axis(y: Scale) -> Iterator[str]:
 
 
 def _shades(x: Scale, spans: Sequence[Span], bottom: float) -> Iterator[str]:
-    written = 0.0  # where the last name ended: names that would overlap are left out
     for place, span in enumerate(spans):
         left, right = x.at(span.start_s / 60), x.at(span.end_s / 60)
-        round_ = span.name.removeprefix("round ") if span.name.startswith("round ") else ""
         shade = "fio" if span.name == "fio" else "round" if place % 2 else "round other"
         yield box(left, _SPAN_NAMES, right - left, bottom - _SPAN_NAMES, f"span {shade}")
-        name = round_ or span.name
-        half = 3.6 * len(name)
-        middle = min(max((left + right) / 2, LEFT + half), WIDTH - RIGHT - half)
-        if middle - half >= written:
+    taken: list[tuple[float, float]] = []
+    for span in sorted(spans, key=_is_round, reverse=True):  # where room is short, rounds have their number
+        name = span.name.removeprefix("round ")
+        half = 4.2 * len(name)
+        middle = (x.at(span.start_s / 60) + x.at(span.end_s / 60)) / 2
+        middle = min(max(middle, LEFT + half), WIDTH - RIGHT - half)
+        if all(middle - half > end or middle + half < start for start, end in taken):
             yield label(middle, 12, name, anchor="middle", class_="quiet")
-            written = middle + half + 4
+            taken.append((middle - half, middle + half))
+
+
+def _is_round(span: Span) -> bool:
+    return span.name.startswith("round ")
