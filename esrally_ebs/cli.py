@@ -164,7 +164,7 @@ def report_command(
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
     built = report.build(load_session(find_session(home(), session)))
     if form == "text" and output is None:
-        print(report.render_text(built, colour=sys.stdout.isatty()), end="")
+        _show(built)
         return
     _put(report.RENDERERS[form](built), output)
 
@@ -184,7 +184,7 @@ def compare_command(
         raise PlanError(f"compare: {first} and {second} are the same session; name two")
     built = compare_sessions(*sessions)
     if form == "text" and output is None:
-        print(report.render_text(built, colour=sys.stdout.isatty()), end="")
+        _show(built)
     else:
         _put(report.RENDERERS[form](built), output)
     if not comparable(built.checks):
@@ -309,6 +309,13 @@ def _table(*titles: str) -> Table:
 def _console() -> Console:
     # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole.
     return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+
+
+def _show(built: report.Report) -> None:
+    if sys.stdout.isatty():
+        print(report.render_text(built, colour=True, width=min(Console().width, report.WIDTH)), end="")
+    else:
+        print(report.render_text(built), end="")
 
 
 def _put(text: str, output: Path | None) -> None:

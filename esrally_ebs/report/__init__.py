@@ -10,7 +10,7 @@ from esrally_ebs.report.html import render_html
 from esrally_ebs.report.markdown import render_markdown
 from esrally_ebs.report.model import Report
 from esrally_ebs.report.plain import render_csv, render_json
-from esrally_ebs.report.text import render_text
+from esrally_ebs.report.text import WIDTH, render_text
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "text": render_text,
@@ -24,6 +24,7 @@ SUFFIX: Mapping[str, str] = {"text": "txt", "markdown": "md", "csv": "csv", "jso
 __all__ = [
     "RENDERERS",
     "SUFFIX",
+    "WIDTH",
     "Report",
     "build",
     "render_csv",
