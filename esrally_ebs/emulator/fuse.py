@@ -37,10 +37,8 @@ class Opcode(IntEnum):
     FALLOCATE = 43
 
 
-# len, opcode, unique, nodeid, uid, gid, pid, padding
-REQUEST = struct.Struct("<IIQQIIII")
-# fh, offset, size, flags: the head of fuse_read_in and of fuse_write_in
-TRANSFER = struct.Struct("<QQII")
+# opcode and unique of the header; offset and size of fuse_read_in and fuse_write_in, void in other requests
+REQUEST = struct.Struct("<4xIQ24x8xQI")
 _INIT_IN = struct.Struct("<IIII")
 _FALLOCATE_IN = struct.Struct("<QQQI")
 _INTERRUPT_IN = struct.Struct("<Q")
@@ -75,7 +73,7 @@ def refusal(unique: int) -> bytes:
     return reply(unique, error=errno.ENOSYS)
 
 
-def init_payload(request: bytes | bytearray | memoryview) -> bytes:
+def init_payload(request: bytes | memoryview) -> bytes:
     """Answer to INIT: many requests in flight, each up to MAX_IO_BYTES."""
     _, _, readahead, flags = _INIT_IN.unpack_from(request, HEADER_BYTES)
     wanted = flags & (_ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES)
@@ -102,13 +100,13 @@ def statfs_payload(size: int) -> bytes:
     return _STATFS_OUT.pack(size // _PAGE, 0, 0, 0, 0, _PAGE, 255, _PAGE, 0)
 
 
-def fallocate_fields(request: bytes | bytearray | memoryview) -> tuple[int, int, int]:
+def fallocate_fields(request: bytes | memoryview) -> tuple[int, int, int]:
     """Offset, length and mode of a FALLOCATE request."""
     _, offset, length, mode = _FALLOCATE_IN.unpack_from(request, HEADER_BYTES)
     return offset, length, mode
 
 
-def interrupted(request: bytes | bytearray | memoryview) -> int:
+def interrupted(request: bytes | memoryview) -> int:
     """The unique number of the request that an INTERRUPT is about."""
     unique: int = _INTERRUPT_IN.unpack_from(request, HEADER_BYTES)[0]
     return unique

@@ -1,16 +1,12 @@
 """One emulated volume at work: FUSE requests in, replies out when they are due.
 
-One thread. A request's data are moved when it arrives (writes) or is due (reads), so no read is ever torn
-and a read sees every write that arrived before it; only the replies wait, in a heap, so all requests are in
-flight at once. Every acknowledged write is in the backing file; nothing is synced to its disk, as a volume
-does not outlive the machine. Data go through pread and pwrite, not a mapping: a full backing store is an
-error in the reply, never SIGBUS.
+One thread. A request's data are moved when it is taken (writes) or due (reads), so no read is ever torn and a
+read sees every write that arrived before it; only the replies wait, in a heap, so all requests are in flight
+at once. Every acknowledged write is in the backing file; nothing is synced to its disk, as a volume does not
+outlive the machine.
 """
 
-import ctypes
-import errno
 import heapq
-import os
 import select
 import signal
 import socket
@@ -20,6 +16,7 @@ from typing import Any
 
 from esrally_ebs.emulator import fuse
 from esrally_ebs.emulator.catalog import Model
+from esrally_ebs.emulator.channel import Channel
 from esrally_ebs.emulator.control import ControlPoint, LimiterState
 from esrally_ebs.emulator.latency import Latency
 from esrally_ebs.emulator.limits import CREDITS, Limiter
@@ -27,34 +24,34 @@ from esrally_ebs.emulator.wakefulness import Wakefulness
 
 _BATCH = 64  # requests taken before held replies are looked at again
 _AWAKE_S = 1.0  # how long after the last request the processors are kept from sleeping
+_SOON_S = 5e-6  # a reply due this soon is sent now, as falling asleep and waking up takes as long
+# While the limiters are in debt for longer than this, requests are left with the kernel for this long and
+# then taken together, which saves a wake-up for each. They are due at the same time either way: as long as
+# debt remains, an I/O taken later has just that much less of it to wait out.
+_REST_S = 250e-6
 _READ, _WRITE = int(fuse.Opcode.READ), int(fuse.Opcode.WRITE)
 _TRANSFERS = (_READ, _WRITE)
 _FOREVER = float("inf")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 _Held = tuple[float, int, int, int, int, bool, int]  # due, order, unique, offset, size, write, errno
 
 
 class Server:
-    """One volume: its backing file, its limiter, the requests in flight."""
+    """One volume: its channel, its limiter, the requests in flight."""
 
     def __init__(self, settings: Mapping[str, Any], backing: int, device: int) -> None:
         """Serve ``backing`` on the FUSE connection ``device`` (both file descriptors); starts unlimited."""
         model = Model.from_json(settings["model"])
         now = time.monotonic()
-        self._backing = backing
-        self._device = device
-        self._size = os.fstat(backing).st_size
+        self._channel = Channel(backing, device)
         self._limiter = Limiter(model.limits, model.accounting, now)
         self._limiter.set_credits(settings["credits"], now)
         self._latency = Latency(model.read, model.write, settings["seed"])
-        self._buffer = bytearray(fuse.REQUEST_BYTES)
-        self._view = memoryview(self._buffer)
         self._held: list[_Held] = []
         self._order = 0
+        self._resting_until = 0.0  # requests are not taken before then; 0.0: as they come
         self._counts = [0, 0]  # reads, writes
         self._bytes = [0, 0]
-        self._errors = 0
         self._unlimited = True
         self._fixed_s: float | None = None
         self._overhead_s = [0.0, 0.0]  # of reads, of writes: what kernel and wake-ups add by themselves
@@ -66,31 +63,40 @@ class Server:
     def serve(self) -> None:
         """Until SIGTERM or until the file is unmounted."""
         self._watch_signals()
-        device = self._device
-        readers = self._readers()
+        device = self._channel.device
+        others = self._others()
         while not self._stopping:
-            wait_s = self._release(time.monotonic())
-            if wait_s is None and self._wakefulness.descriptor is not None:
-                wait_s = _AWAKE_S
-            ready = select.select(readers, (), (), wait_s)[0]
-            if device in ready:
+            due = self._release(time.monotonic())
+            if self._resting_until:
+                readers, wake_at = others, min(due, self._resting_until)
+            else:
+                readers, wake_at = [device, *others], due
+            ready = select.select(readers, (), (), self._seconds_until(wake_at))[0]
+            if device in ready or 0.0 < self._resting_until <= time.monotonic():
                 self._take_requests()
             if len(ready) > (device in ready):
                 self._attend(ready)
-                readers = self._readers()
-            elif not ready and not self._held:
+                others = self._others()
+            elif not ready and wake_at == _FOREVER:
                 self._wakefulness.drop()
         self._release(_FOREVER)
 
-    def _readers(self) -> list[int]:
-        return [self._device, self._wakeup.fileno(), *self._control.descriptors()]
+    def _seconds_until(self, wake_at: float) -> float | None:
+        """How long to sleep at most; None for ever."""
+        if wake_at == _FOREVER:
+            return None if self._wakefulness.descriptor is None else _AWAKE_S
+        return max(0.0, wake_at - time.monotonic())
+
+    def _others(self) -> list[int]:
+        """What to wait for besides the device."""
+        return [self._wakeup.fileno(), *self._control.descriptors()]
 
     def _attend(self, ready: list[int]) -> None:
         """Everything but I/O."""
         for descriptor in ready:
             if descriptor == self._wakeup.fileno():
                 self._stopping = True
-            elif descriptor != self._device:
+            elif descriptor != self._channel.device:
                 self._control.handle(descriptor)
 
     def _watch_signals(self) -> None:
@@ -100,108 +106,83 @@ class Server:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.set_wakeup_fd(self._signalled.fileno())
 
-    def _release(self, now: float) -> float | None:
-        """Answer all that is due; seconds until the next is, None when nothing is held."""
+    def _release(self, now: float) -> float:
+        """Answer all that is due; when the next is."""
         held = self._held
-        while held and held[0][0] <= now:
-            _, _, unique, offset, size, write, error = heapq.heappop(held)
+        while held:
+            due, _, unique, offset, size, write, error = held[0]
+            if due > now + _SOON_S:
+                return due
+            heapq.heappop(held)
             self._answer(unique, offset, size, write, error)
             if now != _FOREVER:
                 now = time.monotonic()
-        return max(0.0, held[0][0] - now) if held else None
+        return _FOREVER
+
+    def _answer(self, unique: int, offset: int, size: int, write: bool, error: int) -> None:
+        if write:
+            self._channel.answer_write(unique, size, error)
+        else:
+            self._channel.answer_read(unique, offset, size)
 
     def _take_requests(self) -> None:
-        buffers = (self._buffer,)
+        """Take what waits, but no longer than until a reply is due."""
+        self._resting_until = 0.0
+        channel, held = self._channel, self._held
         for _ in range(_BATCH):
             try:
-                os.readv(self._device, buffers)
-            except BlockingIOError:
-                return
-            except FileNotFoundError:  # the request was withdrawn while we read it
-                continue
+                taken = channel.receive()
             except OSError:  # ENODEV: unmounted
                 self._stopping = True
                 return
-            _, opcode, unique, *_ = fuse.REQUEST.unpack_from(self._buffer)
+            if taken is None:
+                continue
+            if not taken:
+                return
+            opcode, unique, offset, size = fuse.REQUEST.unpack_from(channel.request)
             if opcode in _TRANSFERS:
-                self._admit(opcode == _WRITE, unique)
+                now = self._admit(opcode == _WRITE, unique, offset, size)
             else:
                 self._answer_other(opcode, unique)
-            if self._held and self._held[0][0] <= time.monotonic():
+                now = time.monotonic()
+            if held and held[0][0] <= now:
                 return
 
-    def _admit(self, write: bool, unique: int) -> None:
-        """Take one READ or WRITE: store its data, decide when it is due, hold it."""
+    def _admit(self, write: bool, unique: int, offset: int, size: int) -> float:
+        """Take one READ or WRITE: store its data, decide when it is due, hold it; the time it came."""
         now = time.monotonic()
-        if self._wakefulness.descriptor is None and not self._unlimited:
-            self._wakefulness.hold()
-        _, offset, size, _ = fuse.TRANSFER.unpack_from(self._buffer, fuse.HEADER_BYTES)
         self._counts[write] += 1
         self._bytes[write] += size
-        error = self._store(offset, size) if write else 0
+        error = self._channel.store(offset, size) if write else 0
         if self._unlimited:
             self._answer(unique, offset, size, write, error)
-            return
+            return now
+        if self._wakefulness.descriptor is None:
+            self._wakefulness.hold()
         if self._fixed_s is None:
-            wait = self._limiter.admit(offset, size, now) + self._latency.seconds(size, write=write)
+            wait = self._limiter.admit(offset, size, now)
+            if wait > _REST_S:
+                self._resting_until = now + _REST_S
+            wait += self._latency.seconds(size, write=write)
         else:
             wait = self._fixed_s
         self._order += 1
         due = now + wait - self._overhead_s[write]
         heapq.heappush(self._held, (due, self._order, unique, offset, size, write, error))
-
-    def _store(self, offset: int, size: int) -> int:
-        """Write the request's data to the backing file; 0 or the errno of what went wrong."""
-        done = 0
-        try:
-            while done < size:
-                data = self._view[fuse.WRITE_DATA_AT + done : fuse.WRITE_DATA_AT + size]
-                done += os.pwrite(self._backing, data, offset + done)
-        except OSError as error:
-            self._errors += 1
-            return error.errno or errno.EIO
-        return 0
-
-    def _answer(self, unique: int, offset: int, size: int, write: bool, error: int) -> None:
-        if error:
-            self._send(fuse.reply(unique, error=error))
-        elif write:
-            self._send(fuse.WRITTEN.pack(fuse.WRITTEN.size, 0, unique, size, 0))
-        else:
-            self._answer_read(unique, offset, size)
-
-    def _answer_read(self, unique: int, offset: int, size: int) -> None:
-        data = self._view[:size]
-        try:
-            got = os.preadv(self._backing, (data,), offset)
-        except OSError as error:
-            self._errors += 1
-            self._send(fuse.reply(unique, error=error.errno or errno.EIO))
-            return
-        header = fuse.REPLY.pack(fuse.REPLY.size + got, 0, unique)
-        try:
-            os.writev(self._device, (header, data[:got]))
-        except FileNotFoundError:  # the request was withdrawn meanwhile
-            return
-
-    def _send(self, message: bytes) -> None:
-        try:
-            os.write(self._device, message)
-        except FileNotFoundError:  # the request was withdrawn meanwhile
-            return
+        return now
 
     def _answer_other(self, opcode: int, unique: int) -> None:
         match opcode:
             case fuse.Opcode.INIT:
-                self._send(fuse.reply(unique, fuse.init_payload(self._buffer)))
+                self._channel.send(fuse.reply(unique, fuse.init_payload(self._channel.request)))
             case fuse.Opcode.GETATTR | fuse.Opcode.SETATTR:
-                self._send(fuse.reply(unique, fuse.attributes_payload(self._size)))
+                self._channel.send(fuse.reply(unique, fuse.attributes_payload(self._channel.size)))
             case fuse.Opcode.OPEN:
-                self._send(fuse.reply(unique, fuse.open_payload()))
+                self._channel.send(fuse.reply(unique, fuse.open_payload()))
             case fuse.Opcode.STATFS:
-                self._send(fuse.reply(unique, fuse.statfs_payload(self._size)))
+                self._channel.send(fuse.reply(unique, fuse.statfs_payload(self._channel.size)))
             case fuse.Opcode.FALLOCATE:
-                self._send(fuse.reply(unique, error=self._punch()))
+                self._channel.send(fuse.reply(unique, error=self._channel.punch()))
             case _:
                 self._answer_plain(opcode, unique)
 
@@ -211,24 +192,15 @@ class Server:
             case fuse.Opcode.FORGET | fuse.Opcode.BATCH_FORGET:
                 pass
             case fuse.Opcode.INTERRUPT:
-                self._hasten(fuse.interrupted(self._buffer))
+                self._hasten(fuse.interrupted(self._channel.request))
             # All writes that were answered are in the backing file already.
             case fuse.Opcode.FSYNC | fuse.Opcode.FLUSH | fuse.Opcode.RELEASE | fuse.Opcode.ACCESS:
-                self._send(fuse.reply(unique))
+                self._channel.send(fuse.reply(unique))
             case fuse.Opcode.DESTROY:
-                self._send(fuse.reply(unique))
+                self._channel.send(fuse.reply(unique))
                 self._stopping = True
             case _:
-                self._send(fuse.refusal(unique))
-
-    def _punch(self) -> int:
-        """Discard, or zero, a range; both leave a hole in the backing file. 0 or an errno."""
-        offset, length, mode = fuse.fallocate_fields(self._buffer)
-        if not mode & (fuse.FALLOC_PUNCH_HOLE | fuse.FALLOC_ZERO_RANGE):
-            return errno.EOPNOTSUPP
-        hole = fuse.FALLOC_PUNCH_HOLE | fuse.FALLOC_KEEP_SIZE
-        at, many = ctypes.c_int64(offset), ctypes.c_int64(length)
-        return ctypes.get_errno() if _libc.fallocate(self._backing, hole, at, many) else 0
+                self._channel.send(fuse.refusal(unique))
 
     def _hasten(self, unique: int) -> None:
         """The caller was interrupted: answer its request at once, as what was asked for is done anyway."""
@@ -290,5 +262,5 @@ class Server:
             written_bytes=self._bytes[1],
             in_flight=len(self._held),
             unlimited=self._unlimited,
-            errors=self._errors,
+            errors=self._channel.errors,
         )

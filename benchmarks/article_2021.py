@@ -1,0 +1,123 @@
+"""The eight rows of the article of 2021 on emulated devices: every published figure, ours, and the error.
+
+    python benchmarks/article_2021.py runs.jsonl [2 | 16]
+
+Needs root and fio. Each call measures all rows once (about 80 s), or only those of 2 or of 16 jobs, adds them
+to the file, and prints the medians of all that it holds. Buckets and credits are full at the start of each
+row, and the file exists. The rows of two jobs have the machine for themselves; those of sixteen run on both
+volumes side by side.
+"""
+
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from esrally_ebs.emulator.control import change
+from esrally_ebs.formats.fio import PERCENTILES, parse_fio
+from esrally_ebs.model import Volume, VolumeSpec
+from esrally_ebs.resources import run_dir
+from esrally_ebs.system import run
+from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes import open_volume
+
+# https://hack.nikkei.com/blog/measure_gp3_latency/ (May 2021): 100 GiB, XFS, encrypted, r5.large. The article
+# prints MB/s, but IOPS times block size shows that they are fio's KiB/s divided by 1000.
+FIGURES = ("IOPS", "read KiB/s", "write KiB/s", "read p50", "read p90", "write p50", "write p90")  # us
+TOLERANCES = (0.03, 0.03, 0.03, 0.05, 0.10, 0.05, 0.10)
+PUBLISHED = {  # type, block size in KiB, jobs
+    ("gp2", 16, 2): (2706, 21940, 21360, 418, 494, 1032, 1208),
+    ("gp2", 256, 2): (1024, 137980, 124160, 932, 2896, 2416, 3184),
+    ("gp2", 16, 16): (3068, 24600, 24500, 5024, 5344, 5600, 5984),
+    ("gp2", 256, 16): (545, 70020, 69880, 30336, 31360, 31872, 33024),
+    ("gp3", 16, 2): (2878, 23340, 22730, 470, 740, 860, 1096),
+    ("gp3", 256, 2): (1024, 137980, 124160, 748, 3824, 1800, 4640),
+    ("gp3", 16, 16): (3068, 24600, 24500, 5088, 5472, 5536, 5920),
+    ("gp3", 256, 16): (546, 70030, 69900, 30592, 31360, 31616, 32384),
+}
+_FEW, _MANY = 2, 16  # jobs
+
+Row = tuple[str, int, int]
+
+
+def main() -> None:
+    """Measure once, keep it, print the medians so far."""
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: article_2021.py FILE [2 | 16]  (what is measured is kept in FILE, a row per line)")
+    kept = Path(sys.argv[1])
+    jobs = {int(word) for word in sys.argv[2:]} or {_FEW, _MANY}
+    with kept.open("a") as file:
+        for row, figures in _measure(jobs).items():
+            file.write(json.dumps([*row, *figures]) + "\n")
+    measured: dict[Row, list[list[float]]] = {row: [] for row in PUBLISHED}
+    for line in kept.read_text().splitlines():
+        type_, block_kib, of_jobs, *kept_figures = json.loads(line)
+        measured[type_, block_kib, of_jobs].append(kept_figures)
+    _print_table(measured)
+
+
+def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
+    specs = (
+        VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB),
+        VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=128 * MIB),
+    )
+    directory = run_dir() / f"article-{os.getpid()}"
+    with ExitStack() as stack:
+        volumes = {s.name: stack.enter_context(open_volume(s, directory / s.name)) for s in specs}
+        for volume in volumes.values():
+            change(_control(volume), unlimited=True)
+            _fio(volume, "write", 1024, 1)
+            change(_control(volume), unlimited=False)
+        few = {row: _row(volumes[row[0]], row) for row in PUBLISHED if row[2] in jobs & {_FEW}}
+        many: dict[Row, tuple[float, ...]] = {}
+        with ThreadPoolExecutor(len(volumes)) as pool:
+            for block in (256, 16) if _MANY in jobs else ():
+                rows = [(name, block, _MANY) for name in volumes]
+                many.update(zip(rows, pool.map(lambda row: _row(volumes[row[0]], row), rows), strict=True))
+    return few | many
+
+
+def _row(volume: Volume, row: Row) -> tuple[float, ...]:
+    _, block_kib, jobs = row
+    change(_control(volume), refill=True, credits=1.0)
+    read, write = parse_fio(_fio(volume, "readwrite", block_kib, jobs), f"fio on {volume.mount}")
+    rates = (read.iops + write.iops, read.bandwidth_bytes_per_s / 1024, write.bandwidth_bytes_per_s / 1024)
+    return (*rates, *(s * 1e6 for s in (read.p50_s, read.p90_s, write.p50_s, write.p90_s)))
+
+
+def _fio(volume: Volume, rw: str, block_kib: int, jobs: int) -> str:
+    words = ["fio", "--name=bench", f"--filename={volume.mount}/fio-bench", f"--rw={rw}", "--size=128m"]
+    shape = [f"--bs={block_kib}k", f"--numjobs={jobs}", "--direct=1", "--group_reporting"]
+    percentiles = f"--percentile_list={':'.join(str(p) for p in PERCENTILES)}"
+    return run([*words, *shape, percentiles, "--output-format=json"], timeout_s=120)
+
+
+def _control(volume: Volume) -> Path:
+    assert volume.control is not None
+    return volume.control
+
+
+def _print_table(measured: Mapping[Row, list[list[float]]]) -> None:
+    print("published, ours (median), error; * outside its tolerance; latencies in us")
+    print(f"{'type':<5}{'KiB':>4}{'jobs':>5}{'runs':>5}" + "".join(f"{figure:>25}" for figure in FIGURES))
+    outside = 0
+    for row, runs in measured.items():
+        cells = []
+        for i, (theirs, tolerance) in enumerate(zip(PUBLISHED[row], TOLERANCES, strict=True)):
+            if not runs:
+                continue
+            ours = statistics.median(figures[i] for figures in runs)
+            error = ours / theirs - 1
+            outside += abs(error) > tolerance
+            mark = "*" if abs(error) > tolerance else " "
+            cells.append(f"{theirs:>9,}{ours:>9,.0f}{error:>+6.1%}{mark}")
+        print(f"{row[0]:<5}{row[1]:>4}{row[2]:>5}{len(runs):>5}" + "".join(cells))
+    print(f"outside: {outside} of {len(PUBLISHED) * len(FIGURES)}")
+
+
+if __name__ == "__main__":
+    main()
