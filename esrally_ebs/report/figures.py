@@ -3,6 +3,7 @@
 Every curve is thinned to a few hundred points, so that a report of millions of samples stays small.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -48,7 +49,11 @@ def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
         yield Forest(
             title=f"Search: {b} against {a}, 50th percentile of service time",
             arm=b,
-            changes=tuple(_change(c) for c in findings.comparisons if (c.a, c.b) == (a, b)),
+            changes=tuple(
+                _change(c)
+                for c in findings.comparisons
+                if (c.a, c.b) == (a, b) and math.isfinite(c.percentiles[0].ratio.value)
+            ),
             margin=findings.margin,
         )
     for b in arms[1:]:
@@ -111,8 +116,9 @@ def _timelines(session: Session) -> Iterator[Timeline]:
             own = telemetry.filter(pc.and_(pc.equal(names, metric), pc.equal(arms, arm.spec.name)))
             own = own.sort_by("at_s")
             at, values = own["at_s"].to_numpy() - session.started_at, own["value"].to_numpy() / size
-            if len(at):
-                curve, step_s = _thinned(arm.spec.name, at, values)
+            known = np.isfinite(values)
+            if known.any():
+                curve, step_s = _thinned(arm.spec.name, at[known], values[known])
                 curves.append(curve)
         if curves:
             yield Timeline(title=title, unit=unit, step_s=step_s, curves=tuple(curves))

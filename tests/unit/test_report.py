@@ -343,6 +343,15 @@ def test_the_parts_of_recorded_rounds_are_not_added_to_them(recorded: Path) -> N
     assert seconds["in the race: measured requests"] > 0
 
 
+def test_values_that_are_no_numbers_are_not_drawn(tmp_path: Path) -> None:
+    rows = [replace(one, service_time_s=0.0) for one in samples()]
+    path = make(tmp_path, rows)
+    with SessionFolder(path).part_writer("telemetry") as writer:
+        writer.add([replace(one, value=float("nan")) for one in telemetry()])
+    text = report.render_html(report.build(load_session(path)))
+    assert not re.search(r'="[^"]*\bnan\b', text)
+
+
 def test_a_recorded_check_is_not_made_again(tmp_path: Path) -> None:
     path = make(tmp_path, samples())
     SessionFolder(path).add_check(Check(name="hits", ok=True, value="", text="seen while racing"))
