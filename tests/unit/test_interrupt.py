@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from esrally_ebs.errors import FormatError
+from esrally_ebs.formats.tcp import parse_tcp
 from esrally_ebs.rally.interrupt import hearing_cancel, message_waits
 
 
@@ -21,9 +23,28 @@ def test_silence_is_no_message(port: int) -> None:
     assert not message_waits()
 
 
-def test_a_caller_that_is_not_yet_accepted_is_a_message(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port)):
+def test_data_of_a_caller_that_is_not_yet_accepted_are_a_message(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        assert not message_waits()
+        caller.sendall(b"cancel")
         assert message_waits()
+
+
+def test_a_caller_that_hung_up_without_a_word_is_no_message(port: int) -> None:
+    """Rally's command does this; taken for a wish to cancel it would end every session at its start."""
+    socket.create_connection(("127.0.0.1", port)).close()
+    assert not message_waits()
+
+
+def test_a_caller_that_hung_up_after_its_message_is_one(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        caller.sendall(b"cancel")
+    assert message_waits()
+
+
+def test_a_line_that_is_not_the_kernels_is_named() -> None:
+    with pytest.raises(FormatError, match=r"^table:2: not a line of /proc/net/tcp: 'x'$"):
+        parse_tcp("head\nx\n", "table")
 
 
 def test_data_on_an_accepted_connection_is_a_message_and_its_end_is_not() -> None:
@@ -52,11 +73,13 @@ def test_an_answer_to_our_own_request_is_not_a_message(port: int) -> None:
 def test_a_message_interrupts_what_runs_inside(port: int) -> None:
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with (
-            pytest.raises(KeyboardInterrupt),
-            hearing_cancel(),
-            socket.create_connection(("127.0.0.1", port)),
-        ):
-            time.sleep(5)
+        with pytest.raises(KeyboardInterrupt):
+            _prepare_while_told_to_cancel(port)
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _prepare_while_told_to_cancel(port: int) -> None:
+    with hearing_cancel(), socket.create_connection(("127.0.0.1", port)) as caller:
+        caller.sendall(b"cancel")
+        time.sleep(5)
