@@ -48,14 +48,14 @@ def read_state(control: Path) -> LimiterState:
     return _ask(control, {"command": "state"})
 
 
-def change(control: Path, **settings: bool | float | None) -> LimiterState:
+def change(control: Path, **settings: bool | float | tuple[float, float] | None) -> LimiterState:
     """Change a running volume and return its state then.
 
     ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
     empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket.
-    ``fixed_latency_s``: this service time for every I/O and no limits, None to end it. ``overhead_read_s``,
-    ``overhead_write_s``: what the path itself costs, taken off every wait. Raises SetupError when the daemon
-    refuses or does not answer.
+    ``fixed_latency_s``: this service time for every I/O and no limits, None to end it. ``overhead_read``,
+    ``overhead_write`` (seconds, seconds per byte): what the path itself costs, taken off every wait. Raises
+    SetupError when the daemon refuses or does not answer.
     """
     return _ask(control, {"command": "set", **settings})
 

@@ -54,7 +54,9 @@ class Server:
         self._bytes = [0, 0]
         self._unlimited = True
         self._fixed_s: float | None = None
-        self._overhead_s = [0.0, 0.0]  # of reads, of writes: what kernel and wake-ups add by themselves
+        # What kernel, copies and wake-ups add by themselves, of reads and of writes: per I/O and per byte.
+        self._overhead_s = [0.0, 0.0]
+        self._overhead_s_per_byte = [0.0, 0.0]
         self._stopping = False
         self._control = ControlPoint(self._answer_control)
         self._wakefulness = Wakefulness()
@@ -167,7 +169,7 @@ class Server:
         else:
             wait = self._fixed_s
         self._order += 1
-        due = now + wait - self._overhead_s[write]
+        due = now + wait - self._overhead_s[write] - self._overhead_s_per_byte[write] * size
         heapq.heappush(self._held, (due, self._order, unique, offset, size, write, error))
         return now
 
@@ -225,8 +227,8 @@ class Server:
             "drain": lambda on: self._limiter.drain(now) if on else None,
             "credits": lambda fraction: self._limiter.set_credits(min(1.0, max(0.0, float(fraction))), now),
             "fixed_latency_s": self._set_fixed,
-            "overhead_read_s": lambda seconds: self._set_overhead(0, float(seconds)),
-            "overhead_write_s": lambda seconds: self._set_overhead(1, float(seconds)),
+            "overhead_read": lambda line: self._set_overhead(0, *line),
+            "overhead_write": lambda line: self._set_overhead(1, *line),
         }
         unknown = sorted(settings.keys() - changes.keys())
         if unknown:
@@ -242,8 +244,9 @@ class Server:
     def _set_fixed(self, seconds: float | None) -> None:
         self._fixed_s = None if seconds is None else float(seconds)
 
-    def _set_overhead(self, which: int, seconds: float) -> None:
-        self._overhead_s[which] = seconds
+    def _set_overhead(self, which: int, seconds: float, seconds_per_byte: float) -> None:
+        self._overhead_s[which] = float(seconds)
+        self._overhead_s_per_byte[which] = float(seconds_per_byte)
 
     def _state(self) -> LimiterState:
         now = time.monotonic()
