@@ -87,7 +87,8 @@ def _warmups(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: d
     for task in searches:
         for arm in arms:
             clone = _clone(task, task.name, arm, cluster_of, 0, Phase.WARMUP)
-            clone.warmup_iterations, clone.iterations = count, 0
+            # Rally makes at least one request after a task's warm-up; ours all count as warm-up
+            clone.warmup_iterations, clone.iterations = count - 1, 1
             tasks.append(clone)
     return tasks
 

@@ -133,8 +133,9 @@ def test_the_session_is_complete(race: Raced) -> None:
 def test_the_folder_holds_what_the_design_says_and_nothing_else(race: Raced) -> None:
     folder = race.session.path
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    reports = {"report.txt", "report.md", "report.csv", "report.json"}
-    assert names == reports | {
+    reports = {name for name in names if name.startswith("report.")}
+    assert reports >= {"report.txt", "report.md", "report.csv", "report.json"}
+    assert names - reports == {
         *("session.json", "samples", "baseline", "baseline.parquet"),
         *("telemetry", "events.jsonl", "race.json"),
     }
@@ -269,7 +270,8 @@ def test_telemetry_has_device_memory_and_limiters_of_each_arm(race: Raced) -> No
 def test_every_report_says_emulated_and_names_tasks_and_arms(race: Raced, suffix: str) -> None:
     text = race.report(suffix)
     assert "emulated" in text
-    assert all(word in text for word in (*ARMS, "range_field_big_range", "short", "p50", "cold"))
+    assert all(word in text for word in (*ARMS, "range_field_big_range", "short", "cold"))
+    assert re.search(r"50th percentile|p50", text)
 
 
 def test_arms_are_recorded_as_emulated_on_devices_of_their_own(race: Raced) -> None:
@@ -347,7 +349,8 @@ def test_arms_that_index_by_themselves_are_said_to_differ_in_segments(own: Homes
 
 def test_a_race_works_when_rally_spawns_its_processes(own: Homes) -> None:
     own.configure("\n[actor]\nactor.process.startup.method = spawn\n")
-    spawned = raced(own, f"--include-tasks={TASKS[0]}", rounds=2, iterations=1, warmup_iterations=2)
+    # each task takes 5 s longer then, so as few as can be
+    spawned = raced(own, f"--include-tasks={TASKS[0]}", rounds=1, iterations=2, warmup_iterations=0)
     assert spawned.session.state == "complete"
     assert Counter(row["arm"] for row in spawned.measured) == {"gp2": 2, "gp3": 2}
     assert max(row["resident_before"] for row in spawned.measured) <= 0.01

@@ -81,7 +81,8 @@ def test_all_task_names_differ_because_rally_tells_tasks_apart_by_name() -> None
 
 def test_warm_up_is_the_same_number_of_requests_on_every_arm_and_counts_as_warm_up() -> None:
     warm = [made for made in expand([task("q")], plan()) if made.meta_data[META]["phase"] == Phase.WARMUP]
-    assert [(made.warmup_iterations, made.iterations) for made in warm] == [(7, 0), (7, 0)]
+    # 6 + 1: Rally would add a request of its own after a warm-up that nothing follows
+    assert [(made.warmup_iterations, made.iterations) for made in warm] == [(6, 1), (6, 1)]
 
 
 def test_measured_tasks_have_the_plans_iterations_and_no_warm_up_of_their_own() -> None:
