@@ -114,7 +114,7 @@ class Live:
         self.end(cancelled)
 
     def first_fault(self) -> tuple[str, int] | None:
-        """Text and exit code of what went wrong first in any process of the session; the rest follows from it."""
+        """Text and exit code of what went wrong first, in whichever process; the rest follows from it."""
         if self._folder is None:
             return None
         faults = [event for event in self._folder.events() if event.kind == "fault"]
