@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from esrally.utils.process import find_all_other_rally_processes
 
 ROOT = Path(__file__).parents[2]
 ESRALLY = Path(sys.executable).with_name("esrally")
 RUN = Path("/run/esrally-ebs")
 
-STARTS_S = 30.0  # until another race's actors have gone
+STARTS_S = 60.0  # until other Rally processes have gone
 REACHES_S = 90.0
 ENDS_S = 45.0
 GONE_S = 30.0
@@ -191,21 +192,11 @@ def processes() -> list[tuple[psutil.Process, str]]:
 
 
 def await_no_rally() -> None:
-    """Rally refuses to race beside another; actors of the one before linger for a moment."""
+    """Rally refuses to race beside another, and takes any Python with "esrally" in its arguments for one."""
     until = time.monotonic() + STARTS_S
-    while any(" ActorAddr-" in title or "bin/esrally race" in title for _, title in pythons()):
+    while find_all_other_rally_processes() or any("ActorAddr-" in title for _, title in processes()):
         assert time.monotonic() < until, "another Rally runs on this machine"
         time.sleep(_POLL_S)
-
-
-def pythons() -> list[tuple[psutil.Process, str]]:
-    """Processes whose executable is a Python."""
-    found = []
-    for process, title in processes():
-        with suppress(psutil.Error):
-            if "python" in process.exe():
-                found.append((process, title))
-    return found
 
 
 def docker(*words: str) -> str:
@@ -221,7 +212,7 @@ def plan(*parts: str, arms: Sequence[str] = ("gp3",), documents: int = 2000, ite
     for number, kind in enumerate(arms):
         text += f'[[arm]]\nname = "arm{number}"\ntype = "{kind}"\nsize = "1GiB"\n'
     text += f"[dataset]\ndocuments = {documents}\n[race]\niterations = {iterations}\nwarmup_iterations = 1\n"
-    return text + "[design]\nrounds = 1\n" + "".join(parts)
+    return text + '[design]\nrounds = 1\norder = "fixed"\n' + "".join(parts)
 
 
 def fio_job(name: str, *, runtime: str, size: str = "4m") -> str:
