@@ -4,6 +4,7 @@ Rally starts each actor by fork or spawn and sends it the configuration. Fork wo
 installed, spawn would not; the object works in both.
 """
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from esrally.driver import driver
 from esrally_ebs.context import Context, load_context
 from esrally_ebs.rally import failure, taps
 
-# Rally's worker looks for the end of its task every 5 s, which would rule a schedule of many short blocks.
-# Under spawn the worker has read the value before we can lower it: then races take longer, and nothing else.
+# Rally's worker looks for the end of its task every 5 s, which would rule a schedule of many short blocks; so
+# do its preparing actors, once for each track processor. Under spawn they have read the value before we can
+# lower it: then races take longer, and nothing else.
 _WAKEUP_S = 0.25
 
 _installed: dict[str, Any] = {}
@@ -41,8 +43,20 @@ def install(context_path: Path) -> None:
         return
     _installed["path"] = context_path
     driver.Worker.WAKEUP_INTERVAL_SECONDS = _WAKEUP_S
+    _wake_preparation()
     failure.speak_plainly()
     taps.install(context_path)
+
+
+def _wake_preparation() -> None:
+    original = driver.TaskExecutionActor.__init__
+
+    @functools.wraps(original)
+    def initialise(self: Any) -> None:
+        original(self)
+        self.wakeup_interval = _WAKEUP_S
+
+    driver.TaskExecutionActor.__init__ = initialise
 
 
 def current() -> Context:

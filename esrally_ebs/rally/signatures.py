@@ -41,6 +41,7 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
     ("driver.Driver.update_samples", lambda: driver.Driver.update_samples, ("self", "samples")),
     ("driver.Driver.prepare_telemetry", lambda: driver.Driver.prepare_telemetry, ("self", "es", "enable")),
     ("driver.Driver.close", lambda: driver.Driver.close, ("self",)),
+    ("driver.TaskExecutionActor", lambda: driver.TaskExecutionActor.__init__, ("self",)),
     ("driver.Worker.WAKEUP_INTERVAL_SECONDS", lambda: driver.Worker.WAKEUP_INTERVAL_SECONDS, ()),
     ("telemetry.TelemetryDevice", lambda: telemetry.TelemetryDevice.__init__, ("self",)),
     ("client.RequestContextHolder", lambda: client.RequestContextHolder.new_request_context, ("self",)),
