@@ -1,16 +1,19 @@
 """Why an arm stopped working: looks at its volume's daemon, its mount and its node; gives one line."""
 
 import os
+import time
 from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.context import Arm
 from esrally_ebs.emulator.control import read_state
 from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.system import Process
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import read_record
 
 _ROOM_BYTES = MIB
+_ENGINE_LAG_S = 3.0
 
 
 def explain(error: Exception, arm: Arm) -> EbsError | None:
@@ -57,4 +60,8 @@ def _node(arm: Arm) -> str | None:
     if arm.node is None:
         return None
     died = node.death(arm.node)
+    until = time.monotonic() + _ENGINE_LAG_S
+    while died is None and Process.of(arm.node.pid) is None and time.monotonic() < until:
+        time.sleep(0.1)  # the engine hears of a killed process a moment later
+        died = node.death(arm.node)
     return f"arm {arm.name}: its node has died: {died}; start the race again" if died else None

@@ -77,6 +77,12 @@ class Race:
         )
         return found[1] if found else ""
 
+    @property
+    def cancelled(self) -> str:
+        """What Rally says when the user has cancelled."""
+        found = re.search(r"^\[INFO\] (Aborted race\. .*)$", self.said, re.MULTILINE)
+        return found[1] if found else ""
+
     def reach(self, stage: Callable[["Race"], bool]) -> None:
         """Wait until the race is where the fault shall strike."""
         until = time.monotonic() + REACHES_S
