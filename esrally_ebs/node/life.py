@@ -192,10 +192,9 @@ def _ending(container: str, found: engine.Container | None) -> str:
         return "its container was removed"
     if found.out_of_memory:
         return "out of memory; raise memory_limit (car 2gmemory) or lower heap_size"
-    text = engine.reason(engine.log(container))
     if found.exit_code == 137:
-        return f"killed (exit code 137); its log ends with: {text}"
-    return f"exit code {found.exit_code}: {text}"
+        return "killed from outside (exit code 137)"  # its log says nothing of it
+    return f"exit code {found.exit_code}: {engine.reason(engine.log(container))}"
 
 
 def stop(node: Node) -> None:
