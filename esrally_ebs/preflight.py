@@ -15,7 +15,7 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
     if emulated and not is_root():
         raise SetupError(
             f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts with "
-            "--track-params=\"volumes:'name=/mount,name=/mount'\""
+            "--track-params='volumes:name=/mount;name=/mount'"
         )
     if with_nodes and plan.cache.mode == "cold" and not is_root():
         raise SetupError(

@@ -76,14 +76,17 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
 
 
 def mounted_arms(text: str) -> tuple[ArmPlan, ...]:
-    """``"gp2=/mnt/gp2,gp3=/mnt/gp3"`` to one arm per real mount."""
+    """``"gp2=/mnt/gp2,gp3=/mnt/gp3"`` to one arm per real mount; ``;`` may stand for the comma.
+
+    Rally's short form of track parameters splits at every comma, quoted or not.
+    """
     arms = []
-    for part in text.split(","):
+    for part in text.replace(";", ",").split(","):
         name, equals, path = part.strip().partition("=")
         if not equals or not path.startswith("/"):
             raise PlanError(
                 f"track parameter volumes: {part.strip()!r} is not name=/mount/point; "
-                "write for example volumes:'gp2=/mnt/gp2,gp3=/mnt/gp3'"
+                "write for example 'volumes:gp2=/mnt/gp2;gp3=/mnt/gp3'"
             )
         try:
             arms.append(ArmPlan(name=name, type="mounted", mount=Path(path)))

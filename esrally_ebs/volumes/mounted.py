@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
@@ -46,6 +47,8 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     own.mkdir()
+    usage = os.statvfs(own)
+    spec = replace(spec, size_bytes=usage.f_blocks * usage.f_frsize)  # what is mounted, whatever was asked for
     kind, identity = _identify(mount, block_device(mount.device_number))
     return describe(spec, own, kind, identity=identity)
 

@@ -39,6 +39,7 @@ def test_a_real_mount_is_described_and_left_as_it_is(mount: Path, tmp_path: Path
         assert volume.kind is Kind.DIRECTORY  # a device that is not EBS
         assert volume.mount.parent == mount
         assert volume.filesystem == "ext4"
+        assert 500 * MIB < volume.spec.size_bytes < 600 * MIB  # its own size, not the plan's
         assert str(volume.device).startswith("loop")
         assert volume.readahead_bytes
     assert (mount / "mine").read_text() == "x"

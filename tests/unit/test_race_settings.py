@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.rally.settings import mounted_arms, plan_for
@@ -30,8 +31,11 @@ def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
         plan_for({"cache": "tepid"})
 
 
-def test_real_mounts_replace_the_plans_arms() -> None:
-    plan = plan_for({"volumes": "gp2=/mnt/gp2,gp3=/mnt/gp3"})
+@pytest.mark.parametrize(
+    "words", ["volumes:gp2=/mnt/gp2;gp3=/mnt/gp3", '{"volumes": "gp2=/mnt/gp2,gp3=/mnt/gp3"}']
+)
+def test_real_mounts_replace_the_plans_arms_in_both_forms_that_rally_reads(words: str) -> None:
+    plan = plan_for(opts.to_dict(words))
     assert [(arm.name, arm.type, arm.mount) for arm in plan.arm] == [
         ("gp2", "mounted", Path("/mnt/gp2")),
         ("gp3", "mounted", Path("/mnt/gp3")),
