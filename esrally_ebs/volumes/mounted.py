@@ -48,7 +48,9 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     own.mkdir()
     usage = os.statvfs(own)
-    spec = replace(spec, size_bytes=usage.f_blocks * usage.f_frsize)  # what is mounted, whatever was asked for
+    spec = replace(
+        spec, size_bytes=usage.f_blocks * usage.f_frsize
+    )  # what is mounted, whatever was asked for
     kind, identity = _identify(mount, block_device(mount.device_number))
     return describe(spec, own, kind, identity=identity)
 
