@@ -180,14 +180,13 @@ def _as_dict(result: Any) -> dict[str, Any]:
 
 async def _open_connection(client: Any) -> None:
     """Connect before the first request of a task, so that no sample pays for the handshake."""
-    holder = client.new_request_context()
-    context, token = holder.ctx_holder.init_request_context()
-    del context
+    holder = client.new_request_context().ctx_holder
+    _, token = holder.init_request_context()
     try:
         await client.info()
     finally:
         # restored by hand: leaving the manager would hand this request's times to the measured one
-        holder.ctx_holder.restore_context(token)
+        holder.restore_context(token)
 
 
 def _make_cold(arm: Arm, max_resident: float) -> caches.Drop:
