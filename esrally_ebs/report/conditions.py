@@ -162,7 +162,7 @@ def _load(session: Session, arms: Sequence[str]) -> Table | None:
             )
         ]
         cells += [
-            _grown(session.telemetry, arm, f"emulator.waited_s.{limit}")
+            _grown_during(session.telemetry, arm, f"emulator.waited_s.{limit}", windows)
             for limit in ("iops", "throughput", "credits")
         ]
         rows.append(Row(item=arm, cells=tuple(cells)))
@@ -212,12 +212,7 @@ def _mean_during(
     telemetry: pa.Table, arm: str, metric: str, windows: tuple[Floats, Floats], form: str
 ) -> Cell:
     at, values = _series(telemetry, arm, metric)
-    starts, ends = windows
-    if not len(at) or not len(starts):
-        return NOTHING
-    # A value at t speaks of the second before t: keep it when the last request begun by then ended in it.
-    last = np.searchsorted(starts, at, side="right") - 1
-    during = (last >= 0) & (np.maximum.accumulate(ends)[np.maximum(last, 0)] >= at - 1) & (values > 0)
+    during = _during(at, windows) & (values > 0)
     if not during.any():
         return NOTHING
     mean = float(values[during].mean())
@@ -225,12 +220,23 @@ def _mean_during(
     return Cell(text=text, facts={metric.replace("device.", "") + "_mean": mean})
 
 
-def _grown(telemetry: pa.Table, arm: str, metric: str) -> Cell:
-    _, values = _series(telemetry, arm, metric)
-    if not len(values):
+def _grown_during(telemetry: pa.Table, arm: str, metric: str, windows: tuple[Floats, Floats]) -> Cell:
+    """What a counter gained in those seconds; fio before and after the rounds is not in it."""
+    at, values = _series(telemetry, arm, metric)
+    if len(values) < 2:
         return NOTHING
-    grown = float(values[-1] - values[0])
+    grown = float(np.diff(values)[_during(at, windows)[1:]].sum())
     return quantity(metric.replace("emulator.", "").replace(".", "_"), grown, format_seconds(grown))
+
+
+def _during(at: Floats, windows: tuple[Floats, Floats]) -> npt.NDArray[np.bool_]:
+    """Which seconds had a measured request: a value at t speaks of the second before t."""
+    starts, ends = windows
+    if not len(starts):
+        return np.zeros(len(at), dtype=bool)
+    last = np.searchsorted(starts, at, side="right") - 1
+    kept: npt.NDArray[np.bool_] = (last >= 0) & (np.maximum.accumulate(ends)[np.maximum(last, 0)] >= at - 1)
+    return kept
 
 
 def environment(session: Session) -> Table | None:
