@@ -66,8 +66,3 @@ def current() -> Context:
         cached = load_context(_installed["path"])
         _installed.update(context=cached, pid=os.getpid())
     return cached
-
-
-def is_active() -> bool:
-    """Whether this process takes part in a session of the pack."""
-    return "path" in _installed
