@@ -1,0 +1,34 @@
+"""``esrally-ebs corpus``: the documents of the noaa-ebs track."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from esrally_ebs import corpus
+from esrally_ebs.units import format_bytes
+
+app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
+
+
+@app.command("generate")
+def corpus_generate(
+    output: Annotated[Path, typer.Option(help="File to write; Rally's offset table goes beside it.")],
+    documents: Annotated[int, typer.Option(min=1, help="Number of documents.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 42,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default one per core.")] = None,
+) -> None:
+    """Make a synthetic NOAA corpus, the same bytes for the same seed."""
+    columns = (TextColumn("documents"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("documents", total=documents)
+        made = corpus.generate(
+            output,
+            documents=documents,
+            seed=seed,
+            workers=workers,
+            progress=lambda done: bar.update(task, completed=done),
+        )
+    print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")

@@ -1,0 +1,51 @@
+"""The machine's commands: ``doctor`` checks it, ``clean`` removes what killed sessions left on it."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from esrally_ebs import clean, doctor
+from esrally_ebs.cli.output import Json, console, new_table
+from esrally_ebs.model import Check
+
+app = typer.Typer()
+
+
+@app.command("doctor")
+def doctor_command(as_json: Json = False) -> int:
+    """Check this machine and say how to mend what is missing; exit code 3 if anything is."""
+    # imported here: the other commands, above all report, must work where Rally is not installed
+    from esrally_ebs.rally.signatures import check_signatures
+
+    checks = doctor.check_machine(check_signatures)
+    _print_checks(checks, as_json=as_json)
+    return 0 if all(check.ok for check in checks) else 3
+
+
+@app.command("clean")
+def clean_command() -> int:
+    """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""
+    problems: list[str] = []
+    for session in clean.abandoned():
+        left = clean.take_down(session)
+        problems += left
+        print(f"{session}: {'not all could be removed' if left else 'removed'}")
+    for problem in problems:
+        print(f"esrally-ebs: {problem}", file=sys.stderr)
+    if not problems:
+        print("nothing is left behind")
+    return 3 if problems else 0
+
+
+def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
+    if as_json:
+        records = [{"name": c.name, "ok": c.ok, "value": c.value, "text": c.text} for c in checks]
+        print(json.dumps(records, indent=2))
+        return
+    rows = new_table("", "check", "found", "how to mend")
+    for check in checks:
+        mark = "[green]ok[/]" if check.ok else "[bold red]mend[/]"
+        rows.add_row(mark, check.name, check.value, "" if check.ok else check.text)
+    console().print(rows)

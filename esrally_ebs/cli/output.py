@@ -1,0 +1,37 @@
+"""What every command prints with: a console that keeps rows whole in a pipe, tables that fold, files."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+_PIPE_WIDTH = 300  # columns of a table that no terminal shows
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
+SessionName = Annotated[
+    str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")
+]
+
+
+def new_table(*titles: str) -> Table:
+    """A table whose ids and paths are folded rather than cut."""
+    table = Table()
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def console() -> Console:
+    # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole.
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+
+
+def put(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        output.write_text(text)

@@ -1,0 +1,67 @@
+"""The commands that run a plan: ``run`` on devices, ``simulate`` and ``study`` in virtual time."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from esrally_ebs import runs, virtual
+from esrally_ebs.cli.output import PlanName
+from esrally_ebs.errors import PlanError
+
+app = typer.Typer()
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
+]
+
+
+@app.command("run")
+def run_command(
+    plan: PlanName,
+    settings: Settings = None,
+) -> int:
+    """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
+    overrides = dict(_setting(text) for text in settings or [])
+    return runs.run_plan(plan, overrides, say=print)
+
+
+@app.command("simulate")
+def simulate_command(
+    plan: PlanName,
+    settings: Settings = None,
+) -> None:
+    """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
+    overrides = dict(_setting(text) for text in settings or [])
+    print(virtual.simulate_plan(plan, overrides, say=print))
+
+
+@app.command("study")
+def study_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of 'study --list'.")] = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="In virtual time.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show the studies there are.")] = False,
+) -> None:
+    """Print every published figure of a study beside ours, with the error."""
+    if listed:
+        for study, title in virtual.studies():
+            print(f"{study}  {title}")
+    elif name is None:
+        raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
+    elif not simulate:
+        raise PlanError(
+            f"study {name}: only in virtual time so far; add --simulate, or measure its jobs on devices with"
+            f" 'esrally-ebs run {name}'"
+        )
+    else:
+        print(virtual.simulate_study(name))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise PlanError(f"--set {text}: write KEY=VALUE, for example --set design.rounds=2")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

@@ -1,0 +1,128 @@
+"""The commands that read recorded sessions: ``sessions``, ``report``, ``compare`` and ``gate``."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from esrally_ebs import report
+from esrally_ebs.cli.output import Json, SessionName, console, new_table, put
+from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.report import gate as gates
+from esrally_ebs.report.sessions import comparable, compare_sessions
+from esrally_ebs.resources import home
+from esrally_ebs.stats.gate import parse_limit
+from esrally_ebs.store import find_session, list_sessions, load_session
+
+app = typer.Typer()
+
+_COMPARE_FORMATS = ("text", "markdown", "json")
+
+
+@app.command("sessions")
+def sessions_command(as_json: Json = False) -> None:
+    """List what has been recorded; a session whose process was killed is shown as failed."""
+    found = list_sessions(home())
+    if as_json:
+        print(json.dumps([_session_record(summary) for summary in found], indent=2))
+        return
+    rows = new_table("session", "started", "state", "plan", "arms", "why")
+    for summary in found:
+        kind = " (emulated)" if summary.emulated else ""
+        arms = ", ".join(summary.arms) + kind
+        rows.add_row(summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)
+    console().print(rows)
+
+
+@app.command("report")
+def report_command(
+    session: SessionName,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> None:
+    """Report on a session from its folder alone, on any machine."""
+    if form not in report.RENDERERS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+    built = report.build(load_session(find_session(home(), session)))
+    if form == "text" and output is None:
+        _show(built)
+        return
+    put(report.RENDERERS[form](built), output)
+
+
+@app.command("compare")
+def compare_command(
+    first: SessionName,
+    second: SessionName,
+    form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> None:
+    """Compare two sessions, with the checks of what must agree; exit code 4 when they are not comparable."""
+    if form not in _COMPARE_FORMATS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(_COMPARE_FORMATS)}")
+    sessions = [load_session(find_session(home(), name)) for name in (first, second)]
+    if sessions[0].id == sessions[1].id:
+        raise PlanError(f"compare: {first} and {second} are the same session; name two")
+    built = compare_sessions(*sessions)
+    if form == "text" and output is None:
+        _show(built)
+    else:
+        put(report.RENDERERS[form](built), output)
+    if not comparable(built.checks):
+        raise MeasurementError(built.verdict)
+
+
+@app.command("gate")
+def gate_command(
+    session: SessionName,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--max-slowdown", metavar="pNN=X%", help="Limit of p50, p90 or p99; may be repeated."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the decisions to this file as JUnit XML.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="ARM", help="Compare with this arm.")] = None,
+    other: Annotated[str | None, typer.Option(metavar="ARM", help="The arm that must not be slower.")] = None,
+) -> int:
+    """Decide whether an arm is slower than allowed: exit code 0 pass, 1 fail, 5 inconclusive, 4 invalid."""
+    recorded = load_session(find_session(home(), session))
+    allowed = [parse_limit(text) for text in limits or []]
+    try:
+        judged = gates.judge_session(recorded, allowed, base=base, other=other)
+    except MeasurementError as error:
+        if junit is not None:
+            junit.write_text(gates.render_junit_refused(recorded, error))
+        raise
+    print(gates.render_gate(recorded, judged), end="")
+    if junit is not None:
+        junit.write_text(gates.render_junit(recorded, judged))
+    return gates.EXIT_CODES[judged.outcome]
+
+
+def _show(built: report.Report) -> None:
+    if sys.stdout.isatty():
+        print(report.render_text(built, colour=True, width=min(Console().width, report.WIDTH)), end="")
+    else:
+        print(report.render_text(built), end="")
+
+
+def _session_record(summary: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "id": summary.id,
+        "kind": summary.kind,
+        "state": summary.state,
+        "reason": summary.reason,
+        "started_at": summary.started_at,
+        "ended_at": summary.ended_at,
+        "plan": summary.plan,
+        "arms": list(summary.arms),
+        "emulated": summary.emulated,
+        "path": str(summary.path),
+    }
+
+
+def _when(epoch_s: float | None) -> str:
+    return "" if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

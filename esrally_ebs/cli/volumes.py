@@ -1,0 +1,55 @@
+"""``esrally-ebs volumes``: the arms of a plan, attached and detached by hand."""
+
+import json
+from collections.abc import Sequence
+
+import typer
+
+from esrally_ebs import by_hand
+from esrally_ebs.cli.output import Json, PlanName, console, new_table
+from esrally_ebs.model import Volume
+from esrally_ebs.units import format_bytes
+
+app = typer.Typer(help="Attach, show and detach the arms of a plan by hand.", no_args_is_help=True)
+
+
+@app.command("up")
+def volumes_up(plan: PlanName) -> None:
+    """Attach and mount every arm of a plan; they stay until 'volumes down'."""
+    _print_volumes(by_hand.up(plan), as_json=False)
+
+
+@app.command("list")
+def volumes_list(as_json: Json = False) -> None:
+    """Show the attached arms, by hand or by a running session."""
+    _print_volumes(by_hand.attached(), as_json=as_json)
+
+
+@app.command("down")
+def volumes_down() -> None:
+    """Detach every arm that 'volumes up' attached; the data on emulated ones are gone then."""
+    for name in by_hand.down():
+        print(f"detached {name}")
+
+
+def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
+    if as_json:
+        records = [
+            {
+                "name": v.spec.name,
+                "type": v.spec.type,
+                "kind": v.kind,
+                "mount": str(v.mount),
+                "device": v.device,
+            }
+            for v in volumes
+        ]
+        print(json.dumps(records, indent=2))
+        return
+    rows = new_table("arm", "type", "kind", "size", "device", "mount")
+    for volume in volumes:
+        size = format_bytes(volume.spec.size_bytes)
+        rows.add_row(
+            volume.spec.name, volume.spec.type, volume.kind, size, volume.device or "", str(volume.mount)
+        )
+    console().print(rows)
