@@ -1,0 +1,66 @@
+"""The door to AWS: what a failed call says, and what it must not say."""
+
+import pickle
+
+import pytest
+
+from esrally_ebs.aws.clients import Aws, AwsError, action_of, items
+from esrally_ebs.aws.redaction import redacted
+from esrally_ebs.errors import SetupError
+
+
+@pytest.fixture(autouse=True)
+def _no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def test_without_credentials_a_call_says_in_one_line_what_to_set() -> None:
+    with pytest.raises(AwsError, match=r"AWS ec2:DescribeVolumes: .*credentials; give the instance a role"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+def test_without_a_region_a_call_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    with pytest.raises(AwsError, match="set AWS_REGION"):
+        Aws().call("ec2", "DescribeVolumes")
+
+
+def test_every_call_is_heard_of_before_it_is_made() -> None:
+    heard: list[str] = []
+    with pytest.raises(SetupError):
+        Aws("us-east-1", on_call=heard.append).call("efs", "DescribeFileSystems")
+    assert heard == ["elasticfilesystem:DescribeFileSystems"] == [action_of("efs", "DescribeFileSystems")]
+
+
+def test_the_error_stays_whole_on_its_way_between_processes() -> None:
+    error = AwsError("ec2:DescribeVolumes", "InvalidVolume.NotFound", "no such volume")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.action, copy.code) == (str(error), error.action, error.code)
+
+
+def test_pages_are_fetched_until_there_is_no_further_token() -> None:
+    class Book:
+        def call(self, service: str, operation: str, **params: object) -> dict[str, object]:
+            page = int(str(params.get("NextToken", 0)))
+            return {"Volumes": [page], **({"NextToken": str(page + 1)} if page < 2 else {})}
+
+    assert list(items(Book(), "ec2", "DescribeVolumes", "Volumes")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("User: arn:aws:iam::123456789012:user/x", "User: arn:aws:iam::<account>:user/x"),
+        ("key AKIAIOSFODNN7EXAMPLE", "key <key>"),
+        ("message: " + "aB3" * 40, "message: <token>"),
+        ("vol-049df61146c4d7901 and i-1234567890abcdef0", "vol-049df61146c4d7901 and i-1234567890abcdef0"),
+        ("vol-123456789012 was 123 GiB", "vol-123456789012 was 123 GiB"),
+    ],
+)
+def test_accounts_keys_and_tokens_are_taken_out_and_nothing_else(text: str, safe: str) -> None:
+    assert redacted(text) == safe
