@@ -51,6 +51,8 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
     provisioned = [f"{spec.iops} IOPS"] if spec.iops else []
     if spec.throughput_bytes_per_s:
         provisioned.append(f"{spec.throughput_bytes_per_s / MIB:.0f} MiB/s")
+    if spec.read_latency != 1:
+        provisioned.append(f"reads take {spec.read_latency:g} times as long")
     readahead = arm.readahead_bytes
     return (
         Cell(text=arm.kind.value, facts={"kind": arm.kind.value}),

@@ -16,6 +16,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield f"**{_escape(report.verdict)}**"
     yield ""
+    if report.reasons:
+        yield from (f"- why: {_escape(reason)}" for reason in report.reasons)
     yield from (f"- {label}" for label in report.labels)
     yield f"- session `{report.session}`, {_escape(state_line(report))}"
     for table in report.tables:

@@ -108,6 +108,17 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something that befell one arm (or all: ""), in seconds since the session's start."""
+
+    arm: str
+    kind: str  # limiter, credits, gc, fault, not-cold, telemetry
+    text: str
+    start_s: float
+    end_s: float  # as start_s for what has no length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """All that can be drawn of a session."""
 
@@ -115,6 +126,7 @@ class Figures:
     distributions: tuple[Distribution, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     spans: tuple[Span, ...] = ()
+    moments: tuple[Moment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +141,7 @@ class Report:
     started_at: float  # seconds since the epoch
     ended_at: float | None
     verdict: str  # one sentence
+    reasons: tuple[str, ...] = ()  # why, one sentence per task, only where the data say so
     labels: tuple[str, ...]  # what must be said in every output: emulated, cache: warm ...
     tables: tuple[Table, ...]
     checks: tuple[Check, ...]

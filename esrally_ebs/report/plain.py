@@ -18,6 +18,7 @@ def render_csv(report: Report) -> str:
     writer.writerow(_HEADER)
     writer.writerow(("session", report.session, "", "state", report.state.value, ""))
     writer.writerow(("session", report.session, "", "verdict", report.verdict, ""))
+    writer.writerows(("session", report.session, "", "reason", reason, "") for reason in report.reasons)
     writer.writerows(("session", report.session, "", "label", label, "") for label in report.labels)
     for check in report.checks:
         writer.writerow(("check", check.name, "", "ok", str(check.ok).lower(), ""))
@@ -47,6 +48,7 @@ def render_json(report: Report) -> str:
         "started_at": report.started_at,
         "ended_at": report.ended_at,
         "verdict": report.verdict,
+        "reasons": list(report.reasons),
         "labels": list(report.labels),
         "checks": [
             {"name": check.name, "ok": check.ok, "value": check.value, "text": check.text}

@@ -29,6 +29,8 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
         legacy_windows=False,
     )
     console.print(Text(report.verdict, style="bold"))
+    for reason in report.reasons:
+        console.print(Text(f"Why: {reason}"))
     for label in report.labels:
         console.print(Text(label, style="yellow"))
     console.print(Text(f"Session {report.session}, plan {report.plan}, {state_line(report)}", style="dim"))
