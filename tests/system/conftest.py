@@ -1,6 +1,9 @@
 """What holds for all system tests."""
 
 import setproctitle
+from moto_server import aws, moto
+
+__all__ = ["aws", "moto"]  # fixtures: one server for all tests of AWS
 
 # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race beside
 # one. Such a process is pytest, too, when the checkout's path has that word.

@@ -1,0 +1,25 @@
+"""Calls to AWS over real HTTP, answered by moto's server."""
+
+import pytest
+from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
+
+from esrally_ebs.aws.clients import Aws, AwsError, items
+
+pytestmark = pytest.mark.system
+
+
+def test_a_call_reaches_the_endpoint_that_the_environment_names(aws: Moto) -> None:
+    api = Aws()
+    made = api.call("ec2", "CreateVolume", AvailabilityZone="us-east-1a", Size=8, VolumeType="gp3")
+    listed = list(items(api, "ec2", "DescribeVolumes", "Volumes", MaxResults=5))
+    assert [volume["VolumeId"] for volume in listed] == [made["VolumeId"]]
+
+
+def test_what_aws_refuses_is_one_line_without_account_or_key(aws: Moto) -> None:
+    with pytest.raises(AwsError) as caught:
+        Aws().call("ec2", "DescribeVolumes", VolumeIds=["vol-00000000000000000"])
+    assert caught.value.code == "InvalidVolume.NotFound"
+    text = str(caught.value)
+    assert text.startswith("AWS ec2:DescribeVolumes: ")
+    assert "\n" not in text
+    assert not any(secret in text for secret in (ACCOUNT, KEY_ID, SECRET, TOKEN))
