@@ -89,12 +89,48 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """One task: service time (s) by number of the request since the caches were dropped."""
+
+    task: str
+    curves: tuple[Curve, ...]
+    notes: tuple[str, ...] = ()  # a sentence per arm: where its curve meets the warm level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tradeoff:
+    """What each arm costs a month (x, US dollars) against a service time (y, s), one line per task."""
+
+    title: str
+    arms: tuple[str, ...]
+    lines: tuple[tuple[str, Curve], ...]  # task, and its points in the order of ``arms``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """One task over sessions: a value (s) per session and arm, or a change with its interval."""
+
+    task: str
+    sessions: tuple[str, ...]  # names of the places on the horizontal axis
+    curves: tuple[Curve, ...]  # x is the place of the session, from 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """A part of the session, in seconds since its start."""
 
     name: str
     start_s: float
     end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """When one task was measured on one arm: (start, end) per round, in seconds since the session began."""
+
+    arm: str
+    task: str
+    times: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +160,12 @@ class Figures:
 
     forests: tuple[Forest, ...] = ()
     distributions: tuple[Distribution, ...] = ()
+    cold_starts: tuple[ColdStart, ...] = ()
+    tradeoffs: tuple[Tradeoff, ...] = ()
+    trends: tuple[Trend, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     spans: tuple[Span, ...] = ()
+    turns: tuple[Turn, ...] = ()
     moments: tuple[Moment, ...] = ()
 
 
