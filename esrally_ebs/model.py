@@ -48,6 +48,13 @@ class VolumeSpec:
     mount: Path | None = None  # for real mounts and directories
     credits: float = 1.0  # fraction of the burst bucket at the start
     readahead_bytes: int = 128 * 1024
+    date: str | None = None  # whose limits hold: "2015", "2015-07" or "2015-07-15"; None = the newest known
+    instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
+    stripes: int = 1  # this many volumes of this spec as one (RAID 0)
+    chunk_bytes: int = 512 * 1024  # of one volume before the next one's, when striped
+    mode: str | None = None  # EFS: bursting, provisioned or elastic
+    one_zone: bool = False  # EFS: One Zone instead of Regional
+    read_latency: float = 1.0  # factor on the service time of reads that the type has; emulated only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

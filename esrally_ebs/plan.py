@@ -12,6 +12,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import parse_bytes, parse_rate, parse_seconds
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
+_DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 
 
 def _quantity(parse: Any) -> BeforeValidator:  # noqa: ANN401 - pydantic hands over whatever TOML held
@@ -44,6 +45,19 @@ class ArmPlan(_Section):
     encrypted: bool = True
     mount: Path | None = None
     credits: float = Field(default=1.0, ge=0, le=1)
+    read_latency: float = Field(default=1.0, gt=0, le=1000)
+    date: str | None = Field(default=None, pattern=_DATE)
+    instance: str | None = None
+    stripes: int = Field(default=1, ge=1, le=32)
+    chunk: Bytes = Field(default=512 * 1024, ge=4096)
+    mode: Literal["bursting", "provisioned", "elastic"] | None = None
+    one_zone: bool = False
+
+    @model_validator(mode="after")
+    def _only_emulated_reads_are_slowed(self) -> Self:
+        if self.read_latency != 1 and (self.mount is not None or self.type in ("directory", "mounted")):
+            raise ValueError("read_latency: only an emulated volume can be made slower; remove it")
+        return self
 
     def spec(self) -> VolumeSpec:
         """The volume to attach for this arm."""
@@ -56,6 +70,13 @@ class ArmPlan(_Section):
             encrypted=self.encrypted,
             mount=self.mount,
             credits=self.credits,
+            read_latency=self.read_latency,
+            date=self.date,
+            instance=self.instance,
+            stripes=self.stripes,
+            chunk_bytes=self.chunk,
+            mode=self.mode,
+            one_zone=self.one_zone,
         )
 
 

@@ -6,7 +6,7 @@ and reproducible: the same seed gives the same sequence.
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _US = 1e-6
 _KIB = 1024
@@ -24,6 +24,10 @@ class Service:
         """Median service time in seconds of an I/O of ``size`` bytes."""
         base, per_byte = self.line_s()
         return base + per_byte * size
+
+    def slowed(self, factor: float) -> "Service":
+        """The same with every service time ``factor`` times as long."""
+        return replace(self, base_us=self.base_us * factor, per_kib_us=self.per_kib_us * factor)
 
     def line_s(self) -> tuple[float, float]:
         """The median as a line: seconds for nothing, and seconds per byte."""

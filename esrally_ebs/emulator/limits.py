@@ -8,24 +8,31 @@ bucket that holds exactly one second of its rate reproduces published runs to ab
 
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-CREDITS = "credits"  # the name of the bucket of burst credits, which no one waits for to fill
+CREDITS = "credits"  # how the name of a bucket of burst credits ends; no one waits for it to fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """One token bucket: ``rate`` tokens a second, at most ``capacity`` of them saved up."""
 
-    name: str  # "iops", "throughput" or CREDITS
+    name: str  # "iops", "throughput", CREDITS; those of the instance begin with "instance-"
     counts: Literal["operations", "bytes"]
     rate: float  # operations or bytes per second
     capacity: float  # operations or bytes
+    reads: float = 1.0  # tokens that an operation or byte of a read costs; 0 = reads are free
+    writes: float = 1.0
+
+    @property
+    def of_credits(self) -> bool:
+        """Whether this bucket lets a volume burst for minutes or hours."""
+        return self.name.endswith(CREDITS)
 
 
-def per_second(name: str, counts: Literal["operations", "bytes"], rate: float) -> Limit:
-    """The limit of a provisioned rate: its bucket holds one second of it."""
-    return Limit(name=name, counts=counts, rate=rate, capacity=rate)
+def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, seconds: float = 1.0) -> Limit:
+    """The limit of a provisioned rate: its bucket holds so many seconds of it."""
+    return Limit(name=name, counts=counts, rate=rate, capacity=rate * seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +41,12 @@ class Accounting:
 
     SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
     whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
-    ``merge_over_bytes``.
+    ``merge_over_bytes``. EFS counts ``least_bytes`` at least.
     """
 
     max_io_bytes: int
     merge_over_bytes: int | None = None
+    least_bytes: int = 0
 
 
 def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
@@ -53,31 +61,66 @@ def operations_of(size: int, max_io_bytes: int) -> int:
     return -(-size // max_io_bytes) or 1
 
 
-def admit(
-    levels: MutableSequence[float],
-    waited_s: MutableSequence[float],
-    rates: Sequence[float],
-    capacities: Sequence[float],
-    by_operation: Sequence[bool],
-    operations: int,
-    charged: int,
-    elapsed_s: float,
-) -> float:
-    """Fill all buckets for ``elapsed_s``, take one I/O from each, into debt if need be; the seconds to wait.
+class Buckets(NamedTuple):
+    """Token buckets as plain sequences: the daemon's are lists, virtual time's may be arrays."""
 
-    The law itself, on plain sequences: the daemon calls it with lists, virtual time also with arrays.
+    levels: MutableSequence[float]  # tokens as of ``filled_s``, negative while in debt
+    filled_s: MutableSequence[float]
+    waited_s: MutableSequence[float]  # the waits that this bucket was the cause of, added up
+    rates: Sequence[float]
+    capacities: Sequence[float]
+    # Tokens of one operation and of one byte: of reads at 2 i, of writes at 2 i + 1.
+    per_operation: Sequence[float]
+    per_byte: Sequence[float]
+
+
+def buckets_of(limits: Sequence[Limit], now: float) -> Buckets:
+    """Full buckets."""
+    weights = [
+        (limit.counts == "operations", weight) for limit in limits for weight in (limit.reads, limit.writes)
+    ]
+    return Buckets(
+        levels=[float(limit.capacity) for limit in limits],
+        filled_s=[now] * len(limits),
+        waited_s=[0.0] * len(limits),
+        rates=[float(limit.rate) for limit in limits],
+        capacities=[float(limit.capacity) for limit in limits],
+        per_operation=[float(weight) if operations else 0.0 for operations, weight in weights],
+        per_byte=[0.0 if operations else float(weight) for operations, weight in weights],
+    )
+
+
+def admit(
+    buckets: Buckets,
+    first: int,
+    last: int,
+    write: int,
+    operations: float,
+    charged: float,
+    now: float,
+) -> float:
+    """Fill buckets ``first`` to ``last - 1`` and take one I/O from each, into debt if need be; the
+    seconds to wait, which are laid to the bucket that they are due to.
+
+    The law itself, as the daemon and virtual time both call it. A bucket in debt for this I/O's direction
+    holds it back; one that the I/O costs nothing does not.
     """
+    levels, filled_s, waited_s, rates, capacities, per_operation, per_byte = buckets
     longest = 0.0
     cause = -1
-    for i, rate in enumerate(rates):
+    for i in range(first, last):
+        rate = rates[i]
         level = levels[i]
+        elapsed_s = now - filled_s[i]
         if elapsed_s > 0.0:
             level += elapsed_s * rate
             if level > capacities[i]:
                 level = capacities[i]
-        level -= operations if by_operation[i] else charged
+            filled_s[i] = now
+        cost = per_operation[2 * i + write] * operations + per_byte[2 * i + write] * charged
+        level -= cost
         levels[i] = level
-        if level < 0.0:
+        if level < 0.0 and cost > 0.0:
             wait = -level / rate
             if wait > longest:
                 longest = wait
@@ -85,6 +128,27 @@ def admit(
     if cause >= 0:
         waited_s[cause] += longest
     return longest
+
+
+def fill(buckets: Buckets, now: float) -> None:
+    """Bring all levels up to ``now``."""
+    for i, rate in enumerate(buckets.rates):
+        elapsed_s = now - buckets.filled_s[i]
+        if elapsed_s > 0.0:
+            buckets.levels[i] = min(buckets.capacities[i], buckets.levels[i] + elapsed_s * rate)
+            buckets.filled_s[i] = now
+
+
+def seconds_until_full(limits: Sequence[Limit], levels: Sequence[float]) -> float:
+    """How long a volume must rest until all buckets but the credits are full."""
+    return max(
+        (
+            (limit.capacity - level) / limit.rate
+            for limit, level in zip(limits, levels, strict=True)
+            if not limit.of_credits
+        ),
+        default=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,47 +167,33 @@ class Limiter:
         """Full buckets."""
         merge_over = accounting.merge_over_bytes
         self._limits = limits
-        self._rates = [float(limit.rate) for limit in limits]
-        self._capacities = [float(limit.capacity) for limit in limits]
-        self._by_operation = [limit.counts == "operations" for limit in limits]
-        self._levels = list(self._capacities)
-        self._waited_s = [0.0] * len(limits)
+        self._buckets = buckets_of(limits, now)
+        self._count = len(limits)
         self._max_io = accounting.max_io_bytes
         self._merge_over = -1 if merge_over is None else merge_over
+        self._least = accounting.least_bytes
         self._next_offset = -1
-        self._last = now
 
     @property
     def buckets(self) -> Mapping[str, Bucket]:
         """Each bucket as it was when the volume was last asked for anything."""
-        states = zip(self._limits, self._levels, self._waited_s, strict=True)
+        states = zip(self._limits, self._buckets.levels, self._buckets.waited_s, strict=True)
         return {limit.name: Bucket(limit=limit, level=level, waited_s=w) for limit, level, w in states}
 
-    def admit(self, offset: int, size: int, now: float) -> float:
+    def admit(self, offset: int, size: int, now: float, *, write: bool = False) -> float:
         """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is
         served."""
         charged = charged_bytes(size, offset == self._next_offset, self._max_io, self._merge_over)
         self._next_offset = offset + size
-        elapsed_s = now - self._last
-        if elapsed_s > 0:
-            self._last = now
         return admit(
-            self._levels,
-            self._waited_s,
-            self._rates,
-            self._capacities,
-            self._by_operation,
+            self._buckets,
+            0,
+            self._count,
+            1 if write else 0,
             operations_of(size, self._max_io),
-            charged,
-            elapsed_s,
+            max(charged, self._least),
+            now,
         )
-
-    def _fill(self, now: float) -> None:
-        """Bring all levels up to ``now`` without charging anyone's wait."""
-        elapsed_s = max(0.0, now - self._last)
-        self._last += elapsed_s
-        filled = zip(self._levels, self._rates, self._capacities, strict=True)
-        self._levels[:] = [min(most, level + elapsed_s * rate) for level, rate, most in filled]
 
     def refill(self, now: float) -> None:
         """Fill all buckets but the credits."""
@@ -155,30 +205,26 @@ class Limiter:
 
     def set_credits(self, fraction: float, now: float) -> None:
         """Set the burst credits to a fraction of the bucket; nothing for a volume without credits."""
-        self._fill(now)
-        for i, limit in enumerate(self._limits):
-            if limit.name == CREDITS:
-                self._levels[i] = fraction * limit.capacity
+        self._set(CREDITS, fraction, now)
 
     def seconds_until_full(self, now: float) -> float:
         """How long the volume must rest until all buckets but the credits are full."""
-        self._fill(now)
-        return max(
-            (
-                (limit.capacity - level) / limit.rate
-                for limit, level in zip(self._limits, self._levels, strict=True)
-                if limit.name != CREDITS
-            ),
-            default=0.0,
-        )
+        fill(self._buckets, now)
+        return seconds_until_full(self._limits, self._buckets.levels)
 
     def levels(self, now: float) -> dict[str, float]:
         """Tokens in each bucket, negative while in debt."""
-        self._fill(now)
-        return {limit.name: level for limit, level in zip(self._limits, self._levels, strict=True)}
+        fill(self._buckets, now)
+        return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
+
+    def _set(self, name: str, fraction: float, now: float) -> None:
+        fill(self._buckets, now)
+        for i, limit in enumerate(self._limits):
+            if limit.name == name:
+                self._buckets.levels[i] = fraction * limit.capacity
 
     def _set_all(self, fraction: float, now: float) -> None:
-        self._fill(now)
+        fill(self._buckets, now)
         for i, limit in enumerate(self._limits):
-            if limit.name != CREDITS:
-                self._levels[i] = fraction * limit.capacity
+            if not limit.of_credits:
+                self._buckets.levels[i] = fraction * limit.capacity

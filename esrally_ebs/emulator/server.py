@@ -44,7 +44,7 @@ class Server:
         model = Model.from_json(settings["model"])
         now = time.monotonic()
         self._channel = Channel(backing, device)
-        self._limiter = Limiter(model.limits, model.accounting, now)
+        self._limiter = Limiter(model.limits + model.instance_limits, model.accounting, now)
         self._limiter.set_credits(settings["credits"], now)
         self._latency = Latency(model.read, model.write, settings["seed"])
         self._held: list[_Held] = []
@@ -162,7 +162,7 @@ class Server:
         if self._wakefulness.descriptor is None:
             self._wakefulness.hold()
         if self._fixed_s is None:
-            wait = self._limiter.admit(offset, size, now)
+            wait = self._limiter.admit(offset, size, now, write=write)
             if wait > _REST_S:
                 self._resting_until = now + _REST_S
             wait += self._latency.seconds(size, write=write)

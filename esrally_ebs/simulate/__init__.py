@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from esrally_ebs.emulator.catalog import Model, model_for
-from esrally_ebs.emulator.limits import CREDITS
+from esrally_ebs.emulator.limits import Buckets, Limit, buckets_of, fill, seconds_until_full
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
@@ -40,37 +40,40 @@ class SimulatedVolume:
         self.model: Model = model_for(spec)
         self.clock_s = 0.0
         self._seed = seed
-        self._levels = [
-            limit.capacity * (spec.credits if limit.name == CREDITS else 1.0) for limit in self.model.limits
-        ]
-        self._waited_s = [0.0] * len(self._levels)
+        self._limits: tuple[Limit, ...] = self.model.limits + self.model.instance_limits
+        self._buckets = buckets_of(self._limits, 0.0)
+        for i, limit in enumerate(self.model.limits):
+            if limit.of_credits:
+                self._buckets.levels[i] *= spec.credits
 
     def levels(self) -> dict[str, float]:
         """Tokens in each bucket, negative while in debt."""
-        return {limit.name: level for limit, level in zip(self.model.limits, self._levels, strict=True)}
+        fill(self._buckets, self.clock_s)
+        return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
 
     def rest(self, seconds: float) -> None:
         """Let time pass without I/O."""
         self.clock_s += seconds
-        for i, limit in enumerate(self.model.limits):
-            self._levels[i] = min(float(limit.capacity), self._levels[i] + seconds * limit.rate)
 
     def refill(self) -> float:
         """Rest until all buckets but the credits are full, as a session does; the seconds it took."""
-        limits = zip(self.model.limits, self._levels, strict=True)
-        seconds = max(
-            ((limit.capacity - level) / limit.rate for limit, level in limits if limit.name != CREDITS),
-            default=0.0,
-        )
+        seconds = seconds_until_full(self._limits, list(self.levels().values()))
         self.rest(seconds)
         return seconds
 
-    def run(self, job: BaselineJob, *, reads: int | None = None, compiled: bool | None = None) -> str:
+    def run(
+        self,
+        job: BaselineJob,
+        *,
+        reads: int | None = None,
+        compiled: bool | None = None,
+        seconds: int = 0,
+    ) -> str:
         """Run one fio job from now on; what fio would have written, as JSON text.
 
         A mix is drawn I/O by I/O with even chances, or dealt with exactly ``reads`` reads. ``compiled``
-        chooses the kernel; by default a large job takes the compiled one. Raises PlanError for a job that
-        does no I/O.
+        chooses the kernel; by default a large job takes the compiled one. The first ``seconds`` of the job
+        are also counted one by one, under ``per_second``. Raises PlanError for a job that does no I/O.
         """
         load = load_of(job)
         if compiled is None:
@@ -83,48 +86,54 @@ class SimulatedVolume:
             total_s=convert([0.0, 0.0]),
             most_s=convert([0.0, 0.0]),
             least_s=convert([math.inf, math.inf]),
+            done_in_second=_zeros(0, seconds, compiled),
+            latency_in_second=_zeros(0.0, seconds, compiled),
         )
         serve: Kernel = _compiled() if compiled else kernel.serve
-        before = list(self._waited_s)
         ended_s = float(serve(state, load, kernel.Draws(*draws) if compiled else _plain(*draws), tally))
-        self.clock_s += ended_s
-        self._levels = [float(level) for level in state.levels]
-        self._waited_s = [float(seconds) for seconds in state.waited_s]
-        waited = zip(self.model.limits, self._waited_s, before, strict=True)
+        self._take_over(state.buckets, ended_s)
         return fio_json(
             job.name,
             job.model_dump(mode="json", exclude={"name", "repeat"}, exclude_none=True),
             job.bs,
             tally,
             ended_s,
-            {limit.name: now - then for limit, now, then in waited},
+            {limit.name: float(w) for limit, w in zip(self._limits, state.buckets.waited_s, strict=True)},
         )
 
     def _most_ios(self, load: kernel.Load) -> float:
         """No job does more I/Os than this."""
         bounds = [float(load.clones * load.ios_per_clone)]
         if math.isfinite(load.until_s):
-            for limit, level in zip(self.model.limits, self._levels, strict=True):
+            for limit, level in zip(self._limits, self._buckets.levels, strict=True):
                 size = 1 if limit.counts == "operations" else load.block_bytes
                 bounds.append((level + limit.rate * load.until_s) / size + load.clones * load.depth)
         return min(bounds)
 
     def _state(self, convert: Convert) -> kernel.VolumeState:
-        limits, accounting = self.model.limits, self.model.accounting
+        """The volume at the job's start, which is time 0 to the kernel."""
+        fill(self._buckets, self.clock_s)
+        none = [0.0] * len(self._limits)
+        buckets = self._buckets._replace(filled_s=none, waited_s=list(none))
+        accounting = self.model.accounting
         services = (self.model.read, self.model.write)
         merge_over = accounting.merge_over_bytes
         return kernel.VolumeState(
-            levels=convert([float(level) for level in self._levels]),  # ints would make an array of ints
-            waited_s=convert(list(self._waited_s)),
-            rates=convert([float(limit.rate) for limit in limits]),
-            capacities=convert([float(limit.capacity) for limit in limits]),
-            by_operation=convert([limit.counts == "operations" for limit in limits]),
+            buckets=Buckets(*map(convert, buckets)),
             max_io_bytes=accounting.max_io_bytes,
             merge_over_bytes=-1 if merge_over is None else merge_over,
+            least_bytes=accounting.least_bytes,
             base_s=convert([service.line_s()[0] for service in services]),
             per_byte_s=convert([service.line_s()[1] for service in services]),
             sigma=convert([service.sigma for service in services]),
         )
+
+    def _take_over(self, buckets: Buckets, ended_s: float) -> None:
+        """What a job left of the buckets, from its own time to the volume's."""
+        fill(buckets, ended_s)
+        self.clock_s += ended_s
+        self._buckets.levels[:] = [float(level) for level in buckets.levels]
+        self._buckets.filled_s[:] = [self.clock_s] * len(self._limits)
 
     def _draws(self, job: BaselineJob, load: kernel.Load, reads: int | None) -> tuple[Any, Any]:
         """Arrays of standard normal numbers and of directions."""
@@ -159,6 +168,11 @@ def load_of(job: BaselineJob) -> kernel.Load:
         file_bytes=job.size,
         between_s=BETWEEN_S,
     )
+
+
+def _zeros(zero: float, count: int, compiled: bool) -> Any:  # noqa: ANN401 - an array or a list
+    # numba must see the type of the elements even where there are none
+    return np.full(count, zero) if compiled else [zero] * count
 
 
 def _plain(normals: Any, writes: Any) -> kernel.Draws:  # noqa: ANN401 - numpy arrays

@@ -10,7 +10,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
 from esrally_ebs.emulator.latency import drawn_s
-from esrally_ebs.emulator.limits import admit, charged_bytes, operations_of
+from esrally_ebs.emulator.limits import Buckets, admit, charged_bytes, operations_of
 
 DEVICE_REQUEST_BYTES = (
     256 * 1024
@@ -21,13 +21,10 @@ BINS = 29 * 64  # of latency: 64 to each power of two of nanoseconds, as fio has
 class VolumeState(NamedTuple):
     """A volume's buckets, which a job changes, and its service times by direction (read, write)."""
 
-    levels: MutableSequence[float]
-    waited_s: MutableSequence[float]
-    rates: Sequence[float]
-    capacities: Sequence[float]
-    by_operation: Sequence[bool]
+    buckets: Buckets
     max_io_bytes: int
     merge_over_bytes: int
+    least_bytes: int
     base_s: Sequence[float]
     per_byte_s: Sequence[float]
     sigma: Sequence[float]
@@ -60,6 +57,9 @@ class Tally(NamedTuple):
     total_s: MutableSequence[float]  # latencies added up
     most_s: MutableSequence[float]
     least_s: MutableSequence[float]
+    # Both directions, by the second in which they were done; seconds beyond the last place do not count.
+    done_in_second: MutableSequence[int] = ()  # type: ignore[assignment]
+    latency_in_second: MutableSequence[float] = ()  # type: ignore[assignment]
 
 
 def bin_of(nanoseconds: float) -> int:
@@ -70,12 +70,16 @@ def bin_of(nanoseconds: float) -> int:
     return min(BINS - 1, (exponent - 7) * 64 + int(mantissa * 128.0))
 
 
-def record(tally: Tally, write: int, took_s: float) -> None:
-    """Count one I/O."""
+def record(tally: Tally, write: int, took_s: float, done_s: float) -> None:
+    """Count one I/O that was done at ``done_s`` after the job's start."""
     tally.bins[write][bin_of(took_s * 1e9)] += 1
     tally.total_s[write] += took_s
     tally.most_s[write] = max(tally.most_s[write], took_s)
     tally.least_s[write] = min(tally.least_s[write], took_s)
+    second = int(done_s)
+    if second < len(tally.done_in_second):
+        tally.done_in_second[second] += 1
+        tally.latency_in_second[second] += took_s
 
 
 def transfer(
@@ -85,7 +89,7 @@ def transfer(
     write: int,
     issued: int,
     continues: bool,
-    elapsed_s: float,
+    now_s: float,
 ) -> float:
     """The seconds that one I/O takes: as long as the slowest of the requests that it is split into."""
     took_s = 0.0
@@ -95,14 +99,13 @@ def transfer(
         merges = continues or request > 0
         charged = charged_bytes(size, merges, volume.max_io_bytes, volume.merge_over_bytes)
         wait_s = admit(
-            volume.levels,
-            volume.waited_s,
-            volume.rates,
-            volume.capacities,
-            volume.by_operation,
+            volume.buckets,
+            0,
+            len(volume.buckets.rates),
+            write,
             operations_of(size, volume.max_io_bytes),
-            charged,
-            elapsed_s if request == 0 else 0.0,
+            max(charged, volume.least_bytes),
+            now_s,
         )
         median_s = volume.base_s[write] + volume.per_byte_s[write] * size
         normal = draws.normals[(issued * requests + request) % len(draws.normals)]
@@ -117,7 +120,6 @@ def serve(volume: VolumeState, load: Load, draws: Draws, tally: Tally) -> float:
     positions = [0 for _ in range(2 * load.clones)]  # each clone reads and writes from positions of its own
     blocks = max(1, load.file_bytes // load.block_bytes)
     issued = 0
-    last_s = 0.0
     now_s = 0.0
     end_of_last = -1
     while len(slots) > 0:
@@ -133,15 +135,11 @@ def serve(volume: VolumeState, load: Load, draws: Draws, tally: Tally) -> float:
             offset = positions[2 * clone + write] % blocks * load.block_bytes
             positions[2 * clone + write] += 1
         continues = offset == end_of_last
-        took_s = transfer(volume, draws, load.block_bytes, write, issued, continues, now_s - last_s)
-        record(tally, write, took_s)
+        took_s = transfer(volume, draws, load.block_bytes, write, issued, continues, now_s)
+        record(tally, write, took_s, now_s + took_s)
         heapq.heapreplace(slots, (now_s + took_s + load.between_s, slot))
         issued += 1
-        last_s = now_s
         end_of_last = offset + load.block_bytes if load.sequential else -1
-    idle_s = now_s - last_s  # until the last I/O was done the buckets went on filling
-    for i, rate in enumerate(volume.rates):
-        volume.levels[i] = min(volume.capacities[i], volume.levels[i] + idle_s * rate)
     return now_s
 
 

@@ -23,7 +23,10 @@ def fio_json(
     ended_s: float,
     waited_s: Mapping[str, float],
 ) -> str:
-    """The JSON text of one job; ``waited_s`` are the seconds that I/Os waited because of each limit."""
+    """The JSON text of one job; ``waited_s`` are the seconds that I/Os waited because of each limit.
+
+    ``per_second``, when it was counted: I/Os done in each second and their latencies added up.
+    """
     runtime_ms = max(1, -int(-ended_s * 1000 // 1))
     job = {
         "jobname": name,
@@ -32,7 +35,16 @@ def fio_json(
         "read": _direction(0, tally, block_bytes, runtime_ms),
         "write": _direction(1, tally, block_bytes, runtime_ms),
     }
-    document = {"fio version": VERSION, "jobs": [job], "limits": {"waited_s": dict(waited_s)}}
+    document: dict[str, Any] = {
+        "fio version": VERSION,
+        "jobs": [job],
+        "limits": {"waited_s": dict(waited_s)},
+    }
+    if len(tally.done_in_second):
+        document["per_second"] = {
+            "ios": [int(count) for count in tally.done_in_second],
+            "latency_s": [float(seconds) for seconds in tally.latency_in_second],
+        }
     return json.dumps(document, indent=2) + "\n"
 
 

@@ -107,7 +107,8 @@ def test_st1_has_40_mib_per_tib_and_bursts_to_250() -> None:
         ),
         (
             _spec("gp4", 100),
-            "volume 'a': no type 'gp4'; use one of gp2, gp3, io1, io2, st1, sc1, instance-store",
+            "volume 'a': no type 'gp4'; use one of gp2, gp3, io1, io2, st1, sc1, standard, efs,"
+            " instance-store",
         ),
     ],
 )

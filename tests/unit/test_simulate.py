@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from esrally_ebs.emulator.limits import Limit, buckets_of
 from esrally_ebs.errors import PlanError
 from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
@@ -185,13 +186,16 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
 ) -> None:
     def ended_s(times: int) -> float:
         volume = VolumeState(
-            levels=[100.0, 4.0 * MIB],
-            waited_s=[0.0, 0.0],
-            rates=[3000.0 * times, 128.0 * MIB * times],
-            capacities=[100.0, 4.0 * MIB],
-            by_operation=[True, False],
+            buckets=buckets_of(
+                [
+                    Limit(name="iops", counts="operations", rate=3000 * times, capacity=100),
+                    Limit(name="throughput", counts="bytes", rate=128 * MIB * times, capacity=4 * MIB),
+                ],
+                0.0,
+            ),
             max_io_bytes=256 * KIB,
             merge_over_bytes=-1,
+            least_bytes=0,
             base_s=[400e-6 / times, 900e-6 / times],
             per_byte_s=[2e-9 / times, 5e-9 / times],
             sigma=[0.2, 0.1],

@@ -1,0 +1,110 @@
+"""The catalog's data as of a date: ``catalog.json`` in, the constants of a volume type or instance out.
+
+A type has generations, the days from which AWS gave it other limits; each names only what it changed. Every
+constant stands beside the key of its source, and every source has a date.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+
+Constants = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What held for a type from one day on."""
+
+    type: str  # as the catalog calls it
+    rule: str  # how its limits follow from its constants
+    since: str  # ISO date
+    constants: Constants
+    sources: tuple[str, ...]  # of the constants, each with its date
+    assumed: tuple[str, ...]  # names of the constants that no source gives
+
+
+def who(spec: VolumeSpec) -> str:
+    """How messages call a volume."""
+    return f"{spec.type} volume '{spec.name}'"
+
+
+def volume_types() -> tuple[str, ...]:
+    """The types of the catalog."""
+    return tuple(_catalog()["types"])
+
+
+def generation_of(spec: VolumeSpec) -> Generation:
+    """The generation of the spec's type at its date, the newest without one.
+
+    Raises PlanError when the type is unknown, or did not exist yet.
+    """
+    catalog = _catalog()
+    type_ = catalog["aliases"].get(spec.type, spec.type)
+    if type_ not in catalog["types"]:
+        raise PlanError(
+            f"volume '{spec.name}': no type {spec.type!r}; use one of {', '.join(volume_types())}"
+        )
+    until = "9999" if spec.date is None else last_day(spec.date)
+    entry = catalog["types"][type_]
+    held = [generation for generation in entry["generations"] if generation["since"] <= until]
+    if not held:
+        first = entry["generations"][0]["since"]
+        raise PlanError(
+            f"{who(spec)}: there was none on {until}, the type is of {first}; change date or type"
+        )
+    return _merged(type_, entry["rule"], held)
+
+
+def last_day(date: str) -> str:
+    """The last day that a year, a month or a day of it names, as text that sorts as dates do."""
+    return date + "9999-12-31"[len(date) :]
+
+
+def instance_named(name: str, who: str) -> Mapping[str, Any]:
+    """The entry of an EC2 instance type; ``who`` is who asks, for the PlanError when it is not known.
+
+    What follows ``#`` in the name only tells instances of one type apart.
+    """
+    instances: Mapping[str, Mapping[str, Any]] = _catalog()["instances"]
+    type_ = name.partition("#")[0]
+    if type_ not in instances:
+        raise PlanError(f"{who}: no instance type {type_!r}; use one of {', '.join(instances)}")
+    return instances[type_]
+
+
+def source_text(key: str) -> str:
+    """A source with its date, as text."""
+    source = _catalog()["sources"][key]
+    return f"{source['text']} ({source['date']})"
+
+
+def constant(name: str) -> Any:  # noqa: ANN401 - whatever the catalog holds
+    """A constant that belongs to no type."""
+    return _catalog()[name][0]
+
+
+@cache
+def _catalog() -> Mapping[str, Any]:
+    parsed: Mapping[str, Any] = json.loads(Path(__file__).with_name("catalog.json").read_text())
+    return parsed
+
+
+def _merged(type_: str, rule: str, held: Sequence[Mapping[str, Any]]) -> Generation:
+    merged = {name: value for generation in held for name, value in generation.items()}
+    since = merged.pop("since")
+    merged.pop("note", None)
+    keys = dict.fromkeys(source for _, source in merged.values())
+    return Generation(
+        type=type_,
+        rule=rule,
+        since=since,
+        constants={name: value for name, (value, _) in merged.items()},
+        sources=tuple(source_text(key) for key in keys),
+        assumed=tuple(name for name, (_, source) in merged.items() if source in ("assumed", "remembered")),
+    )

@@ -1,0 +1,171 @@
+"""How limits follow from the size and from what was bought: a VolumeSpec and its type's constants in, limits
+out, or a message that says what to change.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from esrally_ebs.emulator.efs import efs_limits
+from esrally_ebs.emulator.generations import Constants, instance_named, who
+from esrally_ebs.emulator.limits import CREDITS, Limit, per_second
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, MIB
+
+_HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
+_DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
+
+
+def limits_for(rule: str, spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """The limits of one volume; PlanError when the type does not allow the spec."""
+    _check_size(spec, constants)
+    return _RULES[rule](spec, constants)
+
+
+def _by_size(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """gp2: IOPS follow from the size; small volumes burst as long as credits last."""
+    size_gib = spec.size_bytes / GIB
+    low, high = constants["iops"]
+    base = min(high, max(low, constants["iops_per_gib"] * size_gib))
+    if spec.iops is not None or spec.throughput_bytes_per_s is not None:
+        raise PlanError(
+            f"{who(spec)}: IOPS and throughput follow from the size ({base:,.0f} IOPS at {size_gib:g} GiB);"
+            " remove iops and throughput, or use gp3"
+        )
+    throughput = next(mib for up_to_gib, mib in constants["throughput_mib"] if size_gib <= up_to_gib)
+    seconds = constants["bucket_s"]
+    bytes_limit = per_second("throughput", "bytes", throughput * MIB, seconds)
+    if size_gib >= constants["burst_below_gib"]:
+        return (per_second("iops", "operations", base, seconds), bytes_limit)
+    # Two buckets and the larger wait: a rate switched by "credits left" would hover above the baseline.
+    # Without credits the throughput follows: an operation is at most 256 KiB.
+    credit = Limit(name=CREDITS, counts="operations", rate=base, capacity=constants["credits"])
+    return (per_second("iops", "operations", constants["burst_iops"], seconds), bytes_limit, credit)
+
+
+def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """gp3: IOPS and throughput are bought apart from each other and from the size."""
+    iops = spec.iops or constants["iops_included"]
+    _check_iops(spec, constants, iops, free=constants["iops_included"])
+    included = constants["throughput_included_mib"]
+    throughput = (spec.throughput_bytes_per_s or included * MIB) / MIB
+    low, high = constants["throughput_mib"]
+    if not low <= throughput <= high:
+        raise PlanError(
+            f"{who(spec)}: {throughput:g} MiB/s is outside {low:,} to {high:,} MiB/s; change throughput"
+        )
+    per_iops = constants["throughput_mib_per_iops"]
+    if throughput > per_iops * iops:
+        raise PlanError(
+            f"{who(spec)}: {throughput:g} MiB/s needs at least {throughput / per_iops:,.0f} IOPS"
+            f" ({per_iops} MiB/s per IOPS); raise iops or lower throughput"
+        )
+    return _bought(iops, throughput, constants["bucket_s"])
+
+
+def _by_iops(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """io1 and io2: IOPS are bought, and throughput follows from them."""
+    if spec.throughput_bytes_per_s is not None:
+        raise PlanError(f"{who(spec)}: throughput follows from iops; remove throughput")
+    iops = _required_iops(spec, constants)
+    throughput = next(
+        min(most_mib, mib_per_iops * iops)
+        for up_to, mib_per_iops, most_mib in constants["throughput_mib_per_iops"]
+        if iops <= up_to
+    )
+    return _bought(iops, throughput, constants["bucket_s"])
+
+
+def _bought(iops: float, throughput_mib: float, seconds: float) -> tuple[Limit, ...]:
+    return (
+        per_second("iops", "operations", iops, seconds),
+        per_second("throughput", "bytes", throughput_mib * MIB, seconds),
+    )
+
+
+def _hdd(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """st1 and sc1: throughput follows from the size; credits let it burst."""
+    _refuse_bought(spec)
+    size_tib = spec.size_bytes / GIB / 1024
+    base = min(constants["base_max_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
+    burst = min(constants["burst_max_mib"], constants["burst_mib_per_tib"] * size_tib) * MIB
+    full = spec.size_bytes / GIB * _HDD_CREDIT_MIB_PER_GIB * MIB
+    return (
+        per_second("throughput", "bytes", burst, constants["bucket_s"]),
+        Limit(name=CREDITS, counts="bytes", rate=base, capacity=full),
+    )
+
+
+def _magnetic(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """standard: about 100 IOPS on average, some hundreds for a while."""
+    _refuse_bought(spec)
+    seconds = constants["bucket_s"]
+    return (
+        per_second("iops", "operations", constants["burst_iops"], seconds),
+        per_second("throughput", "bytes", constants["throughput_mib"] * MIB, seconds),
+        Limit(name=CREDITS, counts="operations", rate=constants["iops"], capacity=constants["credits"]),
+    )
+
+
+def _local(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """Disks of the instance: what they do is known of some instance types, else the plan must say it."""
+    store = None if spec.instance is None else instance_named(spec.instance, who(spec)).get("store")
+    if spec.iops is None and store is not None:
+        limits = [_of_disk("iops", "operations", *store["iops"][0])]
+        if "mb_per_s" in store:
+            limits.append(_of_disk("throughput", "bytes", *(1e6 * mb for mb in store["mb_per_s"][0])))
+        return tuple(limits)
+    iops = per_second("iops", "operations", _required_iops(spec, constants))
+    if spec.throughput_bytes_per_s is None:
+        return (iops,)
+    return (iops, per_second("throughput", "bytes", spec.throughput_bytes_per_s))
+
+
+def _of_disk(name: str, counts: Literal["operations", "bytes"], read: float, write: float) -> Limit:
+    """One bucket for both directions, as a disk that writes cannot read meanwhile; it saves up next to
+    nothing.
+    """
+    return Limit(name=name, counts=counts, rate=read, capacity=read * _DISK_BUCKET_S, writes=read / write)
+
+
+def _refuse_bought(spec: VolumeSpec) -> None:
+    if spec.iops is not None or spec.throughput_bytes_per_s is not None:
+        raise PlanError(f"{who(spec)}: throughput follows from the size; remove iops and throughput")
+
+
+def _check_size(spec: VolumeSpec, constants: Constants) -> None:
+    low, high = constants["size_gib"]
+    size_gib = spec.size_bytes / GIB
+    if not low <= size_gib <= high:
+        raise PlanError(f"{who(spec)}: {size_gib:g} GiB is outside {low:,} to {high:,} GiB; change size")
+
+
+def _required_iops(spec: VolumeSpec, constants: Constants) -> int:
+    if spec.iops is None:
+        low, high = constants["iops"]
+        raise PlanError(f"{who(spec)}: iops is missing; give iops from {low:,} to {high:,}")
+    _check_iops(spec, constants, spec.iops, free=0)
+    return spec.iops
+
+
+def _check_iops(spec: VolumeSpec, constants: Constants, iops: int, *, free: int) -> None:
+    low, high = constants["iops"]
+    if not low <= iops <= high:
+        raise PlanError(f"{who(spec)}: {iops:,} IOPS is outside {low:,} to {high:,}; change iops")
+    per_gib = constants.get("iops_per_gib")
+    if per_gib is not None and iops > max(free, per_gib * spec.size_bytes / GIB):
+        raise PlanError(
+            f"{who(spec)}: {iops:,} IOPS needs at least {-(-iops // per_gib):,} GiB"
+            f" ({per_gib:,} IOPS per GiB); raise size or lower iops"
+        )
+
+
+_RULES: Mapping[str, Callable[[VolumeSpec, Constants], tuple[Limit, ...]]] = {
+    "by-size": _by_size,
+    "provisioned": _provisioned,
+    "by-iops": _by_iops,
+    "hdd": _hdd,
+    "magnetic": _magnetic,
+    "local": _local,
+    "efs": efs_limits,
+}
