@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.cost import monthly_price
+from esrally_ebs import cost
 from esrally_ebs.errors import FormatError
 from esrally_ebs.model import BaselineRow, VolumeSpec
 
@@ -38,6 +38,7 @@ class Study:
     notes: tuple[str, ...]
     knife_edges: Mapping[str, str]  # "arm job": why its percentiles may be off
     region: str
+    on: str  # the day of the prices
     usd: Mapping[str, float]  # by arm: US dollars a month
     usd_tolerance: float
 
@@ -82,6 +83,7 @@ def parse_study(text: str, source: str) -> Study:
             ),
             knife_edges=data["knife_edges"],
             region=data["prices"]["region"],
+            on=data["prices"]["on"],
             usd=data["prices"]["usd"],
             usd_tolerance=data["prices"]["tolerance_usd"],
         )
@@ -160,9 +162,9 @@ def _summary(study: Study, figures: Sequence[Figure]) -> list[str]:
 def _prices(study: Study, specs: Sequence[VolumeSpec]) -> list[str]:
     lines = []
     for spec in specs:
-        price = monthly_price(spec, study.region)
-        if price is None or spec.name not in study.usd:
+        if spec.name not in study.usd:
             continue
+        price = cost.monthly(spec, study.region, on=study.on)
         published = study.usd[spec.name]
         mark = "ok" if abs(price.usd - published) <= study.usd_tolerance else "MISS"
         lines.append(
