@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.model import Phase
-from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline
+from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline, Turn
 from esrally_ebs.report.search import Findings
 from esrally_ebs.stats import Comparison
 from esrally_ebs.store.session import Session
@@ -40,6 +40,7 @@ def figures(session: Session, findings: Findings) -> Figures:
         distributions=tuple(_distributions(findings)),
         timelines=tuple(_timelines(session)),
         spans=tuple(sorted(_spans(session), key=lambda span: span.start_s)),
+        turns=tuple(_turns(session)),
     )
 
 
@@ -155,6 +156,24 @@ def _spans(session: Session) -> Iterator[Span]:
                 start_s=row["start_min"] - session.started_at,
                 end_s=row["end_max"] - session.started_at,
             )
+
+
+def _turns(session: Session) -> Iterator[Turn]:
+    """When each task was measured on each arm, in the order of the first round."""
+    samples = session.samples
+    rounds = samples.filter(
+        pc.and_(pc.greater(samples["round"], 0), pc.equal(samples["phase"], Phase.MEASURE.value))
+    )
+    ends = pc.add(rounds["started_s"], rounds["service_time_s"])
+    columns = {"task": rounds["task"], "arm": rounds["arm"], "round": rounds["round"]}
+    times = pa.table({**columns, "start": rounds["started_s"], "end": ends})
+    grouped = times.group_by(["task", "arm", "round"]).aggregate([("start", "min"), ("end", "max")])
+    turns: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in grouped.sort_by("start_min").to_pylist():
+        at = row["start_min"] - session.started_at, row["end_max"] - session.started_at
+        turns.setdefault((row["task"], row["arm"]), []).append(at)
+    for (task, arm), spans in turns.items():
+        yield Turn(arm=arm, task=task, times=tuple(spans))
 
 
 def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

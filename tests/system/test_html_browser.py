@@ -1,7 +1,5 @@
-"""The HTML report in a headless Chromium: no message in the console, and no request but for itself."""
+"""The HTML report in a real browser: it draws all plots, loads nothing, and can be used by everybody."""
 
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,71 +8,120 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from chromium import BROWSER, Browser, chromium
 
 pytestmark = pytest.mark.system
 
-REPORT = Path(__file__).parents[1] / "golden" / "report.html"
-BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), "")
+GOLDEN = Path(__file__).parents[1] / "golden"
+# axe-core 4.14.1 by Deque Systems, MPL-2.0, as published; used by tests only
+AXE = (Path(__file__).parent / "data" / "axe.min.js").read_text()
+AXE_RUN = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
+    v => `${v.impact}: ${v.id}: ${v.nodes.length} times, first ${v.nodes[0].target}`))"""
+SIZES = {"desktop": {}, "phone": {"width": 390, "height": 844}, "paper": {"width": 794, "medium": "print"}}
+
 if not BROWSER:
     pytest.skip("needs Chromium: apt-get install chromium", allow_module_level=True)
 
 
-class Recorder(SimpleHTTPRequestHandler):
-    """Serves one folder and keeps the paths that were asked for."""
-
-    asked: list[str]
-
-    def __init__(self, *args: object, asked: list[str], **options: object) -> None:
-        self.asked = asked
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        super().do_GET()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """A web server on ``folder``: its address, and a list that grows with each request."""
-    asked: list[str] = []
-    handler = partial(Recorder, asked=asked, directory=str(folder))
+def served(folder: Path) -> Iterator[str]:
+    """A web server on ``folder``, so that a page could ask for more if it were to."""
+    handler = partial(Silent, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
 
 
-def browse(url: str, profile: Path) -> tuple[str, list[str]]:
-    """The document as the browser holds it, and what stands in its console."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run"]
-    options += ["--disable-background-networking", f"--user-data-dir={profile}", "--dump-dom", url]
-    done = subprocess.run([BROWSER, *options], capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
-def test_the_report_says_nothing_to_the_console_and_asks_for_nothing(tmp_path: Path) -> None:
-    shutil.copy(REPORT, tmp_path / "report.html")
-    with served(tmp_path) as (address, asked):
-        document, console = browse(f"{address}/report.html", tmp_path / "profile")
-    assert console == []
-    assert asked == ["/report.html"]
-    assert document.count("<svg") == REPORT.read_text().count("<svg") > 5
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
-def test_this_test_would_see_a_request_and_a_message(tmp_path: Path) -> None:
-    page = REPORT.read_text().replace("<main", '<img src="picture.png" alt=""><main')
-    (tmp_path / "forbidden.html").write_text(page)
-    (tmp_path / "allowed.html").write_text(page.replace("http-equiv", "data-was"))
-    with served(tmp_path) as (address, asked):
-        _, console = browse(f"{address}/forbidden.html", tmp_path / "profile")
-        assert asked == ["/forbidden.html"]
-        assert any("Content Security Policy" in line for line in console)
-        browse(f"{address}/allowed.html", tmp_path / "profile")
-        assert "/picture.png" in asked
+@pytest.fixture(scope="module", params=["report.html"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    with served(GOLDEN) as server:
+        yield f"{server}/{request.param}"
+
+
+def test_the_page_opens_within_two_seconds_asks_for_nothing_and_says_nothing(
+    browser: Browser, address: str
+) -> None:
+    browser.show_as()
+    assert browser.open(address) < 2.0
+    assert browser.requests == [address]
+    assert browser.messages == []
+
+
+def test_every_plot_is_drawn_with_lines_or_marks_that_have_a_size(browser: Browser, address: str) -> None:
+    browser.show_as()
+    browser.open(address)
+    sizes = browser.run("""[...document.querySelectorAll("svg")].map(svg => {
+        const drawn = [...svg.querySelectorAll(".curve, .thin, .mark, .interval, .dot")];
+        const seen = drawn.map(shape => shape.getBoundingClientRect()).filter(box => box.width + box.height);
+        return [svg.getAttribute("aria-label"), svg.getBoundingClientRect().height, seen.length];
+    })""")
+    assert sizes
+    assert [name for name, height, seen in sizes if height < 50 or not seen] == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_is_wider_than_the_page(browser: Browser, address: str, size: str) -> None:
+    browser.show_as(**SIZES[size])
+    browser.open(address)
+    width = SIZES[size].get("width", 1280)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_axe_has_no_finding(browser: Browser, address: str, size: str, dark: bool) -> None:
+    browser.show_as(**SIZES[size], dark=dark)
+    browser.open(address)
+    background = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") is not dark
+    browser.run(f"{AXE}; 1")
+    assert browser.run(AXE_RUN) == []
+
+
+def test_the_keyboard_reaches_the_results_first_and_every_table_that_scrolls(
+    browser: Browser, address: str
+) -> None:
+    browser.show_as(**SIZES["phone"])
+    browser.open(address)
+    regions = browser.run('document.querySelectorAll(".scroll").length')
+    links = browser.run('document.querySelectorAll("a").length')
+    reached = []
+    for _ in range(regions + links):
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        reached.append(browser.run("document.activeElement.className"))
+    assert reached[0] == "skip"
+    assert reached.count("scroll") == regions
+
+
+def test_these_tests_would_see_a_request_a_message_and_a_fault(browser: Browser, tmp_path: Path) -> None:
+    page = (GOLDEN / "report.html").read_text()
+    (tmp_path / "picture.html").write_text(page.replace("<main", '<img src="picture.png"><main'))
+    (tmp_path / "allowed.html").write_text(
+        page.replace("<main", '<img src="picture.png"><main').replace("http-equiv", "data-was")
+    )
+    with served(tmp_path) as server:
+        browser.open(f"{server}/picture.html")
+        assert any("Content Security Policy" in message for message in browser.messages)
+        browser.run(f"{AXE}; 1")
+        assert any(found.startswith("critical: image-alt") for found in browser.run(AXE_RUN))
+        browser.open(f"{server}/allowed.html")
+        assert f"{server}/picture.png" in browser.requests

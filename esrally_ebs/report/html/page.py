@@ -1,11 +1,13 @@
 """The page: verdict first, then what it rests on, then every table, check and warning."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
-from esrally_ebs.report.html.plots import distribution, forest, timeline
+from esrally_ebs.report.html.curves import cold_start, tradeoff, trend
+from esrally_ebs.report.html.plots import distribution, forest
 from esrally_ebs.report.html.style import CSS
+from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
 from esrally_ebs.report.model import Cell, Report, Table
 from esrally_ebs.report.text import state_line
 
@@ -64,10 +66,12 @@ def _head(report: Report) -> str:
         number = len(report.warnings)
         counts.append(f'<a href="#warnings">{number} warning{"" if number == 1 else "s"}</a>')
     labels = "".join(f"<li>{escape(label)}</li>" for label in report.labels)
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
     return "\n".join(
         (
             f"<h1>{escape(_title(report))}</h1>",
             f'<p class="verdict">{escape(report.verdict)}</p>',
+            f'<ul class="reasons">{reasons}</ul>' if reasons else "",
             f'<ul class="labels">{labels}</ul>' if labels else "",
             f'<p class="about">Session {escape(report.session)}, {escape(state_line(report))}. '
             f"{', '.join(counts)}</p>",
@@ -75,46 +79,83 @@ def _head(report: Report) -> str:
     )
 
 
+# What a section shows, by the keys of its tables; what no section names is told with the session.
+_ARMS, _TIMES, _COST = r"arms$|sessions$", r"(first_)?service_time|once$|between_arms", r"cost"
+_CAUSES, _COLD, _FIO = r"cause|events$", r"cold_start", r"fio_"
+_CONDITIONS = r"coldness$|credits$|load$"
+_NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _CONDITIONS))
+
+
 def _sections(report: Report) -> Iterator[Section]:
     figures = report.figures
     arms = _arms(report)
-    yield "arms", "What is compared", _tables(report, r"arms$")
+    yield "arms", "What is compared", _tables(report, _ARMS)
     yield "differences", "Search beside fio", _forests(report)
-    yield "times", "Service times", _tables(report, r"(first_)?service_time|once$")
+    yield "times", "Service times", _tables(report, _TIMES)
+    yield "trends", "Trends", _plots(((d.task, trend(d, arms)) for d in figures.trends), note=_TRENDS)
+    yield "causes", "Why", _tables(report, _CAUSES)
+    trades = ((d.title, tradeoff(d, arms)) for d in figures.tradeoffs)
+    yield "cost", "Cost", (*_tables(report, _COST), *_plots(trades, note=_TRADEOFFS))
     spread = ((d.task, distribution(d, arms)) for d in figures.distributions)
     yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
-    over_time = ((t.title, timeline(t, figures.spans, arms)) for t in figures.timelines)
-    yield "telemetry", "Over time", _plots(over_time, note=_TIMELINES)
-    yield "fio", "fio", _tables(report, r"fio_")
-    yield "conditions", "Conditions", _tables(report, r"coldness$|credits$|load$")
+    yield "cold", "Cold starts", (*_cold_starts(report, arms), *_tables(report, _COLD))
+    yield "telemetry", "Over time", _timelines(report, arms)
+    yield "fio", "fio", _tables(report, _FIO)
+    yield "conditions", "Conditions", _tables(report, _CONDITIONS)
     yield "checks", "Checks", _checks(report)
     yield "warnings", "Warnings", _warnings(report)
-    rest = r"(?!arms$|(first_)?service_time|once$|fio_|coldness$|credits$|load$)"
-    yield "session", "Session and environment", _tables(report, rest)
-    yield "raw", "Raw data", _raw()
+    yield "session", "Session and environment", _tables(report, rf"(?!{_NAMED})")
+    yield "raw", "Raw data", _raw(report)
 
 
 _FORESTS = (
     "A mark is the change of the 50th percentile, a bar its interval for the task by itself; the shaded band "
     "is what counts as equivalent. Verdicts hold for all tasks together. fio ran once: its marks have no bar."
 )
-_DISTRIBUTIONS = "Share of measured requests that took at most so long; all rounds together."
+_DISTRIBUTIONS = (
+    "Share of measured requests that took at most so long; all rounds together. Above 300 requests a curve "
+    "is drawn through 208 of its quantiles, densest in the slowest per cent; tables rest on all requests."
+)
+_COLD_STARTS = "Median service time of the requests that came so many after the caches were dropped."
+_TRADEOFFS = "A mark per arm and task, joined by task: to the left is cheaper, below is faster."
+_TRENDS = "One mark per session, from the oldest to the newest."
 _TIMELINES = (
     "One panel per arm, on one clock and one scale. Shaded: fio, then warm-up, then the rounds by number. "
-    "In each round every arm has its turn, so an arm rests while another is measured."
+    "In each round every arm has its turn, so an arm rests while another is measured. The strip above a line "
+    "has the task that was measured by its tint; a triangle marks an event, listed with the reasons."
 )
 
 
 def _arms(report: Report) -> list[str]:
     figures = report.figures
-    curves = [c for d in figures.distributions for c in d.curves]
-    curves += [c for t in figures.timelines for c in t.curves]
+    drawn = (*figures.distributions, *figures.timelines, *figures.cold_starts, *figures.trends)
+    curves = [curve for plot in drawn for curve in plot.curves]
     known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
-    return list(dict.fromkeys((*known, *(curve.arm for curve in curves))))
+    priced = [arm for plot in figures.tradeoffs for arm in plot.arms]
+    return list(dict.fromkeys((*known, *(curve.arm for curve in curves), *priced)))
 
 
 def _forests(report: Report) -> Iterator[str]:
     return _plots(((data.title, forest(data)) for data in report.figures.forests), note=_FORESTS)
+
+
+def _cold_starts(report: Report, arms: Sequence[str]) -> Iterator[str]:
+    starts = report.figures.cold_starts
+    yield from _plots(((d.task, cold_start(d, arms)) for d in starts), note=_COLD_STARTS)
+    said = [note for start in starts for note in start.notes]
+    if said:
+        yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in said)}</ul>"
+
+
+def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
+    figures = report.figures
+    yield from _plots(((t.title, timeline(t, figures, arms)) for t in figures.timelines), note=_TIMELINES)
+    if figures.timelines and figures.turns:
+        items = "".join(
+            f'<li><span class="swatch tint{place % TINTS}"></span>{escape(task)}</li>'
+            for place, task in enumerate(tasks(figures.turns))
+        )
+        yield f'<ul class="tasks" aria-label="Tints of tasks">{items}</ul>'
 
 
 def _plots(plots: Iterable[tuple[str, str]], note: str = "") -> Iterator[str]:
@@ -142,10 +183,15 @@ def _table(table: Table) -> Iterator[str]:
         cells = "".join(
             _cell(cell, left=column.left) for column, cell in zip(table.columns, row.cells, strict=True)
         )
-        yield f'<tr><th scope="row">{escape(row.item)}</th>{cells}</tr>'
+        yield f'<tr><th scope="row">{_name(row.item)}</th>{cells}</tr>'
     yield "</tbody></table></div>"
     for note in table.notes:
         yield f'<p class="note">{escape(note)}</p>'
+
+
+def _name(item: str) -> str:
+    """A name that breaks after its underscores where room is short, not in the middle of a word."""
+    return escape(item).replace("_", "_<wbr>")
 
 
 def _column(title: str, *, left: bool) -> str:
@@ -169,7 +215,7 @@ def _checks(report: Report) -> Iterator[str]:
     yield f"<thead><tr>{titles}</tr></thead><tbody>"
     for check in report.checks:
         kind, mark = ("ok", "\u2713 ok") if check.ok else ("failed", "\u2717 FAILED")
-        yield f'<tr><th scope="row">{escape(check.name)}</th>'
+        yield f'<tr><th scope="row">{_name(check.name)}</th>'
         yield f'<td class="left"><span class="{kind}">{mark}</span></td>'
         yield f'<td class="left">{escape(check.text)}</td></tr>'
     yield "</tbody></table></div>"
@@ -180,8 +226,10 @@ def _warnings(report: Report) -> Iterator[str]:
         yield f"<ul>{''.join(f'<li>{escape(warning)}</li>' for warning in report.warnings)}</ul>"
 
 
-def _raw() -> Iterator[str]:
+def _raw(report: Report) -> Iterator[str]:
+    if report.kind == "compare":  # of several folders, and not written into any
+        return
     links = ", ".join(f'<a href="{name}">{name}</a>' for name in _RAW)
-    yield f"<p>In the session's folder, beside this file: {links}. "
-    yield "Every request is in <code>samples/</code>, every second in <code>telemetry/</code>, "
-    yield "fio's own output in <code>baseline/</code>.</p>"
+    yield f"<p>In the session's folder, beside this file: {links}. Every request is in "
+    yield '<a href="samples/">samples/</a>, every second in <a href="telemetry/">telemetry/</a>, '
+    yield 'fio\'s own output in <a href="baseline/">baseline/</a>.</p>'

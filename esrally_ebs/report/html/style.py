@@ -7,7 +7,9 @@ CSS = """
 :root { color-scheme: light dark;
   --paper: #ffffff; --soft: #f3f5f7; --ink: #1b1f24; --quiet: #57606a; --rule: #d0d7de; --link: #0550ae;
   --arm0: #0072b2; --arm1: #c04f00; --arm2: #00795a; --arm3: #9a4c7d;
-  --good: #00695c; --bad: #b02a00; --even: #57606a; --shade: #e8edf2; --shade2: #f1f4f7; --fio: #f6e8c3; }
+  --good: #00695c; --bad: #b02a00; --even: #57606a; --shade: #e8edf2; --shade2: #f1f4f7; --fio: #f6e8c3;
+  --tint0: #440154; --tint1: #46327e; --tint2: #365c8d; --tint3: #277f8e; --tint4: #1fa187;
+  --tint5: #4ac16d; --tint6: #a0da39; --tint7: #fde725; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #0f1419; --soft: #1a2129; --ink: #e6edf3; --quiet: #9aa7b4; --rule: #3a444f; --link: #79b8ff;
   --arm0: #56b4e9; --arm1: #f0a04b; --arm2: #2fc49a; --arm3: #e39cc4;
@@ -68,15 +70,28 @@ svg .name { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-
 .arm2 { stroke: var(--arm2); } .arm3 { stroke: var(--arm3); }
 .curve.arm1 { stroke-dasharray: 7 3; } .curve.arm2 { stroke-dasharray: 2 3; }
 .curve.arm3 { stroke-dasharray: 9 3 2 3; }
+.thin.even { stroke: var(--even); stroke-width: .8; } .moment { fill: var(--bad); }
+.dot { fill: var(--paper); stroke-width: 2.2; }
+.tint0 { --tint: var(--tint0); } .tint1 { --tint: var(--tint1); } .tint2 { --tint: var(--tint2); }
+.tint3 { --tint: var(--tint3); } .tint4 { --tint: var(--tint4); } .tint5 { --tint: var(--tint5); }
+.tint6 { --tint: var(--tint6); } .tint7 { --tint: var(--tint7); }
+.task { fill: var(--tint); } .swatch { display: inline-block; width: 1.1rem; height: .6rem;
+  background: var(--tint); border: 1px solid var(--rule); margin-right: .4rem; }
+.tasks { list-style: none; padding: 0; font-size: .875rem; display: flex; flex-wrap: wrap; gap: .1rem 1rem;
+  overflow-wrap: anywhere; }
+.reasons { margin: .25rem 0 .75rem; padding-left: 1.25rem; }
 .span { fill: var(--shade); } .span.other { fill: var(--shade2); } .span.fio { fill: var(--fio); }
 footer { margin: 3rem auto 2rem; color: var(--quiet); font-size: .875rem; }
 @media (min-width: 60rem) { tbody th { white-space: nowrap; } }
 @media (max-width: 40rem) { .verdict { font-size: 1.15rem; } th, td { padding: .3rem .5rem; }
-  tbody th { min-width: 7.5rem; } svg text { font-size: 14px; } }
+  tbody th { min-width: 7.5rem; } td.left { min-width: 5rem; } svg text { font-size: 14px; }
+  .scroll th:first-child { position: sticky; left: 0; background: var(--paper); } }
 @media print { :root { --paper: #fff; --soft: #fff; --ink: #000; --quiet: #444; --rule: #bbb; --link: #000;
     --arm0: #0072b2; --arm1: #c04f00; --arm2: #00795a; --arm3: #9a4c7d;
     --good: #00695c; --bad: #b02a00; --even: #444; --shade: #e8e8e8; --shade2: #f4f4f4; --fio: #f6e8c3; }
-  nav, .skip { display: none; } .scroll { overflow: visible; } table { font-size: .7rem; }
+  nav, .skip { display: none; } .scroll { overflow: visible; } table { font-size: .65rem; }
+  th, td, td.left, tbody th { min-width: 0; white-space: normal; padding: .2rem .4rem; }
+  main, header, footer { max-width: none; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } body { font-size: .85rem; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """.strip()

@@ -54,12 +54,16 @@ def number(value: float) -> str:
     return f"{rounded:,.10f}".rstrip("0").rstrip(".") if rounded else "0"
 
 
-def tag(name: str, text: str = "", **attributes: str | float) -> str:
-    """One element; ``_`` in names becomes ``-``, a trailing one goes (``class_``); numbers get one digit."""
+def tag(name: str, text: str = "", *, title: str = "", **attributes: str | float) -> str:
+    """One element; ``_`` in names becomes ``-``, a trailing one goes (``class_``); numbers get one digit.
+
+    ``title`` is what a pointer that rests on the element is told.
+    """
     parts = [
         f'{key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"' for key, value in attributes.items()
     ]
-    return f"<{' '.join([name, *parts])}>{escape(text)}</{name}>"
+    told = f"<title>{escape(title)}</title>" if title else ""
+    return f"<{' '.join([name, *parts])}>{told}{escape(text)}</{name}>"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
