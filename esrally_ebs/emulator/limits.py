@@ -6,8 +6,8 @@ bucket that holds exactly one second of its rate reproduces published runs to ab
 128 MiB on a 128 MiB/s volume take 1.000 s, sixteen take 15.0 s).
 """
 
-from collections.abc import Mapping, MutableSequence, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 CREDITS = "credits"  # how the name of a bucket of burst credits ends; no one waits for it to fill
@@ -94,21 +94,24 @@ def admit(
     buckets: Buckets,
     first: int,
     last: int,
+    shared: int,
     write: int,
     operations: float,
     charged: float,
     now: float,
 ) -> float:
-    """Fill buckets ``first`` to ``last - 1`` and take one I/O from each, into debt if need be; the
-    seconds to wait, which are laid to the bucket that they are due to.
+    """Fill buckets ``first`` to ``last - 1`` and the ``shared`` last of all, take one I/O from each, into
+    debt if need be; the seconds to wait, which are laid to the bucket that they are due to.
 
-    The law itself, as the daemon and virtual time both call it. A bucket in debt for this I/O's direction
-    holds it back; one that the I/O costs nothing does not.
+    The law itself, as the daemon and virtual time both call it. A bucket that this I/O costs nothing does not
+    hold it back.
     """
     levels, filled_s, waited_s, rates, capacities, per_operation, per_byte = buckets
     longest = 0.0
     cause = -1
-    for i in range(first, last):
+    to_shared = len(rates) - shared - last
+    for own in range(first, last + shared):
+        i = own if own < last else own + to_shared
         rate = rates[i]
         level = levels[i]
         elapsed_s = now - filled_s[i]
@@ -160,19 +163,44 @@ class Bucket:
     waited_s: float
 
 
-class Limiter:
-    """All buckets of one volume; an I/O waits for the slowest of them."""
+def pieces(offset: int, size: int, stripes: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """An I/O on striped volumes (RAID 0) as I/Os of single ones: volume, offset on it, bytes."""
+    end = offset + size
+    while offset < end:
+        chunk, within = divmod(offset, chunk_bytes)
+        length = min(end - offset, chunk_bytes - within)
+        yield chunk % stripes, chunk // stripes * chunk_bytes + within, length
+        offset += length
 
-    def __init__(self, limits: tuple[Limit, ...], accounting: Accounting, now: float) -> None:
-        """Full buckets."""
+
+class Limiter:
+    """All buckets of one volume, or of volumes striped into one; an I/O waits for the slowest of them."""
+
+    def __init__(
+        self,
+        limits: tuple[Limit, ...],
+        accounting: Accounting,
+        now: float,
+        *,
+        shared: tuple[Limit, ...] = (),
+        stripes: int = 1,
+        chunk_bytes: int = 0,
+    ) -> None:
+        """Full buckets: ``limits`` for each of ``stripes`` volumes, ``shared`` once, of their instance.
+
+        The limits of the third of several volumes are named ``3-iops`` and so on.
+        """
         merge_over = accounting.merge_over_bytes
-        self._limits = limits
-        self._buckets = buckets_of(limits, now)
-        self._count = len(limits)
+        self._limits = _of_each(limits, stripes) + shared
+        self._buckets = buckets_of(self._limits, now)
+        self._own = len(limits)
+        self._shared = len(shared)
+        self._stripes = stripes
+        self._chunk = chunk_bytes
         self._max_io = accounting.max_io_bytes
         self._merge_over = -1 if merge_over is None else merge_over
         self._least = accounting.least_bytes
-        self._next_offset = -1
+        self._next_offsets = [-1] * stripes
 
     @property
     def buckets(self) -> Mapping[str, Bucket]:
@@ -183,12 +211,20 @@ class Limiter:
     def admit(self, offset: int, size: int, now: float, *, write: bool = False) -> float:
         """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is
         served."""
-        charged = charged_bytes(size, offset == self._next_offset, self._max_io, self._merge_over)
-        self._next_offset = offset + size
+        if self._stripes == 1:
+            return self._admit(0, offset, size, now, write)
+        parts = pieces(offset, size, self._stripes, self._chunk)
+        return max(self._admit(volume, start, length, now, write) for volume, start, length in parts)
+
+    def _admit(self, volume: int, offset: int, size: int, now: float, write: bool) -> float:
+        charged = charged_bytes(size, offset == self._next_offsets[volume], self._max_io, self._merge_over)
+        self._next_offsets[volume] = offset + size
+        first = volume * self._own
         return admit(
             self._buckets,
-            0,
-            self._count,
+            first,
+            first + self._own,
+            self._shared,
             1 if write else 0,
             operations_of(size, self._max_io),
             max(charged, self._least),
@@ -204,8 +240,11 @@ class Limiter:
         self._set_all(0.0, now)
 
     def set_credits(self, fraction: float, now: float) -> None:
-        """Set the burst credits to a fraction of the bucket; nothing for a volume without credits."""
-        self._set(CREDITS, fraction, now)
+        """Set the volumes' burst credits to a fraction of their buckets; the instance's stay."""
+        fill(self._buckets, now)
+        for i, limit in enumerate(self._limits[: len(self._limits) - self._shared]):
+            if limit.of_credits:
+                self._buckets.levels[i] = fraction * limit.capacity
 
     def seconds_until_full(self, now: float) -> float:
         """How long the volume must rest until all buckets but the credits are full."""
@@ -217,14 +256,16 @@ class Limiter:
         fill(self._buckets, now)
         return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
 
-    def _set(self, name: str, fraction: float, now: float) -> None:
-        fill(self._buckets, now)
-        for i, limit in enumerate(self._limits):
-            if limit.name == name:
-                self._buckets.levels[i] = fraction * limit.capacity
-
     def _set_all(self, fraction: float, now: float) -> None:
         fill(self._buckets, now)
         for i, limit in enumerate(self._limits):
             if not limit.of_credits:
                 self._buckets.levels[i] = fraction * limit.capacity
+
+
+def _of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
+    if stripes == 1:
+        return limits
+    return tuple(
+        replace(limit, name=f"{volume}-{limit.name}") for volume in range(1, stripes + 1) for limit in limits
+    )

@@ -44,7 +44,14 @@ class Server:
         model = Model.from_json(settings["model"])
         now = time.monotonic()
         self._channel = Channel(backing, device)
-        self._limiter = Limiter(model.limits + model.instance_limits, model.accounting, now)
+        self._limiter = Limiter(
+            model.limits,
+            model.accounting,
+            now,
+            shared=model.instance_limits,
+            stripes=model.stripes,
+            chunk_bytes=model.chunk_bytes,
+        )
         self._limiter.set_credits(settings["credits"], now)
         self._latency = Latency(model.read, model.write, settings["seed"])
         self._held: list[_Held] = []

@@ -102,6 +102,7 @@ def transfer(
             volume.buckets,
             0,
             len(volume.buckets.rates),
+            0,
             write,
             operations_of(size, volume.max_io_bytes),
             max(charged, volume.least_bytes),

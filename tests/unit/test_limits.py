@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.emulator.limits import Accounting, Limit, Limiter, per_second
+from esrally_ebs.emulator.limits import Accounting, Limit, Limiter, per_second, pieces
 
 KIB, MIB, TIB = 1024, 1024**2, 1024**4
 SSD = Accounting(max_io_bytes=256 * KIB)
@@ -151,3 +151,76 @@ def test_a_clock_that_steps_back_gives_no_tokens() -> None:
     limiter = Limiter((per_second("iops", "operations", 100),), SSD, 10.0)
     limiter.drain(10.0)
     assert limiter.levels(9.0) == {"iops": 0}
+
+
+def test_reads_and_writes_may_cost_different_tokens() -> None:
+    # EFS meters a third of what is read: 300 MiB of reads fit where 100 MiB of writes do.
+    metered = Limit(name="throughput", counts="bytes", rate=100 * MIB, capacity=100 * MIB, reads=1 / 3)
+    for write, mib in ((False, 300), (True, 100)):
+        limiter = Limiter((metered,), Accounting(max_io_bytes=MIB), 0.0)
+        waits = [limiter.admit(0, MIB, 0.0, write=write) for _ in range(mib + 1)]
+        assert max(waits[:-1]) == pytest.approx(0, abs=1e-9)
+        assert waits[-1] > 0
+
+
+def test_a_limit_on_one_direction_never_holds_back_the_other() -> None:
+    writes = Limit(name="write-iops", counts="operations", rate=10, capacity=10, reads=0)
+    limiter = Limiter((writes,), SSD, 0.0)
+    assert [limiter.admit(0, 4 * KIB, 0.0, write=True) for _ in range(20)][-1] == pytest.approx(1.0)
+    assert limiter.admit(0, 4 * KIB, 0.0, write=False) == 0.0
+
+
+def test_a_small_request_is_metered_as_the_least_there_is() -> None:
+    limit = per_second("throughput", "bytes", MIB)
+    limiter = Limiter((limit,), Accounting(max_io_bytes=MIB, least_bytes=4 * KIB), 0.0)
+    limiter.admit(0, 512, 0.0)
+    assert limiter.levels(0.0) == {"throughput": MIB - 4 * KIB}
+
+
+def test_striped_volumes_pass_as_much_as_all_of_them_do() -> None:
+    def passed(stripes: int, at_s: float) -> int:
+        limit = per_second("iops", "operations", 3000)
+        limiter = Limiter((limit,), SSD, 0.0, stripes=stripes, chunk_bytes=256 * KIB)
+        # one I/O per chunk: every volume gets every third of them
+        return sum(1 for n in range(40_000) if limiter.admit(n * 256 * KIB, 4 * KIB, 0.0) <= at_s)
+
+    assert passed(1, 1.0) == 6000  # a full bucket and one second
+    assert passed(3, 1.0) == 18_000
+
+
+def test_the_instance_holds_back_what_its_volumes_would_let_through() -> None:
+    volume = per_second("throughput", "bytes", 500 * MIB)
+    instance = per_second("instance-throughput", "bytes", 100 * MIB)
+    limiter = Limiter((volume,), SSD, 0.0, shared=(instance,))
+    waits = [limiter.admit(0, 256 * KIB, 0.0) for _ in range(1200)]  # 300 MiB
+    assert waits[-1] == pytest.approx(2.0)  # (300 - 100) / 100
+    assert limiter.buckets["instance-throughput"].waited_s == pytest.approx(sum(waits))
+    assert limiter.buckets["throughput"].waited_s == 0
+
+
+@given(
+    offset=st.integers(0, 8 * MIB),
+    size=st.integers(1, 4 * MIB),
+    stripes=st.integers(1, 8),
+    chunk=st.sampled_from([64 * KIB, 512 * KIB]),
+)
+def test_pieces_of_a_striped_io_are_all_of_it_and_each_in_one_chunk(
+    offset: int, size: int, stripes: int, chunk: int
+) -> None:
+    parts = list(pieces(offset, size, stripes, chunk))
+    assert sum(length for _, _, length in parts) == size
+    assert all(start // chunk == (start + length - 1) // chunk for _, start, length in parts)
+    assert all(0 <= volume < stripes for volume, _, _ in parts)
+    # back to where they came from: the chunk's number is its volume and its place on it
+    starts = [(start // chunk * stripes + volume) * chunk + start % chunk for volume, start, _ in parts]
+    assert starts == [offset + sum(length for _, _, length in parts[:n]) for n in range(len(parts))]
+
+
+@given(rate=rates, trace=arrivals)
+def test_an_io_waits_only_as_long_as_a_bucket_is_in_debt(rate: int, trace: Trace) -> None:
+    limiter = Limiter((per_second("iops", "operations", rate),), SSD, 0.0)
+    now = 0.0
+    for gap, size in trace:  # work conserving: no wait without debt, and never longer than the debt
+        now += gap
+        wait = limiter.admit(0, size, now)
+        assert wait == pytest.approx(max(0.0, -limiter.buckets["iops"].level / rate))
