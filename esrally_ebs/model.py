@@ -16,6 +16,7 @@ class Kind(StrEnum):
     EMULATED = "emulated"
     EBS = "ebs"
     EFS = "efs"
+    INSTANCE_STORE = "instance-store"
     DIRECTORY = "directory"
 
 
@@ -36,6 +37,16 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwsSpec:
+    """How a volume that is to be made on AWS is made; the plan's ``[aws]``."""
+
+    region: str | None = None  # None = this instance's
+    snapshot: str | None = None  # that every EBS volume is made from
+    initialise: bool = True  # read all of such a volume before it counts as attached
+    stripe_with: str = "mdadm"  # or lvm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSpec:
     """What the plan asks for: one arm's volume."""
 
@@ -46,6 +57,7 @@ class VolumeSpec:
     throughput_bytes_per_s: int | None = None
     encrypted: bool = True
     mount: Path | None = None  # for real mounts and directories
+    aws: AwsSpec | None = None  # to be made on AWS rather than emulated
     credits: float = 1.0  # fraction of the burst bucket at the start
     readahead_bytes: int = 128 * 1024
     date: str | None = None  # whose limits hold: "2015", "2015-07" or "2015-07-15"; None = the newest known

@@ -2,13 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import parse_bytes, parse_rate, parse_seconds
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
@@ -80,6 +81,24 @@ class ArmPlan(_Section):
         )
 
 
+class AwsPlan(_Section):
+    """``[aws]``: make the arms on AWS, on the instance that this runs on, instead of emulating them."""
+
+    region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
+    snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
+    initialise: bool = True
+    stripe_with: Literal["mdadm", "lvm"] = "mdadm"
+
+    def spec(self) -> AwsSpec:
+        """What each volume is told of it."""
+        return AwsSpec(
+            region=self.region,
+            snapshot=self.snapshot,
+            initialise=self.initialise,
+            stripe_with=self.stripe_with,
+        )
+
+
 class NodePlan(_Section):
     """``[node]``: Rally cars and their variables; the same as ``--car`` and ``--car-params``."""
 
@@ -140,6 +159,7 @@ class Plan(_Section):
 
     name: str = Field(pattern=_NAME)
     arm: tuple[ArmPlan, ...] = Field(min_length=1)
+    aws: AwsPlan | None = None
     node: NodePlan = NodePlan()
     dataset: DatasetPlan = DatasetPlan()
     race: RacePlan | None = None
@@ -162,7 +182,16 @@ class Plan(_Section):
 
     def specs(self) -> tuple[VolumeSpec, ...]:
         """The volumes of all arms, in plan order."""
-        return tuple(arm.spec() for arm in self.arm)
+        specs = tuple(arm.spec() for arm in self.arm)
+        if self.aws is None:
+            return specs
+        made = self.aws.spec()
+        return tuple(replace(spec, aws=made) if _is_made(spec) else spec for spec in specs)
+
+
+def _is_made(spec: VolumeSpec) -> bool:
+    """Whether ``[aws]`` is about a volume: not when it is a mount or a directory that is there already."""
+    return spec.mount is None and spec.type not in ("directory", "mounted")
 
 
 def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:

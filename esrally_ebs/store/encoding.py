@@ -11,7 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import BaselineRow, Event, Kind, Phase, Sample, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import (
+    AwsSpec,
+    BaselineRow,
+    Event,
+    Kind,
+    Phase,
+    Sample,
+    TelemetryPoint,
+    Volume,
+    VolumeSpec,
+)
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # few values, many rows
 
@@ -116,6 +126,8 @@ def parse_volume(table: Mapping[str, Any]) -> Volume:
     spec = {**table["spec"]}
     if spec.get("mount") is not None:
         spec["mount"] = Path(spec["mount"])
+    if spec.get("aws") is not None:
+        spec["aws"] = AwsSpec(**spec["aws"])
     control = table.get("control")
     return Volume(
         **{

@@ -1,0 +1,213 @@
+"""The side of this machine: what an arm's devices hold, and the few things that are done to them.
+
+``Machine`` is what the executor needs; ``LinuxMachine`` is this machine. What writes looks once more, right
+before it writes, whether the device is still the one that was looked at.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from esrally_ebs.aws.provision.blocks import is_blank, read_through
+from esrally_ebs.aws.provision.seen import SeenDevice, SeenMachine, Wanted
+from esrally_ebs.errors import SetupError
+from esrally_ebs.formats.mountinfo import parse_mountinfo
+from esrally_ebs.system import run
+from esrally_ebs.units import KIB
+
+_SECTOR = 512
+_EBS_MODEL = "Amazon Elastic Block Store"
+_LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
+_QUICK_S = 60.0
+_FORMAT_S = 600.0
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Machine(Protocol):
+    """This machine, or a stand-in."""
+
+    def look(self, wanted: Wanted) -> SeenMachine:
+        """What is there of an arm; SetupError when it cannot be looked at."""
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """One thing done, or SetupError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinuxMachine:
+    """This machine, through sysfs and the usual tools; needs root."""
+
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    mountinfo: Path = Path("/proc/self/mountinfo")
+    run: Callable[..., str] = run
+    progress: Progress = lambda done, total: None
+
+    def look(self, wanted: Wanted) -> SeenMachine:
+        """All devices whose serial is wanted, with what they hold."""
+        found = {serial: name for name, serial, _ in self._disks() if serial in wanted.sizes}
+        devices = {serial: self.describe(serial, name) for serial, name in found.items()}
+        local = [(name, serial) for name, serial, model in self._disks() if model == _LOCAL_MODEL]
+        return SeenMachine(
+            devices=devices,
+            disks=tuple(self.describe(serial, name) for name, serial in local) if wanted.disks else (),
+            array=self.array(wanted.stripe, set(found.values())) if wanted.stripe and found else None,
+            mounted=self.mounted_at(wanted.point),
+        )
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """See the functions of the same names."""
+        {
+            "initialise": self._initialise,
+            "stripe": self._stripe,
+            "unstripe": self._unstripe,
+            "mkfs": self._mkfs,
+            "mount": self._mount,
+            "unmount": self._unmount,
+            "wipe": self._wipe,
+        }[operation](arguments)
+
+    def describe(self, serial: str, name: str) -> SeenDevice:
+        """The device of that kernel name."""
+        node, path = self.sys / "block" / name, self.dev / name
+        size = int((node / "size").read_text()) * _SECTOR
+        signature, uuid = self._signature(path, node)
+        number = (node / "dev").read_text().strip()
+        mounts = parse_mountinfo(self.mountinfo.read_text(), str(self.mountinfo))
+        return SeenDevice(
+            serial=serial,
+            path=path,
+            size_bytes=size,
+            signature=signature,
+            uuid=uuid,
+            blank=not signature and is_blank(path, size),
+            mounts=tuple(mount.mount_point for mount in mounts if mount.device_number == number),
+            holders=tuple(sorted(entry.name for entry in _entries(node / "holders"))),
+        )
+
+    def array(self, name: str, members: set[str]) -> SeenDevice | None:
+        """The array or logical volume that is made of exactly these devices."""
+        for node in _entries(self.sys / "block"):
+            if members and {entry.name for entry in _entries(node / "slaves")} == members:
+                return self.describe(name, node.name)
+        return None
+
+    def mounted_at(self, point: Path) -> str:
+        """The source of the topmost mount at a path."""
+        mounts = parse_mountinfo(self.mountinfo.read_text(), str(self.mountinfo))
+        found = [mount.source for mount in mounts if mount.mount_point == point]
+        return found[-1] if found else ""
+
+    def _disks(self) -> list[tuple[str, str, str]]:
+        """Kernel name, serial and model of every NVMe disk of Amazon's."""
+        found = []
+        for node in _entries(self.sys / "block"):
+            model, serial = _text(node / "device" / "model"), _text(node / "device" / "serial")
+            if model == _EBS_MODEL:
+                serial = serial.replace("vol", "vol-", 1) if serial.startswith("vol") else serial
+            if model in (_EBS_MODEL, _LOCAL_MODEL) and serial:
+                found.append((node.name, serial, model))
+        return found
+
+    def _signature(self, path: Path, node: Path) -> tuple[str, str]:
+        """Type and UUID of what stands first on the device, a table of partitions before all else."""
+        if any((entry / "partition").exists() for entry in _entries(node)):
+            return "partitions", ""
+        text = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_QUICK_S)
+        found = json.loads(text)["signatures"] if text.strip() else []
+        return (found[0]["type"], found[0].get("uuid") or "") if found else ("", "")
+
+    def _again(self, arguments: Mapping[str, Any]) -> SeenDevice:
+        """The device as it is now; SetupError unless it is still the one that the step is about."""
+        path = Path(arguments["device"])
+        node = self.sys / "block" / path.name
+        known = {name: serial for name, serial, _ in self._disks()}
+        if known.get(path.name, arguments["serial"]) != arguments["serial"] or not node.exists():
+            raise SetupError(
+                f"{path}: is not {arguments['serial']} any more; it is not touched, run the command again"
+            )
+        return self.describe(arguments["serial"], path.name)
+
+    def _initialise(self, arguments: Mapping[str, Any]) -> None:
+        device = self._again(arguments)
+        read_through(device.path, device.size_bytes, self.progress)
+
+    def _stripe(self, arguments: Mapping[str, Any]) -> None:
+        devices, name = arguments["devices"], arguments["name"]
+        for serial, device in devices.items():
+            if not self._again({"serial": serial, "device": device}).blank:
+                raise SetupError(f"{device}: is not empty any more; it is not touched")
+        chunk_kib = arguments["chunk"] // KIB
+        for argv in stripe_commands(arguments["kind"], name, list(devices.values()), chunk_kib):
+            self.run(argv, timeout_s=_QUICK_S)
+
+    def _unstripe(self, arguments: Mapping[str, Any]) -> None:
+        devices = list(arguments["devices"].values())
+        for argv in unstripe_commands(arguments["kind"], arguments["name"], arguments["array"], devices):
+            self.run(argv, timeout_s=_QUICK_S)
+
+    def _mkfs(self, arguments: Mapping[str, Any]) -> None:
+        device = self._again(arguments)
+        ours = device.uuid == arguments["uuid"] or (arguments["begun"] and not device.signature)
+        if device.size_bytes != arguments["size"] or device.mounts or not (device.blank or ours):
+            raise SetupError(f"{device.path}: is not empty any more; it is not formatted")
+        force = [] if device.blank else ["-f"]
+        uuid = f"uuid={arguments['uuid']}"
+        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, device.path], timeout_s=_FORMAT_S)
+
+    def _mount(self, arguments: Mapping[str, Any]) -> None:
+        point, source = Path(arguments["point"]), arguments["source"]
+        point.mkdir(parents=True, exist_ok=True)
+        if arguments["readahead"] is not None:
+            queue = self.sys / "block" / Path(source).name / "queue" / "read_ahead_kb"
+            queue.write_text(str(arguments["readahead"] // 1024))
+        argv = ["mount", "-t", arguments["filesystem"], "-o", arguments["options"], source, point]
+        self.run(argv, timeout_s=_QUICK_S)
+
+    def _unmount(self, arguments: Mapping[str, Any]) -> None:
+        self.run(["umount", arguments["point"]], timeout_s=_FORMAT_S)
+
+    def _wipe(self, arguments: Mapping[str, Any]) -> None:
+        device = self._again(arguments)
+        if device.uuid != arguments["uuid"] or device.mounts or device.holders:
+            raise SetupError(f"{device.path}: does not hold our file system any more; it is not wiped")
+        self.run(["wipefs", "--all", "--quiet", device.path], timeout_s=_QUICK_S)
+
+
+def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:
+    """What makes one device (RAID 0) of several."""
+    count = str(len(devices))
+    if kind == "lvm":
+        layout = ["--type", "striped", "--stripes", count, "--stripesize", f"{chunk_kib}k"]
+        return [
+            ["vgcreate", name, *devices],
+            ["lvcreate", "--yes", *layout, "--extents", "100%FREE", "--name", "arm", name],
+        ]
+    layout = ["--level=0", f"--raid-devices={count}", f"--chunk={chunk_kib}K"]
+    return [["mdadm", "--create", f"/dev/md/{name}", "--run", *layout, f"--name={name}", *devices]]
+
+
+def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> list[list[str]]:
+    """The reverse of ``stripe_commands``."""
+    if kind == "lvm":
+        return [["vgremove", "--force", "--yes", name], ["pvremove", "--yes", *devices]]
+    return [["mdadm", "--stop", array], ["mdadm", "--zero-superblock", *devices]]
+
+
+def with_progress(machine: LinuxMachine, progress: Progress) -> LinuxMachine:
+    """The machine, telling how far a long step is."""
+    return replace(machine, progress=progress)
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

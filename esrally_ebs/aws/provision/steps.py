@@ -1,0 +1,73 @@
+"""What can come next, as values: nothing here does anything.
+
+A planner takes a History and what is Seen, and gives one step; the executor does it, writes down what came of
+it, looks again, and asks again. None means that the arm is there (or gone).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from esrally_ebs.aws.provision.journal import History
+from esrally_ebs.aws.provision.seen import Seen
+from esrally_ebs.errors import SetupError
+
+SETTLE_S = 20.0  # a created resource may be missing from AWS's lists for some seconds
+APPEAR_S = 180.0
+ATTACH_S = 300.0
+GONE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of AWS."""
+
+    key: str
+    service: str
+    operation: str
+    parameters: Mapping[str, Any]
+    keeps: tuple[str, ...] = ()  # of the answer, for the journal
+    go_on_after: frozenset[str] = field(default=frozenset())  # refusals that the next look explains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One thing that the machine does."""
+
+    key: str
+    operation: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that was found out and must be remembered."""
+
+    key: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing to do but to look again; an error after ``limit_s`` of waiting for the same thing."""
+
+    text: str
+    limit_s: float
+
+
+Step = Call | Work | Note | Wait
+Stage = Callable[[History, Seen], Step | None]
+
+
+def first_step(stages: Sequence[Stage], history: History, seen: Seen) -> Step | None:
+    """The step of the first stage that has one."""
+    for stage in stages:
+        step = stage(history, seen)
+        if step is not None:
+            return step
+    return None
+
+
+def refuse(history: History, text: str) -> NoReturn:
+    """SetupError for what the pack does not do with what is there."""
+    raise SetupError(f"arm {history.goal.arm}: {text}")
