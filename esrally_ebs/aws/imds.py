@@ -1,0 +1,109 @@
+"""The instance metadata service (IMDSv2): which instance this is. Asked only where the firmware says EC2.
+
+Endpoint and consent are the AWS SDKs' own: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``,
+``AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE`` (``IPv6``), ``AWS_EC2_METADATA_DISABLED``.
+"""
+
+import http.client
+import os
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from esrally_ebs.aws.roots import Roots, text
+from esrally_ebs.errors import SetupError
+
+_IPV4, _IPV6 = "http://169.254.169.254", "http://[fd00:ec2::254]"
+_TIMEOUT_S = 2.0
+_TOKEN_LIFE_S = 60
+_WORD = re.compile(r"[A-Za-z0-9.-]{1,64}")  # of what is asked for here; anything else is some other server's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What an instance says of itself; empty where it does not."""
+
+    instance_id: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    region: str = ""
+
+
+def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> Instance | None:
+    """This instance; None when this is no EC2 instance or ``AWS_EC2_METADATA_DISABLED`` forbids to ask.
+
+    Raises SetupError when the service does not answer as it should.
+    """
+    if not roots.on_ec2() or environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return None
+    service = _Service(endpoint(environment))
+    zone = service.get("placement/availability-zone")
+    return Instance(
+        # on Nitro the board's asset tag is the id, too
+        instance_id=service.get("instance-id") or _asset_tag(roots),
+        instance_type=service.get("instance-type"),
+        zone=zone,
+        region=service.get("placement/region") or _region_of(zone),
+    )
+
+
+def endpoint(environment: Mapping[str, str]) -> str:
+    """Where the service is, by the variables that all AWS SDKs know."""
+    named = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    if named:
+        return named.rstrip("/")
+    six = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower() == "ipv6"
+    return _IPV6 if six else _IPV4
+
+
+class _Service:
+    """One connection with one token."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
+        status, token = self._ask("PUT", "/latest/api/token", life)
+        if status != 200:
+            raise SetupError(
+                f"{url}: IMDSv2 gives no token (HTTP {status}); allow it with"
+                " aws ec2 modify-instance-metadata-options"
+            )
+        self._headers = {"X-aws-ec2-metadata-token": token}
+
+    def get(self, item: str) -> str:
+        """One item of the metadata; empty when the instance has none of that name."""
+        status, answer = self._ask("GET", f"/latest/meta-data/{item}", self._headers)
+        if status == 404:
+            return ""
+        if status != 200 or not _WORD.fullmatch(answer.strip()):
+            raise SetupError(f"{self._url}: {item}: HTTP {status}, not an answer of IMDSv2; ask it by hand")
+        return answer.strip()
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, self._path + path, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read(4096).decode("ascii", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise SetupError(
+                f"{self._url}: the metadata service does not answer ({error!r}); in a container its hop limit"
+                " may be 1, raise it or set AWS_EC2_METADATA_DISABLED=true"
+            ) from error
+        finally:
+            connection.close()
+
+
+def _asset_tag(roots: Roots) -> str:
+    tag = text(roots.sys / "class" / "dmi" / "id" / "board_asset_tag")
+    return tag if tag.startswith("i-") else ""
+
+
+def _region_of(zone: str) -> str:
+    match = re.match(r"[a-z]{2,3}(?:-[a-z]+)+-\d", zone)  # us-east-1a, us-gov-west-1b, us-west-2-lax-1a
+    return match[0] if match else ""

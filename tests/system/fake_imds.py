@@ -1,0 +1,57 @@
+"""An instance metadata service on loopback: IMDSv2 with given items, and a list of what was asked."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TOKEN = "AQAEAsession-token-of-the-metadata-service=="
+
+
+@dataclass
+class FakeImds:
+    """A running service."""
+
+    url: str
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def imds(items: Mapping[str, str], *, token_status: int = 200) -> Iterator[FakeImds]:
+    """Serve ``items`` until the block ends."""
+    service: FakeImds
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            service.asked.append(f"PUT {self.path}")
+            lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "0").isdigit()
+            self._answer(token_status if lives else 400, TOKEN)
+
+        def do_GET(self) -> None:
+            service.asked.append(f"GET {self.path}")
+            item = self.path.removeprefix("/latest/meta-data/")
+            if self.headers.get("X-aws-ec2-metadata-token") != TOKEN:
+                self._answer(401, "")
+            else:
+                self._answer(200 if item in items else 404, items.get(item, "not found"))
+
+        def _answer(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    service = FakeImds(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
