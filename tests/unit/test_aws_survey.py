@@ -1,4 +1,4 @@
-"""What is found out about arms: by the machine alone, by the metadata service, by AWS as far as it answers."""
+"""What is found out about arms: by the machine alone, by the metadata service, by AWS where it answers."""
 
 from collections.abc import Callable
 from pathlib import Path
