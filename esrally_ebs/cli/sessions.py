@@ -1,4 +1,4 @@
-"""The commands that read recorded sessions: ``sessions``, ``report``, ``compare`` and ``gate``."""
+"""The commands on recorded sessions: list, report, compare, gate, and send to Rally's metrics store."""
 
 import json
 import sys
@@ -100,6 +100,33 @@ def gate_command(
     if junit is not None:
         junit.write_text(gates.render_junit(recorded, judged))
     return gates.EXIT_CODES[judged.outcome]
+
+
+@app.command("push")
+def push_command(
+    session: SessionName,
+    configuration: Annotated[
+        str | None, typer.Option("--configuration-name", help="Rally's: rally-NAME.ini, not rally.ini.")
+    ] = None,
+) -> None:
+    """Send a recorded session to Rally's Elasticsearch metrics store, in place of what it has of it."""
+    # imported here: the other commands, above all report, must work where Rally is not installed
+    from esrally_ebs.metrics_store import send
+    from esrally_ebs.rally.reporting import configured_store
+
+    recorded = load_session(find_session(home(), session))
+    sent = send(recorded, configured_store(configuration))
+    print(f"{sent.documents} documents of session {recorded.id} are in {sent.index} at {sent.url}")
+
+
+@app.command("dashboard")
+def dashboard_command(
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> None:
+    """Print a Kibana dashboard of the metrics store, to import as saved objects."""
+    from esrally_ebs.metrics_store import render_dashboard
+
+    put(render_dashboard(), output)
 
 
 def _show(built: report.Report) -> None:

@@ -15,7 +15,7 @@ from esrally.utils import console
 from esrally_ebs import corpus
 from esrally_ebs.arms import Load
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.rally import failure, interrupt, takeover
+from esrally_ebs.rally import failure, interrupt, reporting, takeover
 from esrally_ebs.rally.activation import Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.schedule import clusters, expand
@@ -85,7 +85,10 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         def complete() -> None:
             recorded = Path(paths.race_root(self.cfg)) / "race.json"
             SessionFolder(context.folder).write_file("race.json", recorded.read_text())
-            console.println(live.complete())
+            try:
+                console.println(live.complete())
+            finally:  # what cannot be compared is kept there, too
+                reporting.keep(self.cfg, Path(context.folder), warn=console.warn)
 
         takeover.watch_the_end(complete=complete, ended=live.end, first_fault=live.first_fault)
         with interrupt.hearing_cancel():
