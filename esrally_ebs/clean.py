@@ -17,6 +17,7 @@ from esrally_ebs.resources import run_dir
 from esrally_ebs.system import Process
 
 _FIO_GRACE_S = 2.0
+_BY_HAND = "by-hand"
 
 
 def take_down(session: str) -> list[str]:
@@ -72,25 +73,30 @@ def owner_lives(session: str) -> bool:
         words = (run_dir() / session / "owner").read_text().split()
     except FileNotFoundError:
         return False
-    return words == ["by-hand"] or Process(int(words[0]), int(words[1])).alive
+    return words == [_BY_HAND] or Process(int(words[0]), int(words[1])).alive
 
 
-def write_owner(session: str, *, by_hand: bool = False) -> Path:
-    """Make the session's run directory and say who owns it: this process, or the user's own hand.
+def write_owner(session: str) -> Path:
+    """Make the session's run directory and say who owns it: this process. Its owner may be dead already.
 
     Raises SetupError when it cannot be made.
     """
     directory = run_dir() / session
     try:
-        directory.mkdir(parents=True, mode=0o700)
+        directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as error:
         raise SetupError(
             f"{directory}: {error.strerror}; run as root or set ESRALLY_EBS_RUN to a directory of your own"
         ) from error
     me = Process.of(os.getpid())
     assert me is not None
-    (directory / "owner").write_text("by-hand" if by_hand else f"{me.pid} {me.start_ticks}")
+    (directory / "owner").write_text(f"{me.pid} {me.start_ticks}")
     return directory
+
+
+def hand_over(session: str) -> None:
+    """From now on the session is the user's own: it stays when this process ends."""
+    (run_dir() / session / "owner").write_text(_BY_HAND)
 
 
 def abandoned() -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import typer
 
-from esrally_ebs import clean, doctor
+from esrally_ebs import clean, doctor, volumes
 from esrally_ebs.cli.output import Json, console, new_table
+from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check
 
 app = typer.Typer()
@@ -32,11 +33,21 @@ def clean_command() -> int:
         left = clean.take_down(session)
         problems += left
         print(f"{session}: {'not all could be removed' if left else 'removed'}")
+    problems += _sweep()
     for problem in problems:
         print(f"esrally-ebs: {problem}", file=sys.stderr)
     if not problems:
         print("nothing is left behind")
     return 3 if problems else 0
+
+
+def _sweep() -> list[str]:
+    """What AWS still has of ours. That it could not be asked is said, and is no failure."""
+    try:
+        return volumes.sweep_aws(print)
+    except SetupError as error:
+        print(f"AWS was not asked for what killed sessions left there: {error}")
+        return []
 
 
 def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:

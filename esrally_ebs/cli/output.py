@@ -1,17 +1,23 @@
 """What every command prints with: a console that keeps rows whole in a pipe, tables that fold, files."""
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from esrally_ebs.errors import PlanError
+
 _PIPE_WIDTH = 300  # columns of a table that no terminal shows
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
+]
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")
 ]
@@ -35,3 +41,18 @@ def put(text: str, output: Path | None) -> None:
         print(text, end="" if text.endswith("\n") else "\n")
     else:
         output.write_text(text)
+
+
+def overrides_of(settings: list[str] | None) -> dict[str, Any]:
+    """The values of ``--set``: JSON where they are, else text. Raises PlanError for one without ``=``."""
+    return dict(_setting(text) for text in settings or [])
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise PlanError(f"--set {text}: write KEY=VALUE, for example --set design.rounds=2")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

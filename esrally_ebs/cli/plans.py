@@ -1,19 +1,14 @@
 """The commands that run a plan: ``run`` on devices, ``simulate`` and ``study`` in virtual time."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from esrally_ebs import runs, virtual
-from esrally_ebs.cli.output import PlanName
+from esrally_ebs.cli.output import PlanName, Settings, overrides_of
 from esrally_ebs.errors import PlanError
 
 app = typer.Typer()
-
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
-]
 
 
 @app.command("run")
@@ -22,7 +17,7 @@ def run_command(
     settings: Settings = None,
 ) -> int:
     """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
-    overrides = dict(_setting(text) for text in settings or [])
+    overrides = overrides_of(settings)
     return runs.run_plan(plan, overrides, say=print)
 
 
@@ -32,7 +27,7 @@ def simulate_command(
     settings: Settings = None,
 ) -> None:
     """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
-    overrides = dict(_setting(text) for text in settings or [])
+    overrides = overrides_of(settings)
     print(virtual.simulate_plan(plan, overrides, say=print))
 
 
@@ -55,13 +50,3 @@ def study_command(
         )
     else:
         print(virtual.simulate_study(name))
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise PlanError(f"--set {text}: write KEY=VALUE, for example --set design.rounds=2")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value

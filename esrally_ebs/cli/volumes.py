@@ -2,21 +2,29 @@
 
 import json
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from esrally_ebs import by_hand
-from esrally_ebs.cli.output import Json, PlanName, console, new_table
+from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of
 from esrally_ebs.model import Volume
 from esrally_ebs.units import format_bytes
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print each call of AWS and the price of an hour; change nothing.")
+]
 app = typer.Typer(help="Attach, show and detach the arms of a plan by hand.", no_args_is_help=True)
 
 
 @app.command("up")
-def volumes_up(plan: PlanName) -> None:
+def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = False) -> None:
     """Attach and mount every arm of a plan; they stay until 'volumes down'."""
-    _print_volumes(by_hand.up(plan), as_json=False)
+    overrides = overrides_of(settings)
+    if dry_run:
+        print("\n".join(by_hand.dry_run(plan, overrides)))
+        return
+    _print_volumes(by_hand.up(plan, overrides, say=print), as_json=False)
 
 
 @app.command("list")

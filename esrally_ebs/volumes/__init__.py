@@ -17,9 +17,12 @@ from esrally_ebs.emulator.control import read_state
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.volumes import aws as _aws
 from esrally_ebs.volumes import directory as _directory
 from esrally_ebs.volumes import emulated as _emulated
 from esrally_ebs.volumes import mounted as _mounted
+from esrally_ebs.volumes.aws import dry_run
+from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.mounted import check_distinct
 from esrally_ebs.volumes.record import read_record
 from esrally_ebs.volumes.release import Leftover, leftovers
@@ -30,15 +33,23 @@ __all__ = [
     "backend_name",
     "check_distinct",
     "detach",
+    "dry_run",
     "leftovers",
     "load_backend",
     "open_volume",
+    "sweep_aws",
     "wait_refilled",
 ]
 
 GROUP = "esrally_ebs.volumes"
 Backend = Callable[..., AbstractContextManager[Volume]]
-_BUILT_IN: Mapping[str, ModuleType] = {"directory": _directory, "emulated": _emulated, "mounted": _mounted}
+_AWS = "aws"
+_BUILT_IN: Mapping[str, ModuleType] = {
+    _AWS: _aws,
+    "directory": _directory,
+    "emulated": _emulated,
+    "mounted": _mounted,
+}
 _ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idle second fills them
 
 
@@ -53,12 +64,22 @@ def open_volume(
     return load_backend(backend_name(spec))(spec, directory, backing=backing)
 
 
-def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
-    """Attach a volume until ``detach(directory)``, also beyond this process (``esrally-ebs volumes up``)."""
+def attach(
+    spec: VolumeSpec,
+    directory: Path,
+    *,
+    backing: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Volume:
+    """Attach a volume until ``detach(directory)``, also beyond this process (``esrally-ebs volumes up``).
+
+    ``say`` hears how far a volume is that takes long: one on AWS.
+    """
     name = backend_name(spec)
     if name not in _BUILT_IN:
         raise SetupError(f"volume '{spec.name}': backend {name!r} works only within a session; use 'run'")
-    volume: Volume = _BUILT_IN[name].attach(spec, directory, backing=backing)
+    more = {"say": say} if name == _AWS else {}
+    volume: Volume = _BUILT_IN[name].attach(spec, directory, backing=backing, **more)
     return volume
 
 
@@ -90,7 +111,10 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
 
 
 def backend_name(spec: VolumeSpec) -> str:
-    """A backend's own name, ``mounted`` for any type with a mount, ``emulated`` for a type of the catalog."""
+    """A backend's own name, ``mounted`` for any type with a mount, ``emulated`` for a type of the catalog;
+    ``aws`` when the plan says so."""
+    if spec.aws is not None:
+        return _AWS
     names = {point.name for point in entry_points(group=GROUP)} | _BUILT_IN.keys()
     if spec.type in names:
         return spec.type
@@ -98,7 +122,7 @@ def backend_name(spec: VolumeSpec) -> str:
         return "mounted"
     if spec.type in volume_types():
         return "emulated"
-    allowed = ", ".join(sorted({*volume_types(), *names} - {"emulated"}))
+    allowed = ", ".join(sorted({*volume_types(), *names} - {"emulated", _AWS}))
     raise PlanError(f"volume '{spec.name}': no type {spec.type!r}; use one of {allowed}")
 
 

@@ -99,7 +99,7 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
         owner=owner,
         place=place,
         sort=sort,
-        type=spec.type,
+        type=_EBS_TYPES.get(spec.type, spec.type),
         size_gib=0 if sort == "efs" else _whole(spec, "size", spec.size_bytes, GIB),
         point=point,
         count=spec.stripes,
@@ -130,7 +130,9 @@ def sort_of(spec: VolumeSpec) -> Sort:
     )
 
 
-_EBS_TYPES = ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")
+# The types that plans know, as AWS calls them.
+_EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
+_EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
 
 
 def tags_of(listed: object) -> Mapping[str, str]:

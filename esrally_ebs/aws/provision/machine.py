@@ -6,14 +6,15 @@ before it writes, whether the device is still the one that was looked at.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from esrally_ebs.aws.disks import mounts_of, volume_id
 from esrally_ebs.aws.provision.blocks import is_blank, read_through
 from esrally_ebs.aws.provision.seen import SeenDevice, SeenMachine, Wanted
+from esrally_ebs.aws.roots import Roots, text
 from esrally_ebs.errors import SetupError
-from esrally_ebs.formats.mountinfo import parse_mountinfo
 from esrally_ebs.system import run
 from esrally_ebs.units import KIB
 
@@ -40,9 +41,7 @@ class Machine(Protocol):
 class LinuxMachine:
     """This machine, through sysfs and the usual tools; needs root."""
 
-    sys: Path = Path("/sys")
-    dev: Path = Path("/dev")
-    mountinfo: Path = Path("/proc/self/mountinfo")
+    roots: Roots = field(default_factory=Roots)
     run: Callable[..., str] = run
     progress: Progress = lambda done, total: None
 
@@ -72,11 +71,10 @@ class LinuxMachine:
 
     def describe(self, serial: str, name: str) -> SeenDevice:
         """The device of that kernel name."""
-        node, path = self.sys / "block" / name, self.dev / name
+        node, path = self.roots.sys / "block" / name, self.roots.dev / name
         size = int((node / "size").read_text()) * _SECTOR
         signature, uuid = self._signature(path, node)
         number = (node / "dev").read_text().strip()
-        mounts = parse_mountinfo(self.mountinfo.read_text(), str(self.mountinfo))
         return SeenDevice(
             serial=serial,
             path=path,
@@ -84,46 +82,45 @@ class LinuxMachine:
             signature=signature,
             uuid=uuid,
             blank=not signature and is_blank(path, size),
-            mounts=tuple(mount.mount_point for mount in mounts if mount.device_number == number),
+            mounts=tuple(
+                mount.mount_point for mount in mounts_of(self.roots) if mount.device_number == number
+            ),
             holders=tuple(sorted(entry.name for entry in _entries(node / "holders"))),
         )
 
     def array(self, name: str, members: set[str]) -> SeenDevice | None:
         """The array or logical volume that is made of exactly these devices."""
-        for node in _entries(self.sys / "block"):
+        for node in _entries(self.roots.sys / "block"):
             if members and {entry.name for entry in _entries(node / "slaves")} == members:
                 return self.describe(name, node.name)
         return None
 
     def mounted_at(self, point: Path) -> str:
         """The source of the topmost mount at a path."""
-        mounts = parse_mountinfo(self.mountinfo.read_text(), str(self.mountinfo))
-        found = [mount.source for mount in mounts if mount.mount_point == point]
+        found = [mount.source for mount in mounts_of(self.roots) if mount.mount_point == point]
         return found[-1] if found else ""
 
     def _disks(self) -> list[tuple[str, str, str]]:
         """Kernel name, serial and model of every NVMe disk of Amazon's."""
         found = []
-        for node in _entries(self.sys / "block"):
-            model, serial = _text(node / "device" / "model"), _text(node / "device" / "serial")
-            if model == _EBS_MODEL:
-                serial = serial.replace("vol", "vol-", 1) if serial.startswith("vol") else serial
+        for node in _entries(self.roots.sys / "block"):
+            model, serial = text(node / "device" / "model"), text(node / "device" / "serial")
             if model in (_EBS_MODEL, _LOCAL_MODEL) and serial:
-                found.append((node.name, serial, model))
+                found.append((node.name, volume_id(serial) or serial, model))
         return found
 
     def _signature(self, path: Path, node: Path) -> tuple[str, str]:
         """Type and UUID of what stands first on the device, a table of partitions before all else."""
         if any((entry / "partition").exists() for entry in _entries(node)):
             return "partitions", ""
-        text = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_QUICK_S)
-        found = json.loads(text)["signatures"] if text.strip() else []
+        told = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_QUICK_S)
+        found = json.loads(told)["signatures"] if told.strip() else []
         return (found[0]["type"], found[0].get("uuid") or "") if found else ("", "")
 
     def _again(self, arguments: Mapping[str, Any]) -> SeenDevice:
         """The device as it is now; SetupError unless it is still the one that the step is about."""
         path = Path(arguments["device"])
-        node = self.sys / "block" / path.name
+        node = self.roots.sys / "block" / path.name
         known = {name: serial for name, serial, _ in self._disks()}
         if known.get(path.name, arguments["serial"]) != arguments["serial"] or not node.exists():
             raise SetupError(
@@ -162,7 +159,7 @@ class LinuxMachine:
         point, source = Path(arguments["point"]), arguments["source"]
         point.mkdir(parents=True, exist_ok=True)
         if arguments["readahead"] is not None:
-            queue = self.sys / "block" / Path(source).name / "queue" / "read_ahead_kb"
+            queue = self.roots.sys / "block" / Path(source).name / "queue" / "read_ahead_kb"
             queue.write_text(str(arguments["readahead"] // 1024))
         argv = ["mount", "-t", arguments["filesystem"], "-o", arguments["options"], source, point]
         self.run(argv, timeout_s=_QUICK_S)
@@ -197,17 +194,5 @@ def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> l
     return [["mdadm", "--stop", array], ["mdadm", "--zero-superblock", *devices]]
 
 
-def with_progress(machine: LinuxMachine, progress: Progress) -> LinuxMachine:
-    """The machine, telling how far a long step is."""
-    return replace(machine, progress=progress)
-
-
 def _entries(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

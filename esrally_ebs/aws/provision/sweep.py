@@ -1,0 +1,132 @@
+"""What is left on AWS though no journal speaks of it (a reboot empties /run): found by our tags, and removed.
+
+Only resources whose owner is this very instance and run directory, and volumes whose owner's instance is no
+more. Other instances' are theirs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.aws.clients import Api, items
+from esrally_ebs.aws.provision.goal import (
+    TAG_ARM,
+    TAG_MEMBER,
+    TAG_OWNER,
+    TAG_RUN,
+    TAG_SESSION,
+    Goal,
+    Place,
+    Sort,
+    tags_of,
+)
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Entry, Journal
+
+MOUNT_NAME = "mnt"
+_ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
+_GONE = ("terminated", "shutting-down")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """One arm that AWS still has; ``resources`` are ids by member."""
+
+    sort: Sort
+    tags: Mapping[str, str]
+    resources: Mapping[int, str]
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.tags[TAG_SESSION]}/{self.tags[TAG_ARM]}: {', '.join(self.resources.values())}"
+
+
+def owner_of(instance: str, run_dir: Path) -> str:
+    """The value of the owner's tag."""
+    return f"{instance}:{run_dir}"
+
+
+def known_runs(run_dir: Path) -> set[str]:
+    """The runs that journals of this run directory speak of: they are taken down by those."""
+    histories = [Journal(path.parent).read() for path in run_dir.glob(f"*/*/{JOURNAL_NAME}")]
+    return {history.goal.run for history in histories if history is not None}
+
+
+def orphans(api: Api, instance: str, run_dir: Path) -> list[Orphan]:
+    """All arms of ours on AWS that no journal here speaks of and nobody else can be using."""
+    known, owner = known_runs(run_dir), owner_of(instance, run_dir)
+    found: dict[str, Orphan] = {}
+    for sort, resource, tags, idle in (*_volumes(api), *_file_systems(api)):
+        if tags[TAG_RUN] in known or not _may_go(api, tags[TAG_OWNER], owner, idle=idle):
+            continue
+        before = found.get(tags[TAG_RUN])
+        held = {**(before.resources if before else {}), int(tags[TAG_MEMBER]): resource}
+        found[tags[TAG_RUN]] = Orphan(sort=sort, tags=tags, resources=held)
+    return list(found.values())
+
+
+def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
+    """Write the journal that the arm has lost; the directory that taking it down begins from."""
+    session, arm = Path(orphan.tags[TAG_SESSION]).name, Path(orphan.tags[TAG_ARM]).name
+    directory = run_dir / session / arm
+    goal = Goal(
+        session=session,
+        arm=arm,
+        run=orphan.tags[TAG_RUN],
+        owner=orphan.tags[TAG_OWNER],
+        place=place,
+        sort=orphan.sort,
+        type="",
+        size_gib=0,
+        point=directory / MOUNT_NAME,
+        count=max(orphan.resources) + 1,
+    )
+    journal = Journal(directory)
+    journal.begin(goal, at_s)
+    name = "VolumeId" if orphan.sort == "ebs" else "FileSystemId"
+    for member, resource in orphan.resources.items():
+        asked = {"operation": "found by its tags"}
+        journal.append(Entry(key=f"create/{member}", state="intent", at_s=0.0, fields=asked))
+        journal.append(Entry(key=f"create/{member}", state="done", at_s=0.0, fields={name: resource}))
+    return directory
+
+
+_Found = tuple[Sort, str, Mapping[str, str], bool]
+
+
+def _volumes(api: Api) -> Iterator[_Found]:
+    tagged = [{"Name": "tag-key", "Values": [TAG_OWNER]}]
+    for raw in items(api, "ec2", "DescribeVolumes", "Volumes", Filters=tagged):
+        tags = tags_of(raw.get("Tags"))
+        if _complete(tags):
+            yield "ebs", raw["VolumeId"], tags, raw["State"] == "available"
+
+
+def _file_systems(api: Api) -> Iterator[_Found]:
+    marker: dict[str, Any] = {}
+    while True:
+        answer = api.call("efs", "DescribeFileSystems", **marker)
+        for raw in answer["FileSystems"]:
+            tags = tags_of(raw.get("Tags"))
+            if _complete(tags):
+                yield "efs", raw["FileSystemId"], tags, False
+        if not answer.get("NextMarker"):
+            return
+        marker = {"Marker": answer["NextMarker"]}
+
+
+def _complete(tags: Mapping[str, str]) -> bool:
+    """All our tags, with the values that only we give them."""
+    return all(name in tags for name in _ALL_TAGS) and tags[TAG_MEMBER].isdigit()
+
+
+def _may_go(api: Api, tagged: str, owner: str, *, idle: bool) -> bool:
+    return tagged == owner or (idle and not _exists(api, tagged.split(":", 1)[0]))
+
+
+def _exists(api: Api, instance: str) -> bool:
+    wanted = [{"Name": "instance-id", "Values": [instance]}]
+    groups: Sequence[Any] = list(items(api, "ec2", "DescribeInstances", "Reservations", Filters=wanted))
+    states = [each["State"]["Name"] for group in groups for each in group["Instances"]]
+    return any(state not in _GONE for state in states)

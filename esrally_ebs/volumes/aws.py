@@ -1,0 +1,200 @@
+"""The AWS backend: an EBS volume (or a stripe of them), an EFS file system or the instance's own disks.
+
+Made for the arm and removed with it; see ``aws.provision`` for how. All that is known of an arm stands in the
+journal in its directory, from which ``attach`` goes on and ``detach`` undoes, whatever happened before.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from esrally_ebs.aws.clients import Api, Aws, configured_region
+from esrally_ebs.aws.provision.dryrun import dry_run as dry_runs
+from esrally_ebs.aws.provision.execute import Executor
+from esrally_ebs.aws.provision.goal import Goal, Place, new_goal
+from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.look import target_of
+from esrally_ebs.aws.provision.loop import LoopMachine
+from esrally_ebs.aws.provision.machine import LinuxMachine, Machine
+from esrally_ebs.aws.provision.place import (
+    instance_here,
+    on_aws,
+    place_of,
+    region_here,
+    rehearsed_instance,
+)
+from esrally_ebs.aws.provision.sweep import MOUNT_NAME, adopt, orphans, owner_of
+from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.resources import home, run_dir
+from esrally_ebs.system import SYSTEM_CLOCK
+from esrally_ebs.units import GIB
+from esrally_ebs.volumes.mounts import describe
+from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
+
+_BACKEND = "aws"
+_SOME_REGION = "us-east-1"  # of a dry run that nothing tells its region
+_KINDS = {"ebs": Kind.EBS, "efs": Kind.EFS, "instance-store": Kind.INSTANCE_STORE}
+Say = Callable[[str], None]
+
+
+@contextmanager
+def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
+    """Attach for the time of the ``with``; see ``attach``."""
+    try:
+        yield attach(spec, directory, backing=backing)
+    finally:
+        detach(directory)
+
+
+def attach(
+    spec: VolumeSpec, directory: Path, *, backing: Path | None = None, say: Say = lambda text: None
+) -> Volume:
+    """Make the volume, attach, format and mount it; or go on with what an interrupted call began.
+
+    Raises PlanError when AWS has no such volume, SetupError when it or the machine cannot; what was made
+    until then stays for ``detach``, or for another ``attach``.
+    """
+    del backing
+    directory = directory.resolve()
+    api = Aws(_region(spec))
+    with _alone(directory):
+        goal = _begin(spec, directory, api)
+        seen = _executor(api, goal, directory, say).up()
+    target = target_of(seen)
+    size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
+    return describe(
+        replace(spec, size_bytes=size or spec.size_bytes),
+        goal.point,
+        _KINDS[goal.sort],
+        identity=" ".join(_identities(Journal(directory))),
+    )
+
+
+def detach(directory: Path, *, say: Say = lambda text: None) -> None:
+    """Unmount, detach and delete what was made for the arm; nothing when there is nothing.
+
+    Raises SetupError when something of it has to stay; the journal stays then, too.
+    """
+    directory = directory.resolve()
+    with _alone(directory):
+        history = Journal(directory).read()
+        if history is not None:
+            _executor(Aws(history.goal.place.region), history.goal, directory, say).down()
+        if (directory / MOUNT_NAME).is_dir():
+            (directory / MOUNT_NAME).rmdir()
+        drop_record(directory)
+
+
+def sweep(say: Say) -> list[str]:
+    """Take down what AWS still has of this run directory though nothing here knows of it.
+
+    Nothing is asked where this is no EC2 instance. Returns one line per thing that could not be removed;
+    SetupError when AWS could not be asked at all.
+    """
+    if not on_aws():
+        return []
+    instance = instance_here()
+    api = Aws(configured_region() or region_here())
+    found = orphans(api, instance, run_dir())
+    problems = []
+    for orphan in found:
+        say(f"AWS still has {orphan.text}")
+        directory = adopt(orphan, place_of(api, instance), run_dir(), at_s=SYSTEM_CLOCK.epoch())
+        write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
+        try:
+            detach(directory, say=say)
+            directory.parent.rmdir()
+        except (EbsError, OSError) as error:
+            problems.append(str(error))
+    return problems
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One process at a time works on a session's arms: a reaper may come while its owner still takes down."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _region(spec: VolumeSpec) -> str | None:
+    asked = spec.aws.region if spec.aws else None
+    return asked or configured_region() or region_here()
+
+
+def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
+    """The goal of what was begun here, or a new one."""
+    journal = Journal(directory)
+    history = journal.read()
+    if history is not None:
+        _check_same(history.goal, spec, directory)
+        return history.goal
+    place = place_of(api, instance_here())
+    owner = owner_of(place.instance, run_dir())
+    point = directory / MOUNT_NAME
+    goal = new_goal(spec, place, session=directory.parent.name, owner=owner, point=point)
+    if read_record(directory) is None:
+        write_record(directory, Record(backend=_BACKEND, name=spec.name, type=spec.type))
+    journal.begin(goal, SYSTEM_CLOCK.epoch())
+    return goal
+
+
+def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:
+    """What was begun is gone on with only if it is what the plan still says."""
+    again = new_goal(spec, goal.place, session=goal.session, owner=goal.owner, point=goal.point)
+    if replace(again, run=goal.run) != goal:
+        raise SetupError(f"{directory}: another volume was begun there; run 'esrally-ebs volumes down' first")
+
+
+def _executor(api: Api, goal: Goal, directory: Path, say: Say) -> Executor:
+    return Executor(
+        api=api,
+        machine=_machine(goal, say),
+        journal=Journal(directory),
+        say=lambda text: say(f"{goal.arm}: {text}"),
+    )
+
+
+def _machine(goal: Goal, say: Say) -> Machine:
+    def progress(done: int, total: int) -> None:
+        say(f"{goal.arm}: initialised {done // GIB} of {total // GIB} GiB")
+
+    linux = LinuxMachine(progress=progress)
+    if rehearsed_instance() is None:
+        return linux
+    return LoopMachine(home() / "rehearsal" / goal.run, linux)
+
+
+def _identities(journal: Journal) -> list[str]:
+    history = journal.read()
+    if history is None:
+        return []
+    if history.goal.sort == "instance-store":
+        return list((history.done("claim") or {}).get("serials", ()))
+    return history.ids("create", "VolumeId" if history.goal.sort == "ebs" else "FileSystemId")
+
+
+def dry_run(specs: Sequence[VolumeSpec], session: str) -> list[str]:
+    """Every call and piece of work of ``up`` and ``down`` for the arms that are made on AWS, and the price.
+
+    This instance's place where it is one; stand-ins for what is not known elsewhere. Nothing is changed.
+    """
+    made = [spec for spec in specs if spec.aws is not None]
+    if not made:
+        raise PlanError("dry run: no arm of this plan is made on AWS; add --set 'aws={}' or a table [aws]")
+    run = run_dir() / session
+    if on_aws():
+        place = place_of(Aws(_region(made[0])), instance_here())
+    else:
+        asked = made[0].aws.region if made[0].aws else None
+        region = asked or os.environ.get("AWS_REGION") or _SOME_REGION
+        place = Place(instance="i-of-this-machine", zone=f"{region}a", region=region, subnet="subnet-of-it")
+    return dry_runs(made, place, session=session, run=run)
