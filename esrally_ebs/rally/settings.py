@@ -12,13 +12,16 @@ from esrally_ebs.resources import plan_path
 DEFAULT_PLAN = "gp2-vs-gp3"
 PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
 
+# Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
+_OURS = (None, "", "from-sources")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceSettings:
     """How this race is run; the same in every process that loads the track."""
 
     plan: Plan
-    managed: bool  # the pack starts the nodes (not --pipeline=benchmark-only)
+    managed: bool  # the pack starts the nodes: no --pipeline and no --distribution-version was given
     in_race_control: bool  # this is the one process that may start something
     race_id: str
     test_mode: bool
@@ -46,7 +49,7 @@ def race_settings(cfg: Any) -> RaceSettings:
             plan = _updated(plan, "race", challenge=challenge)
     return RaceSettings(
         plan=plan,
-        managed=pipeline != "benchmark-only" and not cfg.exists("driver", PLAIN),
+        managed=pipeline in _OURS and not cfg.exists("driver", PLAIN),
         in_race_control=in_race_control,
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
         test_mode=test_mode,

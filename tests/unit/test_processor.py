@@ -61,6 +61,15 @@ def test_the_other_processes_of_a_plain_race_leave_the_schedule_alone_too(tmp_pa
     assert race_settings(configuration(tmp_path, pipeline=None)).managed is True
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "managed"),
+    [("from-sources", True), ("benchmark-only", False), ("from-distribution", False), ("docker", False)],
+)
+def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: str, managed: bool) -> None:
+    # Rally itself says from-sources when neither a pipeline nor a version was given
+    assert race_settings(configuration(tmp_path, pipeline=pipeline)).managed is managed
+
+
 def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="benchmark-only", documents=300)
     cfg.add(config.Scope.benchmark, "track", "challenge.name", "append-no-conflicts")
