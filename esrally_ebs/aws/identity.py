@@ -1,0 +1,123 @@
+"""Which EBS volumes, EFS or disks a mount is: what this machine knows by itself, without a call to AWS."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from esrally_ebs.aws.disks import Disk, Sort, Stack, mounts_of, stack_of
+from esrally_ebs.aws.roots import Roots
+from esrally_ebs.errors import PlanError
+from esrally_ebs.formats.mountinfo import Mount
+from esrally_ebs.model import Kind
+
+_EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")
+_EFS_STATE = re.compile(r"(fs-[0-9a-f]+)\..+\.\d+")  # of efs-utils: file system, mount point, port
+_PORT = re.compile(r"(?:^|,)port=(\d+)(?:,|$)")
+_REAL = frozenset({"xfs", "ext4", "ext3", "ext2", "btrfs", "f2fs", "zfs", "nfs4", "nfs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A mount and what it really is."""
+
+    stack: Stack
+    kind: Kind
+    file_system_id: str = ""  # of EFS: fs-...
+    root: bool = False  # the system's own disk is among its disks
+
+    @property
+    def mount_point(self) -> Path:
+        """Where it is mounted."""
+        return self.stack.mount.mount_point
+
+    @property
+    def volume_ids(self) -> tuple[str, ...]:
+        """The EBS volumes that are known so far, each once."""
+        return tuple(dict.fromkeys(disk.volume_id for disk in self.stack.disks if disk.volume_id))
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others: volume ids, a file system's id, or the source of the mount."""
+        return self.file_system_id or " ".join(self.volume_ids) or self.stack.mount.source
+
+
+def identify(path: Path, roots: Roots) -> Identity:
+    """The mount that ``path`` lies on. Raises PlanError when it is on none."""
+    mounts = mounts_of(roots)
+    holding = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
+    if not holding:
+        raise PlanError(f"{path}: on no mount; mount the volume there first")
+    depth = max(len(mount.mount_point.parts) for mount in holding)
+    mount = [mount for mount in holding if len(mount.mount_point.parts) == depth][-1]
+    return _identity(mount, roots, root_disks(mounts, roots))
+
+
+def candidates(roots: Roots) -> list[Identity]:
+    """Every mount that could be an arm: file systems on disks or NFS, written to, each device once.
+
+    The system's own mounts are among them, marked: an arm there is possible and a bad idea.
+    """
+    mounts = mounts_of(roots)
+    own = root_disks(mounts, roots)
+    topmost = {mount.mount_point: mount for mount in mounts}  # the last one at a mount point hides the others
+    whole: dict[str, Mount] = {}
+    for mount in topmost.values():
+        if mount.filesystem in _REAL and not mount.read_only:
+            seen = whole.setdefault(mount.device_number, mount)
+            if len(mount.root) < len(seen.root):  # bind mounts show a part of a file system
+                whole[mount.device_number] = mount
+    return [_identity(mount, roots, own) for mount in whole.values()]
+
+
+def root_disks(mounts: Sequence[Mount], roots: Roots) -> frozenset[str]:
+    """The disks that the system itself runs from."""
+    root = [mount for mount in mounts if mount.mount_point == Path("/")]
+    return stack_of(root[-1], roots).names if root else frozenset()
+
+
+def with_mapping(identity: Identity, mapping: dict[str, str]) -> Identity:
+    """The volume ids of Xen disks filled in from the instance's mapping (device name to volume id)."""
+    disks = tuple(_mapped(disk, mapping) for disk in identity.stack.disks)
+    changed = replace(identity, stack=replace(identity.stack, disks=disks))
+    is_ebs = identity.kind is Kind.EBS or (bool(disks) and all(disk.sort is Sort.EBS for disk in disks))
+    return replace(changed, kind=Kind.EBS) if is_ebs else changed
+
+
+def _mapped(disk: Disk, mapping: dict[str, str]) -> Disk:
+    if disk.volume_id or disk.sort is not Sort.XEN:
+        return disk
+    wanted = {_letters(name) for name in (disk.name, disk.partition) if name}
+    for device, volume in mapping.items():
+        if _letters(device.removeprefix("/dev/")) in wanted:
+            return replace(
+                disk, sort=Sort.EBS, volume_id=volume, known_by=f"block-device mapping of {device}"
+            )
+    return disk
+
+
+def _letters(name: str) -> str:
+    """The kernel names xvdf what EC2 names sdf."""
+    return re.sub(r"^(?:xvd|sd|hd)", "", name)
+
+
+def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
+    stack = stack_of(mount, roots)
+    file_system = _efs(mount, roots)
+    is_ebs = bool(stack.disks) and all(disk.sort is Sort.EBS for disk in stack.disks)
+    kind = Kind.EFS if mount.filesystem.startswith("nfs") else Kind.EBS if is_ebs else Kind.DIRECTORY
+    return Identity(stack=stack, kind=kind, file_system_id=file_system, root=bool(stack.names & own))
+
+
+def _efs(mount: Mount, roots: Roots) -> str:
+    if not mount.filesystem.startswith("nfs"):
+        return ""
+    named = _EFS_SOURCE.fullmatch(mount.source)
+    if named:
+        return named[1]
+    port = _PORT.search(mount.super_options)
+    if port is None or not mount.source.startswith("127.0.0.1:"):
+        return ""
+    states = sorted((roots.run / "efs").glob(f"fs-*.{port[1]}"))  # the tunnel of efs-utils ends at this port
+    match = _EFS_STATE.fullmatch(states[0].name) if states else None
+    return match[1] if match else ""
