@@ -61,7 +61,7 @@ def _latency_rows(volume: Volume, file: Path) -> None:
     for busy in (0, 2):
         beside = f", {busy} busy processes beside" if busy else ""
         for op in ("randread", "randwrite"):
-            change(_control(volume), fixed_latency_s=_TARGET_S)
+            change(_control(volume), fixed_latency_s=(_TARGET_S, _TARGET_S))
             with _busy(busy):
                 got = _measure(volume, file, op, 16, 1, engine="psync")
             change(_control(volume), fixed_latency_s=None)

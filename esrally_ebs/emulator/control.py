@@ -7,7 +7,7 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ class LimiterState:
     writes: int
     read_bytes: int
     written_bytes: int
+    target_s: Mapping[str, float]  # "read", "write": how long I/Os were meant to take, all added up
     in_flight: int  # replies that are held
     unlimited: bool
     errors: int  # I/Os that the backing store refused
@@ -48,14 +49,15 @@ def read_state(control: Path) -> LimiterState:
     return _ask(control, {"command": "state"})
 
 
-def change(control: Path, **settings: bool | float | tuple[float, float] | None) -> LimiterState:
+def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> LimiterState:
     """Change a running volume and return its state then.
 
     ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
     empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket.
-    ``fixed_latency_s``: this service time for every I/O and no limits, None to end it. ``overhead_read``,
-    ``overhead_write`` (seconds, seconds per byte): what the path itself costs, taken off every wait. Raises
-    SetupError when the daemon refuses or does not answer.
+    ``fixed_latency_s`` (least, most): a service time anywhere between for every I/O and no limits, None to
+    end it. ``overhead``: what the path itself costs, taken off every wait: of an I/O alone and of one beside
+    others, of reads and of writes, seconds and seconds per byte. Raises SetupError when the daemon refuses or
+    does not answer.
     """
     return _ask(control, {"command": "set", **settings})
 

@@ -42,7 +42,7 @@ def test_the_type_and_a_mount_decide_the_backend(spec: VolumeSpec, backend: str)
 
 def test_an_unknown_type_is_refused_with_all_that_there_are() -> None:
     with pytest.raises(
-        PlanError, match=r"^volume 'a': no type 'gp9'; use one of directory, gp2, gp3, .*mounted"
+        PlanError, match=r"^volume 'a': no type 'gp9'; use one of directory, efs, gp2, gp3, .*mounted"
     ):
         volumes.backend_name(_spec("gp9"))
 
@@ -158,6 +158,7 @@ def _state(seconds_until_full: float) -> dict[str, Any]:
         credits_capacity=None,
         seconds_until_full=seconds_until_full,
         waited_s={},
+        target_s={},
         reads=0,
         writes=0,
         read_bytes=0,
