@@ -166,6 +166,14 @@ class Event:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Severity(StrEnum):
+    """What it means that a check is not ok."""
+
+    STOP = "stop"  # the comparison would be of something else than the volumes
+    WARN = "warn"  # it must be known to whoever reads the figures
+    UNKNOWN = "unknown"  # nobody could tell
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A named check with its evidence."""
@@ -174,3 +182,18 @@ class Check:
     ok: bool
     value: str
     text: str
+    severity: Severity = Severity.STOP
+    mend: str = ""  # what to do when it is not ok
+    accepted: bool = False  # the user said, by its name, that it shall not stop the session
+
+    @property
+    def forbids(self) -> bool:
+        """Whether nothing may be compared because of it."""
+        return not self.ok and self.severity is Severity.STOP and not self.accepted
+
+    @property
+    def mark(self) -> str:
+        """Its outcome in one word."""
+        if self.ok or self.forbids:
+            return "ok" if self.ok else "FAILED"
+        return "accepted" if self.accepted else "warning" if self.severity is Severity.WARN else "unknown"

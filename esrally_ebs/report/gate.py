@@ -32,7 +32,7 @@ def judge_session(
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
     base, other = _arms(session, base, other)
-    broken = "; ".join(check.text for check in all_checks(session) if not check.ok)
+    broken = "; ".join(check.text for check in all_checks(session) if check.forbids)
     if broken:
         raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
     if session.state is not State.COMPLETE:

@@ -26,7 +26,8 @@ def _lines(report: Report) -> Iterator[str]:
     if report.checks:
         yield from ("", "## Checks", "", "| check | | |", "|---|---|---|")
         for check in report.checks:
-            yield f"| {check.name} | {'ok' if check.ok else '**FAILED**'} | {_escape(check.text)} |"
+            mark = "ok" if check.ok else f"**{check.mark}**"
+            yield f"| {check.name} | {mark} | {_escape(check.text)} |"
     if report.warnings:
         yield from ("", "## Warnings", "")
         yield from (f"- {_escape(warning)}" for warning in report.warnings)

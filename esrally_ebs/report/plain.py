@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from esrally_ebs.model import Check
 from esrally_ebs.report.model import Report, Table, Value
 
 _HEADER = ("table", "item", "subject", "metric", "value", "better")
@@ -51,13 +52,19 @@ def render_json(report: Report) -> str:
         "reasons": list(report.reasons),
         "labels": list(report.labels),
         "checks": [
-            {"name": check.name, "ok": check.ok, "value": check.value, "text": check.text}
+            {"name": check.name, "ok": check.ok, "value": check.value, "text": check.text} | _outcome(check)
             for check in report.checks
         ],
         "warnings": list(report.warnings),
         "tables": {table.key: _items(table) for table in report.tables},
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _outcome(check: Check) -> dict[str, Any]:
+    if check.ok:
+        return {}
+    return {"severity": check.severity.value, "mend": check.mend, "accepted": check.accepted}
 
 
 def _items(table: Table) -> dict[str, Any]:

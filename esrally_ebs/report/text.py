@@ -82,8 +82,8 @@ def _print_checks(console: Console, report: Report) -> None:
     if report.checks:
         console.print(Text("\nChecks", style="bold"))
     for check in report.checks:
-        mark = Text("  ok    ", style="green") if check.ok else Text("  FAILED ", style="bold red")
-        console.print(mark + Text(f"{check.name}: {check.text}"))
+        style = "green" if check.ok else "bold red" if check.forbids else "yellow"
+        console.print(Text(f"  {check.mark:<5} ", style=style) + Text(f"{check.name}: {check.text}"))
 
 
 def _print_warnings(console: Console, report: Report) -> None:

@@ -24,7 +24,7 @@ def labels(session: Session) -> tuple[str, ...]:
 
 def sentence(session: Session, findings: Findings, checks: Sequence[Check]) -> str:
     """The verdict of the session."""
-    broken = [check.text for check in checks if not check.ok]
+    broken = [check.text for check in checks if check.forbids]
     if broken:
         return f"Not comparable: {'; '.join(broken)}."
     said = _of_pairs(session, findings)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import Check, Event, Kind, State, Volume
+from esrally_ebs.model import Check, Event, Kind, Severity, State, Volume
 from esrally_ebs.store.encoding import parse_volume
 
 FORMAT = 1
@@ -78,4 +78,7 @@ def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:
 
 def parse_checks(document: Mapping[str, Any]) -> tuple[Check, ...]:
     """The checks of ``session.json``."""
-    return tuple(Check(**table) for table in document.get("checks", ()))
+    return tuple(
+        Check(**{**table, "severity": Severity(table.get("severity", "stop"))})
+        for table in document.get("checks", ())
+    )

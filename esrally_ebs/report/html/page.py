@@ -27,7 +27,7 @@ def render_html(report: Report) -> str:
         for anchor, title, content in shown
     )
     links = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title, _ in shown)
-    broken = ' class="invalid"' if any(not check.ok for check in report.checks) else ""
+    broken = ' class="invalid"' if any(check.forbids for check in report.checks) else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -214,9 +214,11 @@ def _checks(report: Report) -> Iterator[str]:
     titles = "".join(_column(title, left=True) for title in ("check", "result", "what was found"))
     yield f"<thead><tr>{titles}</tr></thead><tbody>"
     for check in report.checks:
-        kind, mark = ("ok", "\u2713 ok") if check.ok else ("failed", "\u2717 FAILED")
+        kind, sign = ("failed", "\u2717") if check.forbids else ("noted", "!")
+        if check.ok:
+            kind, sign = "ok", "\u2713"
         yield f'<tr><th scope="row">{_name(check.name)}</th>'
-        yield f'<td class="left"><span class="{kind}">{mark}</span></td>'
+        yield f'<td class="left"><span class="{kind}">{sign} {check.mark}</span></td>'
         yield f'<td class="left">{escape(check.text)}</td></tr>'
     yield "</tbody></table></div>"
 
