@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from esrally import config
 from esrally.driver import driver
 
 from esrally_ebs.context import Context, load_context
@@ -44,6 +45,7 @@ def install(context_path: Path) -> None:
     _installed["path"] = context_path
     driver.Worker.WAKEUP_INTERVAL_SECONDS = _WAKEUP_S
     _wake_preparation()
+    _start_tasks_at_once()
     failure.speak_plainly()
     taps.install(context_path)
 
@@ -57,6 +59,26 @@ def _wake_preparation() -> None:
         self.wakeup_interval = _WAKEUP_S
 
     driver.TaskExecutionActor.__init__ = initialise
+
+
+def _start_tasks_at_once() -> None:
+    """Rally rests a second before each task, so that load hosts with other clocks start together; we have one.
+
+    Its own test mode does not rest, and it is asked for while the driver decides when the next task starts.
+    """
+    original = driver.Driver.move_to_next_task
+
+    @functools.wraps(original)
+    def move_to_next_task(self: Any, workers: Any) -> None:
+        scope, key = config.Scope.benchmark, ("track", "test.mode.enabled")
+        asked = self.config.opts(*key)
+        self.config.add(scope, *key, True)
+        try:
+            original(self, workers)
+        finally:
+            self.config.add(scope, *key, asked)
+
+    driver.Driver.move_to_next_task = move_to_next_task
 
 
 def current() -> Context:

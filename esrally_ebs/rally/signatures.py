@@ -40,6 +40,11 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
     ("actor.BenchmarkFailure", lambda: failure.rallys_failure.__init__, ("self", "message", "cause")),
     ("driver.Driver.update_samples", lambda: driver.Driver.update_samples, ("self", "samples")),
     ("driver.Driver.prepare_telemetry", lambda: driver.Driver.prepare_telemetry, ("self", "es", "enable")),
+    (
+        "driver.Driver.move_to_next_task",
+        lambda: driver.Driver.move_to_next_task,
+        ("self", "workers_curr_step"),
+    ),
     ("driver.Driver.close", lambda: driver.Driver.close, ("self",)),
     ("driver.TaskExecutionActor", lambda: driver.TaskExecutionActor.__init__, ("self",)),
     ("driver.Worker.WAKEUP_INTERVAL_SECONDS", lambda: driver.Worker.WAKEUP_INTERVAL_SECONDS, ()),

@@ -18,7 +18,7 @@ _MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes", "instance_type")
 _TOOLS = ("rally", "engine")
 _RACE = ("track", "challenge", "warmup_iterations", "params")
 _CACHE = ("mode", "drop_every")
-_SPEC = ("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted", "credits")
+_SPEC = ("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted", "credits", "read_latency")
 _ABSENT = "nothing"
 
 Facts = Mapping[str, Any]

@@ -34,3 +34,10 @@ def test_the_same_seed_gives_the_same_sequence() -> None:
     assert [first.seconds(4096, write=False) for _ in range(50)] == [
         second.seconds(4096, write=False) for _ in range(50)
     ]
+
+
+def test_a_slowed_service_takes_so_many_times_as_long_at_every_size() -> None:
+    slow = READ.slowed(1.5)
+    assert slow.median_s(16 * KIB) == pytest.approx(1.5 * 432e-6)
+    assert slow.median_s(256 * KIB) == pytest.approx(1.5 * 912e-6)
+    assert slow.sigma == READ.sigma
