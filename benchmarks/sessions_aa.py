@@ -5,8 +5,8 @@
     sudo .venv/bin/python benchmarks/sessions_aa.py power 10 --results three.jsonl --read-latency 1.04
          .venv/bin/python benchmarks/sessions_aa.py aa 0 --results aa.jsonl
 
-Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file of
-results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked for.
+Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file
+of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked for.
 Then all sessions of that file are judged again, by this version's statistics, from their folders. With
 ``--read-latency`` the plan's last arm gets another factor.
 
@@ -91,29 +91,27 @@ def lines_of(results: Path) -> list[Line]:
 def show(lines: Sequence[Line]) -> None:
     """A row per session, then how many sessions claim a difference, by margin."""
     print(
-        f"{'session':10} {'s':>5} {'rounds':>6} {'p50 ratios':>16}  faster slower equiv. inconcl.  equiv. at 2 %"
+        f"{'session':10} {'s':>5} {'rounds':>6} {'p50 ratios':>16} faster slower equiv. inconcl. equiv. at 2 %"
     )
-    claiming: dict[str, int] = {"any": 0, "slower": 0, "faster": 0, "equivalent at 2 %": 0}
+    claiming: dict[str, int] = {"faster or slower": 0, "slower": 0, "faster": 0, "equivalent at 2 %": 0}
     for line in lines:
         session = load_session(home() / "sessions" / line["session"])
         found, strict = judged(session), judged(session, 0.02)
         verdicts = [c.verdict for c in found]
         ratios = [c.percentiles[0].ratio.value for c in found]
         equal = [c.verdict for c in strict].count(Verdict.EQUIVALENT)
-        claiming["any"] += any(verdict in CLAIMS for verdict in verdicts)
+        claiming["faster or slower"] += any(verdict in CLAIMS for verdict in verdicts)
         claiming["slower"] += Verdict.SLOWER in verdicts
         claiming["faster"] += Verdict.FASTER in verdicts
         claiming["equivalent at 2 %"] += bool(equal)
         counts = " ".join(f"{verdicts.count(verdict):7}" for verdict in Verdict)
         rounds = max((c.rounds for c in found), default=0)
         print(
-            f"{line['session'][:8]:10} {line['seconds']:5.0f} {rounds:6} {min(ratios):7.3f} to {max(ratios):5.3f} "
-            f"{counts} {equal:14}"
+            f"{line['session'][:8]:10} {line['seconds']:5.0f} {rounds:6} "
+            f"{min(ratios):7.3f} to {max(ratios):5.3f} {counts} {equal:14}"
         )
     for what, count in claiming.items():
-        print(
-            f"sessions with a task that is {what if what != 'any' else 'faster or slower'}: {count} of {len(lines)}"
-        )
+        print(f"sessions with a task that is {what}: {count} of {len(lines)}")
 
 
 def _changed(plan: Path, read_latency: float | None, folder: Path) -> Path:
