@@ -6,8 +6,8 @@
          .venv/bin/python benchmarks/sessions_aa.py aa 0 --results aa.jsonl
 
 Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file
-of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked for.
-Then all sessions of that file are judged again, by this version's statistics, from their folders. With
+of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked
+for. Then all sessions of that file are judged again, by this version's statistics, from their folders. With
 ``--read-latency`` the plan's last arm gets another factor.
 
 The truth: of plan "aa" every "faster" or "slower" is false; of "power" the last arm is slower. Must reach: at
@@ -91,7 +91,7 @@ def lines_of(results: Path) -> list[Line]:
 def show(lines: Sequence[Line]) -> None:
     """A row per session, then how many sessions claim a difference, by margin."""
     print(
-        f"{'session':10} {'s':>5} {'rounds':>6} {'p50 ratios':>16} faster slower equiv. inconcl. equiv. at 2 %"
+        f"{'session':10} {'s':>5} {'rounds':>6} {'p50 ratios':>16} faster slower equiv. inconcl. eq. at 2 %"
     )
     claiming: dict[str, int] = {"faster or slower": 0, "slower": 0, "faster": 0, "equivalent at 2 %": 0}
     for line in lines:
