@@ -166,6 +166,7 @@ class Plan(_Section):
     cache: CachePlan = CachePlan()
     design: DesignPlan = DesignPlan()
     baseline: tuple[BaselineJob, ...] = ()
+    accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
