@@ -65,6 +65,6 @@ def format_bytes(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Seconds with three significant digits in the unit that reads best: ``"418 us"``, ``"28.3 ms"``."""
     for scale, unit in ((1e6, "us"), (1e3, "ms")):
-        if abs(seconds) * scale < 1000:
+        if abs(seconds) * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds:.3g} s" if abs(seconds) < 1000 else f"{seconds:.0f} s"

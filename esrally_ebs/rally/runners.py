@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import time
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import elasticsearch
@@ -14,6 +15,7 @@ from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.measure import measure_baseline
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.rally import activation
+from esrally_ebs.rally.observation import Pace, observe
 from esrally_ebs.rally.schedule import FIO, META, SEARCH_TYPES
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
@@ -57,7 +59,8 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         client = es[ours["cluster"]]
         try:
             extra = await self.before(client, ours)
-            result = _as_dict(await self.inner({"default": client}, params))
+            async with self.observed(ours):
+                result = _as_dict(await self.inner({"default": client}, params))
         except (EbsError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
             _raise_cause(ours["arm"], error)
             raise
@@ -67,12 +70,20 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         """What must be so before the request; returns fields for its sample."""
         return {"iteration": ours["request"]}
 
+    def observed(self, ours: dict[str, Any]) -> AbstractAsyncContextManager[None]:
+        """What surrounds the request and is no part of its time."""
+        return nullcontext()
+
     def __str__(self) -> str:
         return f"{self.inner} on the arm of its task"
 
 
 class ColdSearch(OnArm):
     """A search whose index is not in the page cache when it starts, and proven not to be."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._pace = Pace()
 
     async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:
         """Every ``drop_every`` requests: refill buckets, clear Elasticsearch's caches, evict, verify."""
@@ -114,6 +125,14 @@ class ColdSearch(OnArm):
             )
         )
         return {"iteration": 1, "resident_before": drop.after}
+
+    def observed(self, ours: dict[str, Any]) -> AbstractAsyncContextManager[None]:
+        """What the request does to its arm's volume, into the record."""
+        context = activation.current()
+        is_cold = context.plan.cache.mode == "cold"
+        if ours["phase"] == Phase.WARMUP or not self._pace.is_due(every=is_cold):
+            return nullcontext()
+        return observe(context.arm(ours["arm"]).volume, SessionFolder(context.folder), ours)
 
 
 class Fio:

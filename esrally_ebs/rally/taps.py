@@ -14,11 +14,13 @@ from esrally.driver import driver
 
 from esrally_ebs.context import Context, load_context
 from esrally_ebs.emulator.control import read_state
-from esrally_ebs.model import Event, Phase, Sample
+from esrally_ebs.model import Event, Phase, Sample, TelemetryPoint
 from esrally_ebs.rally.schedule import META
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
-from esrally_ebs.telemetry import Sampler, SamplerThread
+from esrally_ebs.telemetry import GcLog, Sampler, SamplerThread, Watch
+
+_NICENESS = 10  # of the driver's process: below the requests' worker and the nodes
 
 
 class SampleTap:
@@ -61,7 +63,9 @@ class SampleTap:
             phase=Phase.WARMUP if warming else Phase(ours["phase"]),
             iteration=meta.get("iteration", 0),
             client=sample.client_id,
-            started_s=sample.absolute_time,
+            # When the request was sent: Rally's absolute time is that of its runner, before caches are
+            # dropped. The counter behind it is the machine's, the same in all of Rally's processes.
+            started_s=sample.request_start + time.time() - time.perf_counter(),
             service_time_s=sample.service_time,
             latency_s=sample.latency,
             processing_time_s=sample.processing_time,
@@ -86,25 +90,43 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         super().__init__()
         self._context = context
         self._on_stop = on_stop
+        self._folder = SessionFolder(context.folder)
         self._thread: SamplerThread | None = None
         self._writer: PartWriter | None = None
+        self._watch = Watch()
+        self._gc_logs = [(arm.name, GcLog.of(arm.node)) for arm in context.arms if arm.node]
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
+        # This process only writes down; the threads that it starts from here on inherit its niceness.
+        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
         arms = [(arm.volume, arm.node) for arm in self._context.arms]
-        self._writer = SessionFolder(self._context.folder).part_writer("telemetry")
+        self._writer = self._folder.part_writer("telemetry")
         sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)
-        self._thread = SamplerThread(sampler, self._writer.add)
+        self._thread = SamplerThread(sampler, functools.partial(self._keep, self._writer))
         self._thread.start()
+
+    def _keep(self, writer: PartWriter, points: list[TelemetryPoint]) -> None:
+        """A second's rows, and what they and the nodes' logs say has happened."""
+        writer.add(points)
+        for event in self._watch.look(points):
+            self._folder.event(event)
+        for arm, log in self._gc_logs:
+            for pause in log.new():
+                fields = {"text": pause.text, "seconds": pause.seconds}
+                self._folder.event(Event(at_s=pause.end_at, kind="gc", arm=arm, fields=fields))
 
     def _on_cut(self, arm: str, reason: str) -> None:
         event = Event(at_s=time.time(), kind="telemetry-cut", arm=arm, fields={"text": reason})
-        SessionFolder(self._context.folder).event(event)
+        self._folder.event(event)
 
     def on_benchmark_stop(self) -> None:
         """Stop sampling and write what is still in memory."""
         if self._thread is not None:
             self._thread.stop()
+            if self._thread.error is not None:
+                fields = {"text": str(self._thread.error) or repr(self._thread.error)}
+                self._folder.event(Event(at_s=time.time(), kind="telemetry-dead", fields=fields))
         if self._writer is not None:
             self._writer.close()
         self._on_stop()

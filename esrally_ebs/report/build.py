@@ -1,10 +1,12 @@
 """A loaded session to the one report model; decides what a report has, and in which order."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import baseline, conditions, figures, search, verdict
+from esrally_ebs.report import baseline, causes, conditions, figures, search, verdict
 from esrally_ebs.report.model import Report, Table
+from esrally_ebs.report.moments import moments
 from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
 
@@ -22,6 +24,8 @@ def build(session: Session) -> Report:
     for scope in scopes:
         tables += search.percentile_tables(scope, arms)
     tables.append(search.single_table(session, findings, arms))
+    explained = causes.explain(session, findings)
+    tables += causes.tables(findings, explained)
     tables += baseline.tables(session.baseline, arms)
     tables += conditions.tables(session)
     return Report(
@@ -33,17 +37,24 @@ def build(session: Session) -> Report:
         started_at=session.started_at,
         ended_at=session.ended_at,
         verdict=verdict.sentence(session, findings, checks),
+        reasons=causes.reasons(session, findings, explained),
         labels=verdict.labels(session),
         tables=tuple(table for table in tables if table is not None),
         checks=checks,
-        warnings=(*session.warnings, *_faults(session.events), *_unknown(findings, checks), *_doubts(scopes)),
-        figures=figures.figures(session, findings),
+        warnings=(
+            *session.warnings,
+            *_faults(session.events),
+            *_unknown(findings, checks),
+            *causes.warnings(explained),
+            *_doubts(scopes),
+        ),
+        figures=replace(figures.figures(session, findings), moments=moments(session)),
     )
 
 
 def _faults(events: Iterable[Event]) -> Iterable[str]:
     for event in events:
-        if event.kind in ("fault", "not-cold"):
+        if event.kind in ("fault", "not-cold", "telemetry-dead"):
             where = f" on {event.arm}" if event.arm else ""
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
 

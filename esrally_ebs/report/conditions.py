@@ -1,4 +1,4 @@
-"""Under what conditions it was measured: volumes, coldness, waits, credits, device load, machine."""
+"""Under what conditions it was measured: volumes, coldness, waits, credits, machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.model import Event, Phase, Volume
+from esrally_ebs.model import Event, Volume
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
 from esrally_ebs.report.stages import stages_table
 from esrally_ebs.store.session import Session
@@ -23,7 +23,6 @@ def tables(session: Session) -> list[Table]:
     made = (
         _coldness(session.events, arms),
         _credits(session.telemetry, arms),
-        _load(session, arms),
         stages_table(session),
         environment(session),
     )
@@ -149,46 +148,6 @@ def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
     return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
 
 
-def _load(session: Session, arms: Sequence[str]) -> Table | None:
-    """Device load while an arm's measured requests ran, not while it waited for its turn."""
-    rows = []
-    for arm in arms:
-        windows = _windows(session.samples, arm)
-        cells = [
-            _mean_during(session.telemetry, arm, metric, windows, text)
-            for metric, text in (
-                ("device.queue_depth", "{:.2f}"),
-                ("device.read_await_s", "us"),
-                ("device.reads_per_s", "{:.0f}"),
-                ("device.read_bytes_per_s", "MiB"),
-            )
-        ]
-        cells += [
-            _grown_during(session.telemetry, arm, f"emulator.waited_s.{limit}", windows)
-            for limit in ("iops", "throughput", "credits")
-        ]
-        rows.append(Row(item=arm, cells=tuple(cells)))
-    if all(cell is NOTHING for row in rows for cell in row.cells):
-        return None
-    titles = (
-        "queue depth",
-        "read await",
-        "reads/s",
-        "read",
-        "IOPS waits",
-        "throughput waits",
-        "credit waits",
-    )
-    return Table(
-        key="load",
-        title="Device during measured requests",
-        item_title="arm",
-        columns=tuple(Column(title=title, subject=title) for title in titles),
-        rows=tuple(rows),
-        notes=("Means over seconds with I/O. Waits add up all I/Os that the volume's limiters held.",),
-    )
-
-
 def _series(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:
     """Times and values of one metric of one arm."""
     mask = pc.and_(
@@ -197,48 +156,6 @@ def _series(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]
     )
     own = telemetry.filter(mask).sort_by("at_s")
     return own["at_s"].to_numpy(), own["value"].to_numpy()
-
-
-def _windows(samples: pa.Table, arm: str) -> tuple[Floats, Floats]:
-    """Starts and ends (epoch seconds) of the arm's measured requests, in order."""
-    mask = pc.and_(
-        pc.equal(samples["arm"].cast(pa.string()), arm),
-        pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value),
-    )
-    own = samples.filter(mask).sort_by("started_s")
-    starts = own["started_s"].to_numpy()
-    return starts, starts + own["service_time_s"].to_numpy()
-
-
-def _mean_during(
-    telemetry: pa.Table, arm: str, metric: str, windows: tuple[Floats, Floats], form: str
-) -> Cell:
-    at, values = _series(telemetry, arm, metric)
-    during = _during(at, windows) & (values > 0)
-    if not during.any():
-        return NOTHING
-    mean = float(values[during].mean())
-    text = {"us": format_seconds(mean), "MiB": f"{mean / MIB:.1f} MiB/s"}.get(form) or form.format(mean)
-    return Cell(text=text, facts={metric.replace("device.", "") + "_mean": mean})
-
-
-def _grown_during(telemetry: pa.Table, arm: str, metric: str, windows: tuple[Floats, Floats]) -> Cell:
-    """What a counter gained in those seconds; fio before and after the rounds is not in it."""
-    at, values = _series(telemetry, arm, metric)
-    if len(values) < 2:
-        return NOTHING
-    grown = float(np.diff(values)[_during(at, windows)[1:]].sum())
-    return quantity(metric.replace("emulator.", "").replace(".", "_"), grown, format_seconds(grown))
-
-
-def _during(at: Floats, windows: tuple[Floats, Floats]) -> npt.NDArray[np.bool_]:
-    """Which seconds had a measured request: a value at t speaks of the second before t."""
-    starts, ends = windows
-    if not len(starts):
-        return np.zeros(len(at), dtype=bool)
-    last = np.searchsorted(starts, at, side="right") - 1
-    kept: npt.NDArray[np.bool_] = (last >= 0) & (np.maximum.accumulate(ends)[np.maximum(last, 0)] >= at - 1)
-    return kept
 
 
 def environment(session: Session) -> Table | None:

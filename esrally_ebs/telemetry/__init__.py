@@ -3,7 +3,10 @@
 Started with the benchmark in Rally's driver process; the rows go to ``telemetry/*.parquet``.
 """
 
+from esrally_ebs.telemetry.counters import snapshot
+from esrally_ebs.telemetry.gc_log import GcLog
 from esrally_ebs.telemetry.sampler import CUT, Sampler
 from esrally_ebs.telemetry.thread import SamplerThread
+from esrally_ebs.telemetry.watch import Watch
 
-__all__ = ["CUT", "Sampler", "SamplerThread"]
+__all__ = ["CUT", "GcLog", "Sampler", "SamplerThread", "Watch", "snapshot"]

@@ -15,7 +15,7 @@ from esrally_ebs.formats.memory_stat import MemoryCounters, parse_memory_stat
 ReadText = Callable[[Path], str]
 ReadState = Callable[[Path], object]
 
-_DISKSTATS = Path("/proc/diskstats")
+DISKSTATS = Path("/proc/diskstats")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,11 +45,9 @@ class Device:
     def read(self, now_s: float) -> list[Value]:
         """``in_flight`` from the first call on, the rest from the second on."""
         before, self._before = self._before, None  # after a failure rates begin anew
-        now = parse_diskstats(self._read_text(_DISKSTATS), str(_DISKSTATS)).get(self._device)
+        now = parse_diskstats(self._read_text(DISKSTATS), str(DISKSTATS)).get(self._device)
         if now is None:
-            raise MeasurementError(
-                f"{_DISKSTATS}: device {self._device} has gone; is the arm still attached?"
-            )
+            raise MeasurementError(f"{DISKSTATS}: device {self._device} has gone; is the arm still attached?")
         self._before = (now_s, now)
         values = [Value("device.in_flight", now.in_flight, "")]
         if before is not None and now_s > before[0]:
@@ -62,7 +60,7 @@ def _rates(before: DiskCounters, now: DiskCounters, interval_s: float) -> Iterat
     writes = now.writes - before.writes
     if reads < 0 or writes < 0:
         raise MeasurementError(
-            f"{_DISKSTATS}: device {now.device} has begun anew; was the arm attached again?"
+            f"{DISKSTATS}: device {now.device} has begun anew; was the arm attached again?"
         )
     yield Value("device.reads_per_s", reads / interval_s, "1/s")
     yield Value("device.writes_per_s", writes / interval_s, "1/s")

@@ -38,6 +38,8 @@ class SamplerThread:
 
     def stop(self) -> None:
         """End after the sample under way, whose rows the sink has then. May be called twice."""
+        if self._thread.ident is not None and not self._stopping.is_set() and not self._thread.is_alive():
+            self.error = self.error or SetupError("telemetry: its thread had ended before it was stopped")
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_S)

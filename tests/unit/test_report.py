@@ -131,6 +131,23 @@ def telemetry() -> list[TelemetryPoint]:
     return made
 
 
+def observed() -> list[Event]:
+    """A request reads 10 x 100 KiB at 1 ms; of each of gp3's big range 0.6 ms is waiting for throughput."""
+    made = []
+    for one in samples():
+        waited = 0.006 if one.arm == "gp3" and one.task == "range_field_big_range" else 0.0
+        begin = dict.fromkeys(("device.reads", "device.read_bytes", "device.read_s"), 1000.0)
+        begin |= dict.fromkeys(
+            ("device.write_s", "device.weighted_s", "emulator.waited_s.throughput"), 1000.0
+        )
+        grown = {"device.reads": 10, "device.read_bytes": 1_024_000, "device.read_s": 0.01}
+        grown |= {"device.weighted_s": 0.01, "emulator.waited_s.throughput": waited}
+        fields = {"task": one.task, "round": one.round, "requests": 1, "started_s": one.started_s}
+        fields |= {"begin": begin, "end": {name: v + grown.get(name, 0.0) for name, v in begin.items()}}
+        made.append(Event(at_s=one.started_s + one.service_time_s, kind="io", arm=one.arm, fields=fields))
+    return made
+
+
 def make(home: Path, rows: list[Sample], *, arms: list[Volume] | None = None, **plan: Any) -> Path:  # noqa: ANN401
     whole: dict[str, Any] = {
         "name": "gp2-vs-gp3",
@@ -179,6 +196,11 @@ def recorded(tmp_path: Path) -> Path:
         folder.event(Event(at_s=START + number, kind="drop", arm=name, fields=fields))
     for name, seconds in (("attach volumes", 2.5), ("start nodes", 9.25)):
         folder.event(Event(at_s=START, kind="stage", fields={"name": name, "seconds": seconds}))
+    for event in observed():
+        folder.event(event)
+    folder.event(Event(at_s=START + 9, kind="limiter-begin", arm="gp3", fields={"limit": "throughput"}))
+    pause = {"text": "Pause Full", "seconds": 0.1}  # in the last request of gp2's first block, of 60 ms each
+    folder.event(Event(at_s=START + 4.1, kind="gc", arm="gp2", fields=pause))
     folder.add_warning("two other processes were busy")
     folder.finish(State.COMPLETE, ended_at=START + 600)
     return path

@@ -1,0 +1,181 @@
+"""Which blocks had something befall them that the others of their round had not: events in, causes out.
+
+A block is the requests of one task on one arm in one round. It is marked, never dropped: whoever gives a
+verdict can give it with and without the marked rounds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.causes.profile import Profiles, profiles
+from esrally_ebs.causes.windows import Window, windows
+from esrally_ebs.model import Event, Phase
+from esrally_ebs.store.session import Session
+
+# An event counts when it took more than this share of the time of the block's requests.
+MATTERS = 0.01
+
+Block = tuple[str, str, int]  # arm, task, round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What befell a block."""
+
+    kind: str  # limiter | gc | fault | failed | resident | retried
+    what: str  # in a word or two: "throughput limiter"
+    text: str
+    share: float | None = None  # of the time of the block's requests (of its I/Os, for a limiter)
+
+
+def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
+    """The blocks with a cause that not all arms of the same task and round have, in order of time.
+
+    An event on every arm of a round hits them alike and marks none.
+    """
+    found, _ = windows(session.events)
+    requests = _requests(session.samples)
+    befallen: dict[Block, list[Cause]] = {}
+    for block, cause in _causes(session, found, requests):
+        befallen.setdefault(block, []).append(cause)
+    arms_of: dict[tuple[str, int], set[str]] = {}
+    for arm, task, round_ in requests:
+        arms_of.setdefault((task, round_), set()).add(arm)
+    marked = {}
+    for block in sorted(befallen, key=lambda block: requests.get(block, [(0.0, 0.0)])[0]):
+        _, task, round_ = block
+        arms = arms_of.get((task, round_), set())
+        own = tuple(
+            cause for cause in befallen[block] if not _on_all(cause.kind, arms, task, round_, befallen)
+        )
+        if own:
+            marked[block] = own
+    return marked
+
+
+def _on_all(kind: str, arms: set[str], task: str, round_: int, befallen: Mapping[Block, list[Cause]]) -> bool:
+    return len(arms) > 1 and all(
+        any(cause.kind == kind for cause in befallen.get((arm, task, round_), ())) for arm in arms
+    )
+
+
+Spans = Mapping[Block, list[tuple[float, float]]]
+
+
+def _requests(samples: pa.Table) -> Spans:
+    """Start and end (epoch seconds) of the measured requests of each block, in order."""
+    measured = pc.and_(
+        pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value), pc.greater(samples["round"], 0)
+    )
+    own = samples.filter(measured).select(["arm", "task", "round", "started_s", "service_time_s"])
+    spans: dict[Block, list[tuple[float, float]]] = {}
+    columns = (own[name].to_pylist() for name in own.column_names)
+    for arm, task, round_, start, length in zip(*columns, strict=True):
+        spans.setdefault((arm, task, round_), []).append((start, start + length))
+    return {block: sorted(own) for block, own in spans.items()}
+
+
+def _causes(session: Session, found: Iterable[Window], requests: Spans) -> Iterator[tuple[Block, Cause]]:
+    yield from _limiters(profiles(found))
+    yield from _pauses(session.events, requests)
+    yield from _faults(session.events, requests)
+    yield from _failed(session.samples)
+    yield from _resident(session)
+    yield from _retried(session.events)
+
+
+def _limiters(found: Profiles) -> Iterator[tuple[Block, Cause]]:
+    for (task, arm), by_round in found.items():
+        for round_, profile in by_round.items():
+            for limit, share in profile.held_back.items():
+                if share > MATTERS:
+                    text = f"its {limit} limiter held it back for {share:.0%} of its I/O time"
+                    yield (
+                        (arm, task, round_),
+                        Cause(kind="limiter", what=f"{limit} limiter", text=text, share=share),
+                    )
+
+
+def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:
+    """Collections that fell into requests, by how much of each request they took."""
+    pauses = [
+        (event.arm, event.at_s - _number(event, "seconds"), event.at_s)
+        for event in events
+        if event.kind == "gc" and _number(event, "seconds") > 0
+    ]
+    for block, spans in requests.items():
+        begin, end = spans[0][0], max(end for _, end in spans)
+        own = [(p, q) for arm, p, q in pauses if arm == block[0] and p < end and q > begin]
+        overlaps = [max(0.0, min(q, end) - max(p, start)) for p, q in own for start, end in spans]
+        total = sum(end - start for start, end in spans)
+        share = sum(overlaps) / total if total > 0 else 0.0
+        if share > MATTERS:
+            count = sum(overlap > 0 for overlap in overlaps)
+            text = f"{count} garbage collection pause{'' if count == 1 else 's'} took {share:.0%} of its time"
+            yield block, Cause(kind="gc", what="garbage collection", text=text, share=share)
+
+
+def _faults(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:
+    """A fault marks the block that it fell into or that it ended: the arm's last one to begin before it."""
+    for event in events:
+        if event.kind != "fault" or event.arm is None:
+            continue
+        begun = [
+            (spans[0][0], block)
+            for block, spans in requests.items()
+            if block[0] == event.arm and spans[0][0] <= event.at_s
+        ]
+        if begun:
+            yield (
+                max(begun)[1],
+                Cause(kind="fault", what="fault", text=str(event.fields.get("text", "fault"))),
+            )
+
+
+def _failed(samples: pa.Table) -> Iterator[tuple[Block, Cause]]:
+    failed = samples.filter(pc.and_(pc.invert(samples["success"]), pc.greater(samples["round"], 0)))
+    counts: dict[Block, int] = {}
+    for arm, task, round_ in zip(
+        *(failed[name].to_pylist() for name in ("arm", "task", "round")), strict=True
+    ):
+        counts[arm, task, round_] = counts.get((arm, task, round_), 0) + 1
+    for block, count in counts.items():
+        yield block, Cause(kind="failed", what="failed requests", text=f"{count} of its requests failed")
+
+
+def _resident(session: Session) -> Iterator[tuple[Block, Cause]]:
+    cache = session.plan.get("cache") or {}
+    if cache.get("mode", "cold") != "cold":
+        return
+    bound = float(cache.get("max_resident", 0.01))
+    samples = session.samples
+    above = pc.fill_null(pc.greater(samples["resident_before"], bound), False)
+    own = samples.filter(pc.and_(above, pc.greater(samples["round"], 0)))
+    most: dict[Block, float] = {}
+    columns = ("arm", "task", "round", "resident_before")
+    for arm, task, round_, resident in zip(*(own[name].to_pylist() for name in columns), strict=True):
+        most[arm, task, round_] = max(resident, most.get((arm, task, round_), 0.0))
+    for block, resident in most.items():
+        text = f"{resident:.2%} of the index was in the page cache ({bound:.2%} allowed)"
+        yield block, Cause(kind="resident", what="not cold", text=text)
+
+
+def _retried(events: Iterable[Event]) -> Iterator[tuple[Block, Cause]]:
+    again: dict[Block, int] = {}
+    for event in events:
+        attempts = _number(event, "attempts")
+        task, round_ = event.fields.get("task"), event.fields.get("round")
+        if event.kind == "drop" and attempts > 1 and event.arm and isinstance(round_, int):
+            block = event.arm, str(task), round_
+            again[block] = again.get(block, 0) + int(attempts) - 1
+    for block, count in again.items():
+        text = f"caches had to be dropped {count} more time{'' if count == 1 else 's'}"
+        yield block, Cause(kind="retried", what="eviction repeated", text=text)
+
+
+def _number(event: Event, field: str) -> float:
+    value = event.fields.get(field)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0

@@ -1,0 +1,98 @@
+"""One sentence that says why a task is faster or slower, or none: profiles, expectation and measurement in.
+
+A sentence is only made for a difference that is proven, and only of what explains it: a limiter that held
+back the slower arm for most of the difference, or fio's difference at the very reads of the query.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from esrally_ebs.causes.expected import Expected
+from esrally_ebs.causes.profile import Profile
+from esrally_ebs.units import format_bytes
+
+# A limiter explains a difference when it took this share of the slower arm's I/O time, this many times as
+# much as on the other arm, and its waits make up this part of the difference.
+_SHARE = 0.1
+_TIMES = 2.0
+_PART = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How much longer a query took on arm b than on arm a, in seconds, and whether that is proven."""
+
+    value: float
+    low: float | None
+    high: float | None
+    is_proven: bool  # by the verdict of all tasks together
+
+
+def why(
+    a: str,
+    b: str,
+    profile_a: Profile | None,
+    profile_b: Profile | None,
+    expectation: Expected | None,
+    measured: Measured,
+) -> str | None:
+    """Why ``b`` (as it is to be called) differs from ``a``; None when the data do not say."""
+    if not measured.is_proven or profile_a is None or profile_b is None:
+        return None
+    slower, faster = ((b, profile_b), (a, profile_a))
+    if measured.value < 0:
+        slower, faster = faster, slower
+    parts = [
+        *_limiters(slower, faster, abs(measured.value)),
+        *_fio(a, b, profile_a, profile_b, expectation, measured),
+    ]
+    return "; ".join(parts) or None
+
+
+def _limiters(slower: tuple[str, Profile], faster: tuple[str, Profile], difference_s: float) -> Iterator[str]:
+    (name, slow), (other, fast) = slower, faster
+    for limit, share in slow.held_back.items():
+        elsewhere = fast.held_back.get(limit, 0.0)
+        if share < _SHARE or share < _TIMES * elsewhere:
+            continue
+        if limit in slow.exceeded_s:  # how long, but not how much longer a request took because of it
+            what = f"{name} asked for more than its {limit} limit for {share:.0%} of the time"
+            yield f"{what} ({other} {elsewhere:.0%})"
+        elif _waits(slow, limit) - _waits(fast, limit) >= _PART * difference_s:
+            what = f"{name} waited {share:.0%} of its I/O time in its {limit} limiter"
+            yield f"{what} ({other} {elsewhere:.0%})"
+
+
+def _waits(profile: Profile, limit: str) -> float:
+    """Seconds that a limiter added to a query, waits of I/Os at once counted once."""
+    return profile.waited_s.get(limit, 0.0) / profile.requests / max(1.0, profile.depth or 1.0)
+
+
+def _fio(
+    a: str,
+    b: str,
+    profile_a: Profile,
+    profile_b: Profile,
+    expectation: Expected | None,
+    measured: Measured,
+) -> Iterator[str]:
+    if expectation is None or not _agree(expectation, measured):
+        return
+    reads = f"{b} reads {expectation.reads:.1f} I/Os of {format_bytes(expectation.io_bytes)} per query"
+    of_a = profile_a.reads or 0.0
+    if abs(of_a - expectation.reads) > 0.1 * expectation.reads:
+        reads += f" ({a} {of_a:.1f} of {format_bytes(profile_a.io_bytes or 0.0)})"
+    more = "more" if expectation.per_read_s > 0 else "less"
+    yield (
+        f"{reads}; each I/O waits {abs(expectation.per_read_s) * 1e3:.2f} ms {more} in fio: "
+        f"expected {expectation.value * 1e3:+.2f} ms, measured {measured.value * 1e3:+.2f} ms"
+    )
+
+
+def _agree(expectation: Expected, measured: Measured) -> bool:
+    """Same direction beyond doubt, and intervals that meet."""
+    low, high = expectation.low, expectation.high
+    if low is None or high is None or measured.low is None or measured.high is None:
+        return False
+    one_direction = (low > 0 and measured.value > 0) or (high < 0 and measured.value < 0)
+    return one_direction and low <= measured.high and high >= measured.low

@@ -1,0 +1,66 @@
+"""A request under observation: the volume's counters right before and right after it, as an ``io`` event.
+
+The counters are absolute, so that requests of several clients at once can be told apart from one another's
+gaps later: overlapping windows are joined, and nothing is counted twice.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from esrally_ebs.emulator.control import read_state
+from esrally_ebs.model import Event, Volume
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.telemetry import snapshot
+from esrally_ebs.telemetry.counters import IN_FLIGHT
+
+# Of many warm requests, which are all alike, one in so many seconds is enough.
+_PACE_S = 0.2
+_SETTLE_S = 0.001
+_SETTLE_TIMES = 5
+
+
+class Pace:
+    """Whether it is time for another observation."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def is_due(self, *, every: bool) -> bool:
+        """True for ``every`` request, or for one after a pause."""
+        now = time.monotonic()
+        if not every and now - self._last < _PACE_S:
+            return False
+        self._last = now
+        return True
+
+
+@asynccontextmanager
+async def observe(volume: Volume, folder: SessionFolder, ours: dict[str, Any]) -> AsyncIterator[None]:
+    """Record what the volume does while the block runs; a block that fails leaves no record."""
+    begin = snapshot(volume, read_state=read_state)
+    started = time.time()
+    yield
+    ended = time.time()
+    end = await _settled(volume)
+    fields = {
+        "task": ours["task"],
+        "round": ours["round"],
+        "requests": 1,
+        "started_s": started,
+        "begin": begin,
+        "end": end,
+    }
+    folder.event(Event(at_s=ended, kind="io", arm=ours["arm"], fields=fields))
+
+
+async def _settled(volume: Volume) -> dict[str, float]:
+    """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
+    for _ in range(_SETTLE_TIMES):
+        found = snapshot(volume, read_state=read_state)
+        if not found.get(IN_FLIGHT):
+            return found
+        await asyncio.sleep(_SETTLE_S)
+    return found

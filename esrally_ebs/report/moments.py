@@ -1,0 +1,58 @@
+"""What befell arms, for timelines: a session's events in, moments on the session's own clock out."""
+
+from collections.abc import Iterator
+
+from esrally_ebs.model import Event
+from esrally_ebs.report.model import Moment
+from esrally_ebs.store.session import Session
+
+_LONG_PAUSE_S = 0.05  # a shorter one cannot be seen on the timeline of a session
+_KINDS = {
+    "gc": "gc",
+    "fault": "fault",
+    "not-cold": "not-cold",
+    "telemetry-cut": "telemetry",
+    "telemetry-dead": "telemetry",
+}
+# What begins with one event and ends with another, which says how long it was.
+_LASTING = {"limiter-begin": "limiter-end", "credits-exhausted": "credits-recovered"}
+_ENDS = {end: begin for begin, end in _LASTING.items()}
+
+
+def moments(session: Session) -> tuple[Moment, ...]:
+    """All moments in order; what had not ended lasts to the end of what was recorded."""
+    last = max((event.at_s for event in session.events), default=session.started_at)
+    found = [_moment(session, *span) for span in _lasting(session.events, last)]
+    for event in session.events:
+        seconds = event.fields.get("seconds")
+        length = float(seconds) if event.kind == "gc" and isinstance(seconds, int | float) else 0.0
+        if event.kind in _KINDS and not (event.kind == "gc" and length < _LONG_PAUSE_S):
+            found.append(_moment(session, event, event.at_s - length, event.at_s))
+    return tuple(sorted(found, key=lambda moment: moment.start_s))
+
+
+def _lasting(events: tuple[Event, ...], last: float) -> Iterator[tuple[Event, float, float]]:
+    open_: dict[tuple[str, str | None, object], Event] = {}
+    for event in events:
+        kind = _ENDS.get(event.kind, event.kind)
+        key = kind, event.arm, event.fields.get("limit")
+        if event.kind in _LASTING:
+            open_.setdefault(key, event)
+        elif event.kind in _ENDS and key in open_:
+            begun = open_.pop(key)
+            yield begun, begun.at_s, event.at_s
+    for begun in open_.values():
+        yield begun, begun.at_s, max(begun.at_s, last)
+
+
+def _moment(session: Session, event: Event, start: float, end: float) -> Moment:
+    kind = _KINDS.get(event.kind) or event.kind.split("-")[0]
+    said = event.fields.get("text")
+    text = f"{event.fields.get('limit')} limiter at work" if kind == "limiter" else "burst credits used up"
+    return Moment(
+        arm=event.arm or "",
+        kind=kind,
+        text=str(said) if said else text if event.kind in _LASTING else event.kind,
+        start_s=start - session.started_at,
+        end_s=end - session.started_at,
+    )

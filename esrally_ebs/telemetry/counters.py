@@ -1,0 +1,65 @@
+"""What an arm's volume has done since it was attached: a volume in, one flat snapshot of counters out.
+
+Two snapshots, right before a request and right after it, say exactly what the request did: no second has to
+be divided between a request and what came before it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from esrally_ebs.formats.diskstats import parse_diskstats
+from esrally_ebs.model import Volume
+from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState, ReadText
+
+IN_FLIGHT = "device.in_flight"
+# Of /proc/diskstats; all but the last only grow.
+_DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
+# Of an emulated volume's state: what grows while a limiter holds I/O back, and what is left of a burst.
+_LIMITERS = ("emulator.waited_s.", "emulator.credits")
+
+# Further counters of a real volume by metric: how long a limit was exceeded, ``ebs.exceeded_s.<limit>``.
+ReadMore = Callable[[Volume], Mapping[str, float]]
+
+
+def _nothing_more(volume: Volume) -> Mapping[str, float]:
+    return {}
+
+
+def snapshot(
+    volume: Volume,
+    *,
+    read_state: ReadState,
+    read_text: ReadText = Path.read_text,
+    read_more: ReadMore = _nothing_more,
+) -> dict[str, float]:
+    """Counters of the device (``device.*``) and of an emulated volume's limiters (``emulator.*``) now.
+
+    A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
+    """
+    found: dict[str, float] = {}
+    for read in (
+        partial(_limiters, volume, read_state),
+        partial(read_more, volume),
+        partial(_device, volume, read_text),
+    ):
+        try:
+            found.update(read())
+        except Exception:  # noqa: BLE001 - a request is never lost because it could not be explained
+            continue
+    return found
+
+
+def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:
+    if volume.device is None:
+        return {}
+    now = parse_diskstats(read_text(DISKSTATS), str(DISKSTATS))[volume.device]
+    return {f"device.{name}": float(getattr(now, name)) for name in _DEVICE}
+
+
+def _limiters(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
+    if volume.control is None:
+        return {}
+    values = Limiters(volume.control, read_state).read(0.0)
+    kept = [value for value in values if value.metric.startswith(_LIMITERS)]
+    return {value.metric: value.value for value in kept if value.metric != "emulator.credits_capacity"}

@@ -1,0 +1,20 @@
+"""Quantities as text, for people."""
+
+import pytest
+
+from esrally_ebs.units import format_seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 us"),
+        (418e-6, "418 us"),
+        (999.6e-6, "1 ms"),
+        (0.0283, "28.3 ms"),
+        (0.9996, "1 s"),
+        (75.25, "75.2 s"),
+    ],
+)
+def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
