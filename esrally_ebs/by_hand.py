@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs import clean, volumes
+from esrally_ebs.aws import modify as modify_volume
+from esrally_ebs.aws.clients import Aws, configured_region
+from esrally_ebs.aws.provision.place import region_here
 from esrally_ebs.context import FILE, Arm, Context, load_context
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.migration import volume_of
 from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.plan import load_plan
 from esrally_ebs.resources import plan_path, run_dir
+from esrally_ebs.system import SYSTEM_CLOCK
+from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
 
 _PREFIX = "by-hand-"
 Say = Callable[[str], None]
@@ -59,6 +65,53 @@ def attached() -> list[Volume]:
     """Every arm that is attached now, by hand or by a running session."""
     contexts = [load_context(path) for path in sorted(run_dir().glob(f"*/{FILE}"))]
     return [arm.volume for context in contexts for arm in context.arms]
+
+
+def change(
+    *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
+) -> modify_volume.Change:
+    """What is asked for in the words of the command line. Raises PlanError for one that is no quantity."""
+    rate = None if throughput is None else parse_rate(throughput)
+    return modify_volume.Change(
+        type=type_,
+        size_gib=None if size is None else parse_bytes(size) // GIB,
+        iops=iops,
+        throughput_mib=None if rate is None else rate // MIB,
+    )
+
+
+def modify(
+    name: str, wanted: modify_volume.Change, *, not_ours: bool = False, wait: bool = True, say: Say = _silent
+) -> None:
+    """Change the EBS volume of an attached arm (or any volume, by its id) in place, and follow the change.
+
+    Raises PlanError when it is no such arm, its type does not allow the change, or it is not ours and
+    ``not_ours`` does not say that this is meant; SetupError when AWS refuses.
+    """
+    volume = name if name.startswith("vol-") else _volume_of(name)
+    api = Aws(configured_region() or region_here())
+    now, ours = modify_volume.settings_of(api, volume)
+    if not (ours or not_ours):
+        raise PlanError(
+            f"{volume}: this pack has not made it; add --not-ours if it is to be changed all the same"
+        )
+    target = modify_volume.target_of(now, wanted)
+    last = modify_volume.progress_of(api, volume)
+    for warning in modify_volume.check_free(volume, last, at_s=SYSTEM_CLOCK.epoch()):
+        say(warning)
+    modify_volume.begin(api, volume, now, target)
+    say(f"{volume}: from {now.text} to {target.text}")
+    if wait:
+        modify_volume.follow(api, volume, each=lambda got: say(f"{volume}: {got.state}, {got.percent} %"))
+
+
+def _volume_of(name: str) -> str:
+    found = [volume for volume in attached() if volume.spec.name == name]
+    if not found:
+        raise PlanError(f"arm {name}: not attached; 'esrally-ebs volumes list' shows the arms that are")
+    if len(found) > 1:
+        raise PlanError(f"arm {name}: {len(found)} are attached; give the id of the volume, vol-...")
+    return volume_of(found[0])
 
 
 def down() -> list[str]:

@@ -124,6 +124,9 @@ class BaselineJob(_Section):
     engine: Literal["psync", "libaio"] = "psync"
     size: Bytes = Field(default=128 * 1024**2, gt=0)
     runtime: Seconds | None = Field(default=None, gt=0)
+    rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
+    rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
+    stonewall: bool = True  # false: begins together with the job before it; only in virtual time
     repeat: bool = False  # again at the end of the session
 
 
@@ -142,6 +145,17 @@ class CachePlan(_Section):
     mode: Literal["cold", "warm"] = "cold"
     drop_every: int = Field(default=1, ge=0)  # requests per drop; 0 = once per block
     max_resident: float = Field(default=0.01, ge=0, le=1)
+
+
+class ModifyPlan(_Section):
+    """``[modify]``: change the volume of an arm in place, and measure before, while and after."""
+
+    arm: str = Field(pattern=_NAME)
+    type: str | None = None
+    size: Bytes | None = Field(default=None, gt=0)
+    iops: int | None = Field(default=None, gt=0)
+    throughput: Rate | None = Field(default=None, gt=0)
+    passes: int = Field(default=3, ge=1)  # before, and again after
 
 
 class DesignPlan(_Section):
@@ -167,6 +181,17 @@ class Plan(_Section):
     design: DesignPlan = DesignPlan()
     baseline: tuple[BaselineJob, ...] = ()
     accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
+    modify: ModifyPlan | None = None
+
+    @model_validator(mode="after")
+    def _what_is_modified_is_there(self) -> Self:
+        if self.modify is None:
+            return self
+        if self.modify.arm not in {arm.name for arm in self.arm}:
+            raise ValueError(f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one")
+        if self.race is not None or not self.baseline:
+            raise ValueError("modify: measured by fio jobs; remove [race] and give a [[baseline]]")
+        return self
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

@@ -40,6 +40,23 @@ def volumes_down() -> None:
         print(f"detached {name}")
 
 
+@app.command("modify")
+def volumes_modify(
+    arm: Annotated[str, typer.Argument(metavar="ARM", help="An attached arm's name, or a volume: vol-...")],
+    type_: Annotated[str | None, typer.Option("--type", help="The new type, such as gp3.")] = None,
+    size: Annotated[str | None, typer.Option("--size", help="The new size, such as 200GiB.")] = None,
+    iops: Annotated[int | None, typer.Option("--iops", help="Provisioned operations a second.")] = None,
+    throughput: Annotated[str | None, typer.Option("--throughput", help="Such as 250MiB/s.")] = None,
+    not_ours: Annotated[
+        bool, typer.Option("--not-ours", help="Also a volume that this pack has not made.")
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until the change is completed.")] = True,
+) -> None:
+    """Change an EBS volume where it is, also while it is used, and follow the change."""
+    wanted = by_hand.change(type_=type_, size=size, iops=iops, throughput=throughput)
+    by_hand.modify(arm, wanted, not_ours=not_ours, wait=wait, say=print)
+
+
 def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
     if as_json:
         records = [

@@ -1,0 +1,206 @@
+"""Changing an EBS volume where it is (Elastic Volumes): what is allowed, asking for it, and following it.
+
+A change goes through ``modifying`` (the settings move) and ``optimizing`` (the data move; the volume performs
+between its old and its new settings) to ``completed``, which takes minutes to more than a day.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from esrally_ebs.aws.clients import Api, AwsError, items
+from esrally_ebs.aws.provision.goal import TAG_RUN, tags_of
+from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.units import GIB, MIB
+
+UNDER_WAY = ("modifying", "optimizing")
+_COOL_DOWN_S = 6 * 3600.0  # between changes, until AWS relaxed it on 2026-01-15 to four in 24 hours
+_POLL_S = 15.0
+# What gp3 has without further payment, and what gp2 reaches above 170 GiB.
+_GP3_IOPS, _GP3_MIB, _GP2_LARGE_MIB, _GP2_SMALL_MIB, _GP2_SMALL_GIB = 3000, 125, 250, 128, 170
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a volume is set to; None where its type has no such setting."""
+
+    type: str
+    size_gib: int
+    iops: int | None = None
+    throughput_mib: int | None = None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        more = [f"{self.iops} IOPS"] if self.iops else []
+        more += [f"{self.throughput_mib} MiB/s"] if self.throughput_mib else []
+        return ", ".join([f"{self.type} of {self.size_gib} GiB", *more])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a change is."""
+
+    state: str  # modifying | optimizing | completed | failed
+    percent: int
+    began_at: float | None = None  # seconds since the epoch
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is asked for: only what is given changes."""
+
+    type: str | None = None
+    size_gib: int | None = None
+    iops: int | None = None
+    throughput_mib: int | None = None
+
+
+def target_of(now: Settings, change: Change) -> Settings:
+    """The settings after the change, with everything said that AWS would fill in by itself.
+
+    From gp2 to gp3 that is the higher of what both have, as AWS documents it. Raises PlanError when the type
+    does not allow it, or the volume would shrink.
+    """
+    type_ = change.type or now.type
+    same = type_ == now.type
+    iops = change.iops or (now.iops if same and type_ != "gp2" else None)
+    rate = change.throughput_mib or (now.throughput_mib if same else None)
+    size = change.size_gib or now.size_gib
+    if type_ == "gp3" and not same:
+        iops = iops or max(_GP3_IOPS, _baseline(now))
+        rate = rate or max(_GP3_MIB, _gp2_mib(now))
+    target = Settings(type=type_, size_gib=size, iops=iops, throughput_mib=rate)
+    if size < now.size_gib:
+        raise PlanError(f"size: a volume cannot shrink from {now.size_gib} to {size} GiB; make a smaller one")
+    if target == (replace(now, iops=None) if type_ == "gp2" else now):  # gp2's IOPS follow from its size
+        raise PlanError(f"the volume is {now.text} already; nothing is to be changed")
+    model_for(_spec(target))
+    return target
+
+
+def check_free(volume: str, last: Progress | None, *, at_s: float) -> tuple[str, ...]:
+    """Warnings before a change; SetupError while an earlier one is under way, which AWS would refuse."""
+    if last is None:
+        return ()
+    if last.state in UNDER_WAY:
+        raise SetupError(
+            f"{volume}: an earlier change is still {last.state} ({last.percent} %); wait until it has"
+            " completed"
+        )
+    if last.began_at is not None and at_s - last.began_at < _COOL_DOWN_S:
+        hours = (at_s - last.began_at) / 3600
+        return (
+            f"{volume}: changed {hours:.1f} hours ago; AWS allows four changes in 24 hours (until 2026-01-15:"
+            " one in 6 hours) and may refuse this one",
+        )
+    return ()
+
+
+def settings_of(api: Api, volume: str) -> tuple[Settings, bool]:
+    """A volume's settings, and whether this pack made it. SetupError when there is no such volume."""
+    raw = next(_described(api, volume), None)
+    if raw is None:
+        raise SetupError(f"{volume}: AWS knows no such volume in this region; set AWS_REGION")
+    settings = Settings(
+        type=raw["VolumeType"],
+        size_gib=raw["Size"],
+        iops=raw.get("Iops"),
+        throughput_mib=raw.get("Throughput"),
+    )
+    return settings, TAG_RUN in tags_of(raw.get("Tags"))
+
+
+def progress_of(api: Api, volume: str) -> Progress | None:
+    """The volume's latest change; None when it was never changed."""
+    wanted = [{"Name": "volume-id", "Values": [volume]}]
+    found = list(items(api, "ec2", "DescribeVolumesModifications", "VolumesModifications", Filters=wanted))
+    if not found:
+        return None
+    raw: Mapping[str, Any] = found[-1]
+    began = raw.get("StartTime")
+    return Progress(
+        state=raw["ModificationState"],
+        percent=int(raw.get("Progress", 0)),
+        began_at=began.timestamp() if isinstance(began, datetime) else None,
+        message=raw.get("StatusMessage", ""),
+    )
+
+
+def begin(api: Api, volume: str, now: Settings, target: Settings) -> None:
+    """Ask for the change. Raises SetupError with what to do when AWS refuses."""
+    wanted: dict[str, Any] = {"VolumeType": target.type} if target.type != now.type else {}
+    wanted |= {"Size": target.size_gib} if target.size_gib != now.size_gib else {}
+    wanted |= {"Iops": target.iops} if target.iops and target.type != "gp2" else {}
+    wanted |= {"Throughput": target.throughput_mib} if target.throughput_mib and target.type == "gp3" else {}
+    try:
+        api.call("ec2", "ModifyVolume", VolumeId=volume, **wanted)
+    except AwsError as error:
+        if error.code == "VolumeModificationRateExceeded":
+            raise SetupError(
+                f"{volume}: changed too often: AWS allows four changes in 24 hours (until 2026-01-15 one in 6"
+                " hours); try again later"
+            ) from error
+        raise
+
+
+def follow(
+    api: Api,
+    volume: str,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    each: Callable[[Progress], None],
+    limit_s: float = float("inf"),
+) -> Progress:
+    """Look at the change until it is completed; ``each`` hears every look, and may take its time.
+
+    SetupError when it has failed (the volume is as it was then) or takes longer than ``limit_s``.
+    """
+    started = clock.monotonic()
+    while True:
+        progress = progress_of(api, volume) or Progress(state="modifying", percent=0)
+        each(progress)
+        if progress.state == "completed":
+            return progress
+        if progress.state == "failed":
+            raise SetupError(
+                f"{volume}: AWS gave the change up ({progress.message or 'no reason given'}); the volume is"
+                " as it was, ask for it again"
+            )
+        if clock.monotonic() - started > limit_s:
+            raise SetupError(
+                f"{volume}: still {progress.state} ({progress.percent} %) after {limit_s:.0f} s; it goes on"
+                " by itself, follow it with aws ec2 describe-volumes-modifications"
+            )
+        clock.sleep(_POLL_S)
+
+
+def _described(api: Api, volume: str) -> Iterator[Mapping[str, Any]]:
+    wanted = [{"Name": "volume-id", "Values": [volume]}]
+    return items(api, "ec2", "DescribeVolumes", "Volumes", Filters=wanted)
+
+
+def _baseline(now: Settings) -> int:
+    return min(16_000, max(100, 3 * now.size_gib)) if now.type == "gp2" else now.iops or 0
+
+
+def _gp2_mib(now: Settings) -> int:
+    if now.type != "gp2":
+        return now.throughput_mib or 0
+    return _GP2_SMALL_MIB if now.size_gib <= _GP2_SMALL_GIB else _GP2_LARGE_MIB
+
+
+def _spec(target: Settings) -> VolumeSpec:
+    rate = target.throughput_mib
+    return VolumeSpec(
+        name="target",
+        type=target.type,
+        size_bytes=target.size_gib * GIB,
+        iops=target.iops,
+        throughput_bytes_per_s=None if rate is None else rate * MIB,
+    )
