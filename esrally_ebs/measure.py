@@ -1,9 +1,11 @@
 """One fio job of the plan on one arm, into the session's record; raises what really broke, in one line."""
 
 import time
+from collections.abc import Callable, Mapping
 
 from esrally_ebs import baseline, diagnosis
 from esrally_ebs.context import Arm, Context
+from esrally_ebs.emulator.control import read_state
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob
@@ -11,15 +13,29 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
 from esrally_ebs.volumes import wait_refilled
 
+Prepare = Callable[[Arm, BaselineJob], None]
 
-def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) -> None:
-    """Run the job and keep fio's output and rows; ``round_`` is 0 at the session's start, 1 at its end."""
+
+def measure_baseline(
+    context: Context, arm: Arm, job: BaselineJob, round_: int, *, prepare: Prepare | None = None
+) -> None:
+    """Run the job and keep fio's output and rows; ``round_`` is 0 at the session's start, 1 at its end.
+
+    ``prepare`` is called when the file is laid out and the volume's buckets are full, right before the job.
+    """
     folder = SessionFolder(context.folder)
     started = time.monotonic()
     waited: list[float] = []
+    before: dict[str, float] = {}
+    began_at = 0.0
 
     def refill() -> float:
+        nonlocal began_at
         waited.append(wait_refilled(arm.volume, clock=SYSTEM_CLOCK))
+        if prepare is not None:
+            prepare(arm, job)
+        before.update(_held_back(arm))
+        began_at = time.time()
         return waited[-1]
 
     try:
@@ -35,5 +51,13 @@ def measure_baseline(context: Context, arm: Arm, job: BaselineJob, round_: int) 
         "round": round_,
         "seconds": time.monotonic() - started,
         "refill_s": sum(waited),
+        "began_at": began_at,
+        # By limit: for how long I/Os of the job waited because of it, all I/Os added up.
+        "waited_s": {name: until - before.get(name, 0.0) for name, until in _held_back(arm).items()},
     }
     folder.event(Event(at_s=time.time(), kind="baseline", arm=arm.name, fields=fields))
+
+
+def _held_back(arm: Arm) -> Mapping[str, float]:
+    """By limit, since the volume was attached; nothing for a volume that does not tell."""
+    return {} if arm.volume.control is None else read_state(arm.volume.control).waited_s
