@@ -1,0 +1,104 @@
+"""How many burst credits a plan spends on one volume: computed from its jobs, its index and its requests.
+
+Jobs are counted exactly, at the volume's burst rate. The index and what requests read of it are estimates,
+from sessions of this pack's own track; both are on the safe side for a volume whose bucket fills meanwhile.
+"""
+
+from dataclasses import dataclass
+
+from esrally_ebs.emulator.catalog import Model
+from esrally_ebs.emulator.limits import CREDITS, Limit, charged_bytes, operations_of
+from esrally_ebs.plan import BaselineJob, Plan
+from esrally_ebs.units import GIB, KIB, MIB
+
+# 2,000,000 documents became 1,089,899,474 bytes, 300,000 became 163,909,003.
+_INDEX_BYTES_PER_DOCUMENT = 546
+_OFFICIAL_DOCUMENTS = 33_659_481  # of Rally's noaa corpus
+# 139 device reads of 107 KiB per cold request at 1.02 GiB; 32 to 42 at 0.15 GiB.
+_READS_PER_REQUEST_AND_GIB = 140
+_LEAST_READS = 42
+_READ_BYTES = 107 * KIB
+_TASKS = 8  # searches of the challenge search-only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Credits in the bucket's own unit: operations (gp2) or bytes (st1, sc1)."""
+
+    jobs: float
+    copy: float
+    race: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.jobs + self.copy + self.race
+
+
+def credit_limit(model: Model) -> Limit | None:
+    """The volume's own bucket of burst credits, if it has one."""
+    return next((limit for limit in model.limits if limit.name == CREDITS), None)
+
+
+def demand(plan: Plan, model: Model, *, share: float = 1.0) -> Demand | None:
+    """What the plan spends on a volume that gets ``share`` of its arm's I/O; None for one without credits."""
+    credits = credit_limit(model)
+    if credits is None:
+        return None
+    load = _Load(model, credits)
+    index_bytes = _index_bytes(plan) if plan.race else 0
+    return Demand(
+        jobs=share * sum(load.job(job) * (2 if job.repeat else 1) for job in plan.baseline),
+        copy=share * load.spent(index_bytes / MIB, MIB, continues=True),
+        race=share * load.spent(_reads(plan, index_bytes), _READ_BYTES, continues=False),
+    )
+
+
+class _Load:
+    """I/O on one volume, as its limits let it through."""
+
+    def __init__(self, model: Model, credits: Limit) -> None:
+        self._model = model
+        self._credits = credits
+
+    def job(self, job: BaselineJob) -> float:
+        """What a job spends: laying its file out, and then its I/O."""
+        layout = self.spent(job.size / MIB, MIB, continues=True)
+        sequential = not job.rw.startswith("rand")
+        count = job.numjobs * job.size / job.bs
+        if job.runtime is not None:
+            count = self._most_per_s(job.bs, sequential) * job.runtime
+        return layout + self.spent(count, job.bs, continues=sequential)
+
+    def spent(self, count: float, size: int, *, continues: bool) -> float:
+        """Credits for ``count`` I/Os as fast as they go, less what is earned meanwhile."""
+        cost = self._cost(self._credits, size, continues)
+        took_s = count / self._most_per_s(size, continues)
+        return max(0.0, count * cost - self._credits.rate * took_s)
+
+    def _most_per_s(self, size: int, continues: bool) -> float:
+        own = [limit for limit in self._model.limits if limit is not self._credits]
+        return min(limit.rate / self._cost(limit, size, continues) for limit in own)
+
+    def _cost(self, limit: Limit, size: int, continues: bool) -> float:
+        accounting = self._model.accounting
+        if limit.counts == "operations":
+            return operations_of(size, accounting.max_io_bytes)
+        merge_over = accounting.merge_over_bytes
+        return charged_bytes(
+            size, continues, accounting.max_io_bytes, -1 if merge_over is None else merge_over
+        )
+
+
+def _index_bytes(plan: Plan) -> float:
+    documents = plan.dataset.documents
+    return _INDEX_BYTES_PER_DOCUMENT * (_OFFICIAL_DOCUMENTS if documents == "full" else documents)
+
+
+def _reads(plan: Plan, index_bytes: float) -> float:
+    if plan.race is None:
+        return 0.0
+    per_request = max(_LEAST_READS, _READS_PER_REQUEST_AND_GIB * index_bytes / GIB)
+    cold = plan.cache.mode == "cold"
+    requests = _TASKS * plan.race.iterations * plan.design.rounds if cold else _TASKS * plan.design.rounds
+    return requests * per_request

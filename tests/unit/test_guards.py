@@ -1,0 +1,294 @@
+"""Guards: each looks at plain facts and says what is wrong, how bad that is, and how it is mended."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
+from esrally_ebs.errors import PlanError
+from esrally_ebs.guards import (
+    NAMES,
+    ArmFacts,
+    ClockFacts,
+    Facts,
+    InstanceFacts,
+    Watched,
+    check_names,
+    guard,
+)
+from esrally_ebs.guards.demand import demand
+from esrally_ebs.model import Check, Kind, Severity, Volume, VolumeSpec
+from esrally_ebs.plan import Plan, parse_plan
+
+GIB, MIB, KIB = 1024**3, 1024**2, 1024
+ARMS = '[[arm]]\nname = "a"\ntype = "mounted"\nmount = "/mnt/a"\n'
+PLAN = parse_plan(f'name = "p"\n{ARMS}', "p.toml")
+
+
+def volume(number: int = 0, **changes: Any) -> EbsVolume:  # noqa: ANN401
+    """A gp3 of 100 GiB as it comes."""
+    made = EbsVolume(
+        volume_id=f"vol-{number:017x}",
+        type="gp3",
+        size_bytes=100 * GIB,
+        iops=3000,
+        throughput_bytes_per_s=125 * MIB,
+        encrypted=True,
+        state="in-use",
+        modification="",
+    )
+    return replace(made, **changes)
+
+
+def gp2(number: int = 1, gib: int = 500, **changes: Any) -> EbsVolume:  # noqa: ANN401
+    told = {"type": "gp2", "size_bytes": gib * GIB, "iops": max(100, 3 * gib), "throughput_bytes_per_s": None}
+    return volume(number, **{**told, **changes})
+
+
+def arm(name: str, *members: EbsVolume, kind: Kind = Kind.EBS, **changes: Any) -> ArmFacts:  # noqa: ANN401
+    facts = {
+        key: changes.pop(key) for key in ("root", "balances", "watched", "file_system") if key in changes
+    }
+    described = Volume(
+        spec=VolumeSpec(
+            name=name, type="mounted", size_bytes=sum(m.size_bytes for m in members) or 100 * GIB
+        ),
+        kind=kind,
+        mount=Path("/mnt") / name,
+        device=None if kind is Kind.EFS else f"nvme{name}n1",
+        filesystem="xfs",
+        mount_options="rw,noatime",
+        readahead_bytes=128 * KIB,
+        scheduler="none",
+    )
+    ids = tuple(member.volume_id for member in members)
+    return ArmFacts(volume=replace(described, **changes), volume_ids=ids, members=members, **facts)
+
+
+def found(name: str, *arms: ArmFacts, plan: Plan = PLAN, **facts: Any) -> Check | None:  # noqa: ANN401
+    checks = {check.name: check for check in guard(Facts(arms=arms, **facts), plan)}
+    return checks.get(name)
+
+
+def stopped(name: str, *arms: ArmFacts, severity: Severity = Severity.STOP, **facts: Any) -> str:  # noqa: ANN401
+    """The text of the check, which must not be ok and must say how it is mended."""
+    check = found(name, *arms, **facts)
+    assert check is not None
+    assert (check.ok, check.severity, bool(check.mend)) == (False, severity, True)
+    return check.text
+
+
+def fine(name: str, *arms: ArmFacts, **facts: Any) -> bool:  # noqa: ANN401
+    check = found(name, *arms, **facts)
+    return check is not None and check.ok
+
+
+ALIKE = (arm("a", volume(0)), arm("b", volume(1)))
+
+
+def test_two_volumes_that_are_alike_are_stopped_by_nothing() -> None:
+    checks = guard(Facts(arms=ALIKE), PLAN)
+    assert [check.name for check in checks if not check.ok] == []
+    assert {"size", "filesystem", "encryption", "modification", "root-device"} <= {c.name for c in checks}
+
+
+def test_an_arm_on_the_systems_disk_is_stopped() -> None:
+    assert "own disk: a (nvmean1)" in stopped("root-device", arm("a", root=True), ALIKE[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "told"),
+    [
+        ("filesystem", {"filesystem": "ext4"}, "a xfs, b ext4"),
+        ("mount-options", {"mount_options": "rw,relatime"}, "b relatime, rw"),
+        ("readahead", {"readahead_bytes": 4096 * KIB}, "a 128 KiB, b 4096 KiB"),
+        ("scheduler", {"scheduler": "mq-deadline"}, "a none, b mq-deadline"),
+    ],
+)
+def test_arms_that_differ_in_what_is_not_compared_are_stopped(
+    name: str, other: dict[str, Any], told: str
+) -> None:
+    assert told in stopped(name, ALIKE[0], arm("b", volume(1), **other))
+    assert fine(name, *ALIKE)
+
+
+def test_options_that_are_each_mounts_own_do_not_count() -> None:
+    striped = arm("b", volume(1), mount_options="rw,noatime,sunit=1024,swidth=2048")
+    assert fine("mount-options", ALIKE[0], striped)
+
+
+def test_one_encrypted_arm_beside_a_plain_one_is_stopped() -> None:
+    assert "a yes, b no" in stopped("encryption", ALIKE[0], arm("b", volume(1, encrypted=False)))
+    mixed = arm("b", volume(1), volume(2, encrypted=False))
+    assert "b in part" in stopped("encryption", ALIKE[0], mixed)
+    assert found("encryption", ALIKE[0], replace(ALIKE[1], members=())) is None  # nobody could tell
+
+
+def test_sizes_that_differ_are_a_warning_and_what_file_systems_keep_does_not_count() -> None:
+    assert "a 100.0 GiB, b 500.0 GiB" in stopped("size", ALIKE[0], arm("b", gp2()), severity=Severity.WARN)
+    kept = VolumeSpec(name="b", type="mounted", size_bytes=99 * GIB)
+    assert fine("size", arm("a"), arm("b", spec=kept))
+
+
+def test_efs_is_held_to_amazons_readahead_and_not_to_that_of_disks() -> None:
+    slow = arm("efs", kind=Kind.EFS, filesystem="nfs4", readahead_bytes=128 * KIB)
+    text = stopped("readahead", ALIKE[0], slow, severity=Severity.WARN)
+    assert "reads ahead 128 KiB, Amazon Linux sets 15360" in text
+    ruled = arm("efs", kind=Kind.EFS, filesystem="nfs4", readahead_bytes=15_360 * KIB)
+    assert fine("readahead", *ALIKE, ruled)
+    assert fine("filesystem", *ALIKE, ruled)  # a file system over the network is what is compared
+
+
+def job_plan(**job: Any) -> Plan:  # noqa: ANN401
+    keys = {"name": '"j"', "rw": '"randread"', "bs": '"16k"', "size": '"1g"', **job}
+    text = "\n".join(f"{key} = {value}" for key, value in keys.items())
+    return parse_plan(f'name = "p"\n{ARMS}[[baseline]]\n{text}\n', "p.toml")
+
+
+# 1 GiB of 16 KiB is 65,536 I/Os; laid out as 4,096 of 256 KiB. A gp2 of 100 GiB bursts to 3000 and earns 300
+# a second, so 90 % of what is done at 3000 IOPS is spent. The layout goes at 128 MiB/s = 512 I/Os a second.
+LAYOUT = 4096 * (1 - 300 / 512)
+READS = 65_536 * 0.9
+
+
+def test_what_the_jobs_of_a_plan_spend_is_what_goes_beyond_the_baseline() -> None:
+    model = arm("a", gp2(gib=100)).models[0]
+    needed = demand(job_plan(), model)
+    assert needed is not None
+    assert needed.jobs == pytest.approx(LAYOUT + READS)
+    assert (needed.copy, needed.race) == (0, 0)
+    timed = demand(job_plan(runtime='"60s"', repeat="true"), model)
+    assert timed is not None
+    assert timed.jobs == pytest.approx(2 * (LAYOUT + 60 * (3000 - 300)))
+    assert demand(job_plan(), ALIKE[0].models[0]) is None  # gp3 has no credits
+
+
+def test_too_few_credits_for_the_plan_are_stopped_with_the_sum() -> None:
+    poor = arm("a", gp2(gib=100), balances={gp2().volume_id: 0.01})  # 1 % of 5.4 million is 54,000
+    text = stopped("burst-balance", poor, plan=job_plan())
+    assert f"has 54,000 credits, the plan spends {LAYOUT + READS:,.0f} ({LAYOUT + READS:,.0f} by fio)" in text
+    assert fine("burst-balance", replace(poor, balances={gp2().volume_id: 0.02}), plan=job_plan())
+
+
+def test_the_credits_of_a_disk_type_are_bytes_and_small_random_reads_cost_a_mebibyte() -> None:
+    st1 = gp2(type="st1", gib=1024, iops=None)
+    needed = demand(job_plan(), arm("a", st1).models[0])
+    assert needed is not None
+    # each of 65,536 reads costs 1 MiB, at 250 MiB/s of which 40 are earned; layout is 1 GiB at that rate
+    assert needed.jobs == pytest.approx((65_536 + 1024) * MIB * (1 - 40 / 250))
+
+
+def test_the_members_of_a_stripe_share_what_the_plan_spends() -> None:
+    both = (gp2(1, gib=100), gp2(2, gib=100))
+    half = {both[0].volume_id: 0.006, both[1].volume_id: 0.006}  # 32,400 each: half of 60,677 is 30,338
+    assert fine("burst-balance", arm("a", *both, balances=half), plan=job_plan())
+
+
+def test_credits_that_cloudwatch_does_not_tell_are_unknown() -> None:
+    text = stopped("burst-balance", arm("a", gp2()), plan=job_plan(), severity=Severity.UNKNOWN)
+    assert "does not tell the burst balance of vol-" in text
+    assert found("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
+
+
+def test_a_gp3_left_at_125_beside_a_gp2_of_250_is_stopped() -> None:
+    text = stopped("gp3-throughput", arm("old", gp2()), arm("new", volume(size_bytes=500 * GIB)))
+    assert "new (gp3) has 125 MiB/s, old (gp2) reaches 250" in text
+    raised = arm("new", volume(throughput_bytes_per_s=250 * MIB))
+    assert fine("gp3-throughput", arm("old", gp2()), raised)
+    striped = arm("new", volume(0), volume(2))  # twice 125
+    assert fine("gp3-throughput", arm("old", gp2()), striped)
+
+
+def test_a_volume_that_is_not_all_read_from_its_snapshot_is_stopped() -> None:
+    made = volume(snapshot_id="snap-1", initialised=0.4)
+    assert f"a {made.volume_id} 40%" in stopped("initialised", arm("a", made))
+    assert fine("initialised", arm("a", replace(made, initialised=1.0)))
+    assert fine("initialised", arm("a", replace(made, fast_restored=True)))
+    untold = arm("a", replace(made, initialised=None))
+    assert "does not say" in stopped("initialised", untold, severity=Severity.UNKNOWN)
+
+
+@pytest.mark.parametrize("state", ["modifying", "optimizing"])
+def test_a_volume_in_change_is_stopped(state: str) -> None:
+    assert f"{state} (30%)" in stopped("modification", arm("a", volume(modification=state, modified=0.3)))
+    assert fine("modification", arm("a", volume(modification="completed")))
+    untold = arm("a", volume(modification=None))
+    assert "not told" in stopped("modification", untold, severity=Severity.UNKNOWN)
+
+
+def instance(base_iops: int = 3600, base_mib: int = 80, top_iops: int = 18_750, top_mib: int = 600) -> Any:  # noqa: ANN401
+    limits = InstanceLimits(
+        instance_type="r5.large",
+        baseline_iops=base_iops,
+        baseline_bytes_per_s=base_mib * MIB,
+        maximum_iops=top_iops,
+        maximum_bytes_per_s=top_mib * MIB,
+    )
+    return InstanceFacts(limits=limits)
+
+
+def test_an_instance_that_one_arm_alone_saturates_is_stopped_and_all_together_a_warning() -> None:
+    big = volume(iops=16_000, throughput_bytes_per_s=1000 * MIB)
+    assert "a 1,000 MiB/s of 600 MiB/s" in stopped("instance-limit", arm("a", big), instance=instance())
+    both = (arm("a", volume(0, iops=10_000)), arm("b", volume(1, iops=10_000)))
+    text = stopped("instance-limit", *both, instance=instance(), severity=Severity.WARN)
+    assert "20,000 IOPS of 18,750 IOPS" in text
+    assert fine("instance-limit", *ALIKE, instance=instance())
+
+
+def test_arms_that_live_on_the_instances_burst_are_a_warning_and_without_its_credits_stopped() -> None:
+    text = stopped("instance-burst", ALIKE[0], instance=instance(), severity=Severity.WARN)
+    assert "a 125 MiB/s of 80 MiB/s" in text
+    used = replace(instance(), byte_balance=0.6)
+    assert "60% of its credits are left" in stopped("instance-burst", ALIKE[0], instance=used)
+    assert fine("instance-burst", ALIKE[0], instance=instance(base_mib=600, base_iops=18_750))
+
+
+def test_other_requests_on_the_device_are_a_warning_and_many_are_stopped() -> None:
+    some = arm("a", watched=Watched(seconds=1.0, requests=20, bytes=80 * KIB))
+    assert "a 20 requests/s" in stopped("other-io", some, severity=Severity.WARN)
+    many = arm("a", watched=Watched(seconds=2.0, requests=10, bytes=40 * MIB))
+    assert "20.0 MiB/s" in stopped("other-io", many)
+    assert fine("other-io", arm("a", watched=Watched(seconds=1.0, requests=2, bytes=8 * KIB)))
+
+
+def test_a_clock_that_is_off_is_stopped_and_an_unsynchronised_one_a_warning() -> None:
+    assert "+7 s off AWS's" in stopped("clock", ALIKE[0], clock=ClockFacts(off_s=7.2))
+    assert stopped("clock", ALIKE[0], clock=ClockFacts(synchronised=False), severity=Severity.WARN)
+    assert fine("clock", ALIKE[0], clock=ClockFacts(synchronised=True, off_s=-1.0))
+
+
+def test_what_could_not_be_found_out_is_said() -> None:
+    reason = "could not ask AWS: no credentials"
+    assert reason in stopped("identity", ALIKE[0], unknown=(reason,), severity=Severity.UNKNOWN)
+    elastic = FileSystem(
+        file_system_id="fs-1",
+        throughput_mode="elastic",
+        performance_mode="generalPurpose",
+        provisioned_bytes_per_s=None,
+        encrypted=True,
+        size_bytes=0,
+        zone="",
+        state="available",
+    )
+    check = found("identity", ALIKE[0], arm("efs", kind=Kind.EFS, file_system=elastic))
+    assert check is not None
+    assert "efs is fs-1 (EFS, elastic)" in check.text
+
+
+def test_an_accepted_check_is_on_record_and_stops_nothing() -> None:
+    plan = PLAN.model_copy(update={"accept": ("scheduler",)})
+    check = found("scheduler", ALIKE[0], arm("b", volume(1), scheduler="bfq"), plan=plan)
+    assert check is not None
+    assert (check.ok, check.accepted, check.forbids, check.mark) == (False, True, False, "accepted")
+    good = found("filesystem", *ALIKE, plan=plan.model_copy(update={"accept": ("filesystem",)}))
+    assert good is not None
+    assert not good.accepted  # there was nothing to accept
+
+
+def test_only_a_check_that_exists_can_be_accepted() -> None:
+    check_names(NAMES)
+    with pytest.raises(PlanError, match="no check is named 'shceduler'; use one of identity, root-device"):
+        check_names(["shceduler"])
