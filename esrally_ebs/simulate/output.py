@@ -5,39 +5,36 @@ middle of the bin that they fall in.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from esrally_ebs import __version__
 from esrally_ebs.formats.fio import PERCENTILES
-from esrally_ebs.simulate.kernel import Tally
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.simulate.histogram import percentile_ns
+from esrally_ebs.simulate.state import Tally
 
 VERSION = f"fio-3.x (not run: simulated in virtual time by esrally_ebs {__version__})"
 
 
-def fio_json(
-    name: str,
-    options: Mapping[str, Any],
-    block_bytes: int,
-    tally: Tally,
-    ended_s: float,
-    waited_s: Mapping[str, float],
-) -> str:
-    """The JSON text of one job; ``waited_s`` are the seconds that I/Os waited because of each limit.
+def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str, float]) -> str:
+    """The JSON text of the job that has this number in the tally; ``waited_s`` are the seconds that I/Os
+    waited because of each limit.
 
     ``per_second``, when it was counted: I/Os done in each second and their latencies added up.
     """
-    runtime_ms = max(1, -int(-ended_s * 1000 // 1))
-    job = {
-        "jobname": name,
+    runtime_ms = max(1, -int(-float(tally.ended_s[number]) * 1000 // 1))
+    options = job.model_dump(mode="json", exclude={"name", "repeat"}, exclude_none=True)
+    record = {
+        "jobname": job.name,
         "error": 0,
         "job options": {key: str(value) for key, value in options.items()},
-        "read": _direction(0, tally, block_bytes, runtime_ms),
-        "write": _direction(1, tally, block_bytes, runtime_ms),
+        "read": _direction(2 * number, tally, job.bs, runtime_ms),
+        "write": _direction(2 * number + 1, tally, job.bs, runtime_ms),
     }
     document: dict[str, Any] = {
         "fio version": VERSION,
-        "jobs": [job],
+        "jobs": [record],
         "limits": {"waited_s": dict(waited_s)},
     }
     if len(tally.done_in_second):
@@ -48,11 +45,11 @@ def fio_json(
     return json.dumps(document, indent=2) + "\n"
 
 
-def _direction(write: int, tally: Tally, block_bytes: int, runtime_ms: int) -> dict[str, Any]:
-    bins = [int(count) for count in tally.bins[write]]
+def _direction(row: int, tally: Tally, block_bytes: int, runtime_ms: int) -> dict[str, Any]:
+    bins = [int(count) for count in tally.bins[row]]
     ios = sum(bins)
     runtime_s = runtime_ms / 1000
-    mean_s = float(tally.total_s[write]) / ios if ios else 0.0
+    mean_s = float(tally.total_s[row]) / ios if ios else 0.0
     return {
         "io_bytes": ios * block_bytes,
         "bw_bytes": int(ios * block_bytes / runtime_s),
@@ -61,29 +58,10 @@ def _direction(write: int, tally: Tally, block_bytes: int, runtime_ms: int) -> d
         "runtime": runtime_ms if ios else 0,
         "total_ios": ios,
         "clat_ns": {
-            "min": round(float(tally.least_s[write]) * 1e9) if ios else 0,
-            "max": round(float(tally.most_s[write]) * 1e9),
+            "min": round(float(tally.least_s[row]) * 1e9) if ios else 0,
+            "max": round(float(tally.most_s[row]) * 1e9),
             "mean": mean_s * 1e9,
             "N": ios,
-            "percentile": {f"{p:.6f}": _percentile(bins, ios, p) for p in PERCENTILES} if ios else {},
+            "percentile": {f"{p:.6f}": percentile_ns(bins, p) for p in PERCENTILES} if ios else {},
         },
     }
-
-
-def _percentile(bins: Sequence[int], ios: int, percentile: float) -> int:
-    """Nanoseconds: the middle of the first bin that, with those below it, holds the share."""
-    seen = 0
-    for number, count in enumerate(bins):
-        seen += count
-        if count and seen >= percentile / 100 * ios:
-            return middle_ns(number)
-    return 0
-
-
-def middle_ns(number: int) -> int:
-    """The middle of a bin in nanoseconds."""
-    octave, step = divmod(number, 64)
-    if octave < 2:
-        return number
-    width = 1 << (octave - 1)
-    return int((64 + step + 0.5) * width)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from esrally_ebs.model import Node, TelemetryPoint, Volume
 from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.telemetry.ebs import ebs_statistics
 from esrally_ebs.telemetry.sources import Device, Limiters, Memory, ReadState, ReadText, Source, Value
 
 CUT = "cut"  # the metric that says how many of an arm's sources gave nothing at that second
@@ -76,3 +77,6 @@ def _sources(
         yield Memory(node.memory_cgroup, read_text)
     if volume.control is not None:
         yield Limiters(volume.control, read_state)
+    statistics = ebs_statistics(volume)
+    if statistics is not None:
+        yield statistics

@@ -1,0 +1,71 @@
+"""What the kernel works on, put together from models and buckets: lists when it runs as Python, arrays when
+it is compiled.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from esrally_ebs.emulator.catalog import Model
+from esrally_ebs.emulator.limits import Buckets, fill
+from esrally_ebs.simulate.histogram import BINS
+from esrally_ebs.simulate.state import Devices, Tally
+
+_Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
+
+
+def lists(columns: _Columns) -> _Columns:
+    """A named tuple with every column as a list."""
+    return type(columns)(*(c if isinstance(c, list) else c.tolist() for c in columns))  # type: ignore[call-arg]
+
+
+def arrays(columns: _Columns) -> _Columns:
+    """A named tuple with every column as an array."""
+    return type(columns)(*map(np.asarray, columns))  # type: ignore[call-arg]
+
+
+def joined(parts: Sequence[Buckets], now: float) -> Buckets:
+    """The buckets of several as of ``now``, which is time 0 to the kernel."""
+    for part in parts:
+        fill(part, now)
+    whole = Buckets(*([value for part in columns for value in part] for columns in zip(*parts, strict=True)))
+    none = [0.0] * len(whole.levels)
+    return whole._replace(filled_s=none, waited_s=list(none))
+
+
+def devices_of(models: Sequence[Model], queue: int) -> Devices:
+    """Volumes whose buckets stand one after the other; each member holds ``queue`` requests."""
+    counts = [len(model.limits) * model.stripes for model in models]
+    services = [service for model in models for service in (model.read, model.write)]
+    accounts = [model.accounting for model in models]
+    return Devices(
+        first=[sum(counts[:i]) for i in range(len(models))],
+        own=[len(model.limits) for model in models],
+        stripes=[model.stripes for model in models],
+        chunk_bytes=[model.chunk_bytes for model in models],
+        max_io_bytes=[account.max_io_bytes for account in accounts],
+        merge_over_bytes=[
+            -1 if account.merge_over_bytes is None else account.merge_over_bytes for account in accounts
+        ],
+        least_bytes=[account.least_bytes for account in accounts],
+        base_s=[service.line_s()[0] for service in services],
+        per_byte_s=[service.line_s()[1] for service in services],
+        sigma=[float(service.sigma) for service in services],
+        queue=[queue * model.stripes for model in models],
+    )
+
+
+def empty_tally(jobs: int, seconds: int) -> Tally:
+    """No I/O counted yet."""
+    rows = 2 * jobs
+    return Tally(
+        bins=[[0] * BINS for _ in range(rows)],
+        total_s=[0.0] * rows,
+        most_s=[0.0] * rows,
+        least_s=[math.inf] * rows,
+        ended_s=[0.0] * jobs,
+        done_in_second=np.zeros(seconds, dtype=np.int64),  # type: ignore[arg-type]
+        latency_in_second=np.zeros(seconds),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,95 @@
+"""A plan's fio jobs as the numbers that the kernel works on."""
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.simulate.state import REQUEST_BYTES, Draws, Load
+from esrally_ebs.units import format_bytes
+
+_POOL = 1 << 18  # draws; used again when they are used up
+_ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Whose chance it is: latencies are drawn per arm and job, the coin of a mix per job alone."""
+
+    job: BaselineJob
+    arm: str
+    reads: int | None  # how many of a mix's I/Os are reads; None = tossed
+
+
+def groups(jobs: Iterable[BaselineJob]) -> list[list[BaselineJob]]:
+    """Jobs that run together: one without ``stonewall`` begins with the one before it."""
+    found: list[list[BaselineJob]] = []
+    for job in jobs:
+        if job.stonewall or not found:
+            found.append([])
+        found[-1].append(job)
+    return found
+
+
+def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> Load:
+    """Jobs that begin together, each on the device beside it; one with a runtime goes round its file until
+    the time is up. Raises PlanError for a job that does no I/O.
+    """
+    for job in jobs:
+        if job.bs > job.size:
+            raise PlanError(
+                f"baseline {job.name}: blocks of {format_bytes(job.bs)} do not fit into"
+                f" {format_bytes(job.size)}; raise size or lower bs"
+            )
+    return Load(
+        device=list(devices),
+        clones=[job.numjobs for job in jobs],
+        depth=[1 if job.engine == "psync" else job.iodepth for job in jobs],
+        sync=[job.engine == "psync" for job in jobs],
+        block_bytes=[job.bs for job in jobs],
+        ios_per_clone=[job.size // job.bs if job.runtime is None else _ENDLESS for job in jobs],
+        until_s=[math.inf if job.runtime is None else job.runtime for job in jobs],
+        sequential=[not job.rw.startswith("rand") for job in jobs],
+        file_bytes=[job.size for job in jobs],
+    )
+
+
+def draws_of(drawn: Sequence[Drawn], seed: int) -> Draws:
+    """Chance for jobs that begin together, as arrays; the same seed gives the same."""
+    first = drawn[0]
+    requests = sum(ios_of(of.job) * -(-of.job.bs // REQUEST_BYTES) for of in drawn)
+    latencies = _generator(seed, first.arm, first.job.name)
+    writes = [_directions(of, seed) for of in drawn]
+    counts = [len(directions) for directions in writes]
+    return Draws(
+        normals=latencies.standard_normal(min(_POOL, requests)),
+        uniforms=latencies.random(min(_POOL - 1, 2 * requests)),
+        writes=np.concatenate(writes),
+        first_write=np.cumsum([0, *counts[:-1]]),
+        write_count=np.array(counts),
+    )
+
+
+def ios_of(job: BaselineJob) -> int:
+    """How many I/Os a job does, endless for one with a runtime."""
+    return job.numjobs * (job.size // job.bs) if job.runtime is None else _ENDLESS
+
+
+def _directions(of: Drawn, seed: int) -> Any:  # noqa: ANN401 - a numpy array
+    job = of.job
+    if job.rw not in ("readwrite", "randrw"):
+        return np.array(["write" in job.rw])
+    # fio tosses its coin alike in every run, so all arms get the same reads and writes.
+    coin = _generator(seed, job.name)
+    if of.reads is None:
+        return coin.random(min(_POOL - 1, ios_of(job))) >= job.rwmixread / 100
+    return coin.permutation(np.arange(ios_of(job)) >= of.reads)
+
+
+def _generator(seed: int, *of: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in of)])

@@ -1,0 +1,87 @@
+"""What the kernel of virtual time works on: plain numbers in sequences, as lists or as arrays."""
+
+from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple
+
+# The emulated device's max_sectors_kb: larger I/Os are split before they arrive.
+REQUEST_BYTES = 256 * 1024
+
+
+class Devices(NamedTuple):
+    """The volumes under load, each alone or striped, as numbers by volume."""
+
+    first: Sequence[int]  # the first bucket of the first member
+    own: Sequence[int]  # buckets of each member
+    stripes: Sequence[int]
+    chunk_bytes: Sequence[int]
+    max_io_bytes: Sequence[int]
+    merge_over_bytes: Sequence[int]
+    least_bytes: Sequence[int]
+    base_s: Sequence[float]  # service times: of reads at 2 i, of writes at 2 i + 1
+    per_byte_s: Sequence[float]
+    sigma: Sequence[float]
+    queue: Sequence[int]  # requests that the device holds
+
+
+class Load(NamedTuple):
+    """fio jobs that begin together, as numbers by job."""
+
+    device: Sequence[int]
+    clones: Sequence[int]
+    depth: Sequence[int]  # I/Os that each clone keeps in flight
+    sync: Sequence[bool]  # whether the time to submit is part of the latency
+    block_bytes: Sequence[int]
+    ios_per_clone: Sequence[int]  # at most
+    until_s: Sequence[float]  # no I/O is begun later than this after the job's start
+    sequential: Sequence[bool]
+    file_bytes: Sequence[int]
+
+
+class Machine(NamedTuple):
+    """What the computer adds."""
+
+    shared: int  # so many of the last buckets are the instance's
+    between_s: float  # from the end of an I/O to the beginning of the clone's next
+    again: float  # how probably the clone that got the last place in a full queue gets the next one, too
+    merged: float  # how probably a sequential I/O that waits for a place joins the one before it
+
+
+class Draws(NamedTuple):
+    """Chance, drawn beforehand and used in order, from the start again when it is used up."""
+
+    normals: Sequence[float]  # of the standard normal distribution
+    uniforms: Sequence[float]  # of [0, 1)
+    writes: Sequence[bool]  # the direction of each I/O, of all jobs one after the other
+    first_write: Sequence[int]  # by job: where its directions begin, and how many there are
+    write_count: Sequence[int]
+
+
+class Tally(NamedTuple):
+    """What became of the jobs; of the reads of job j at 2 j, of its writes at 2 j + 1."""
+
+    bins: Sequence[MutableSequence[int]]  # I/Os by latency
+    total_s: MutableSequence[float]  # latencies added up
+    most_s: MutableSequence[float]
+    least_s: MutableSequence[float]
+    ended_s: MutableSequence[float]  # by job
+    # By the second in which they were done, all together; empty when nobody asked, the rest is not counted.
+    done_in_second: MutableSequence[int]
+    latency_in_second: MutableSequence[float]
+
+
+class Progress(NamedTuple):
+    """Where the processes, the devices and chance stand."""
+
+    job_of: MutableSequence[int]  # by process, as are the next ones
+    left: MutableSequence[int]
+    asked_s: MutableSequence[float]  # when it began to submit
+    waited: MutableSequence[bool]  # whether its submission found the queue full
+    positions: MutableSequence[int]  # of reads at 2 p, of writes at 2 p + 1
+    last_write: MutableSequence[int]  # direction of its last I/O
+    flying: Sequence[list[tuple[float, float, int]]]  # a heap: done, begun, write
+    tags: Sequence[list[float]]  # by device: a heap of when each request will be done
+    waiting: Sequence[list[int]]  # by device: processes that found its queue full
+    favoured: MutableSequence[int]  # by device: the process that got the last place
+    next_offset: MutableSequence[int]  # by bucket of a member: where its last I/O ended
+    issued: MutableSequence[int]  # by job
+    used: MutableSequence[int]  # normals and uniforms

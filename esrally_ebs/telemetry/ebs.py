@@ -1,0 +1,96 @@
+"""A telemetry source: the EBS performance statistics of an arm's volumes, as they grew since the last second.
+
+Several volumes of one arm are added up. What is exceeded is in seconds of that second: 0.7 of
+``ebs.volume_exceeded_iops_s`` says that the volume was asked for more IOPS than it has for 0.7 s.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from esrally_ebs.aws.disks import Sort
+from esrally_ebs.aws.identity import identify
+from esrally_ebs.aws.nvme import StatisticsReader
+from esrally_ebs.aws.roots import Roots
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.formats.ebs_log_page import Bin, LogPage
+from esrally_ebs.model import Kind, Volume
+from esrally_ebs.telemetry.sources import Value
+
+EXCEEDED: Mapping[str, str] = {  # metric -> counter, in us
+    "ebs.volume_exceeded_iops_s": "ebs_volume_performance_exceeded_iops",
+    "ebs.volume_exceeded_throughput_s": "ebs_volume_performance_exceeded_tp",
+    "ebs.instance_exceeded_iops_s": "ec2_instance_ebs_performance_exceeded_iops",
+    "ebs.instance_exceeded_throughput_s": "ec2_instance_ebs_performance_exceeded_tp",
+}
+_GROWING = (
+    ("ebs.reads", "total_read_ops", 1.0, ""),
+    ("ebs.writes", "total_write_ops", 1.0, ""),
+    ("ebs.read_bytes", "total_read_bytes", 1.0, "B"),
+    ("ebs.write_bytes", "total_write_bytes", 1.0, "B"),
+    ("ebs.read_time_s", "total_read_time", 1e-6, "s"),
+    ("ebs.write_time_s", "total_write_time", 1e-6, "s"),
+    *((metric, counter, 1e-6, "s") for metric, counter in EXCEEDED.items()),
+)
+
+
+class PageReader(Protocol):
+    """Whoever reads one volume's page."""
+
+    def read(self) -> LogPage:
+        """The page now."""
+
+
+class EbsStatistics:
+    """Growth of all counters and of those bins that grew, and the queue of this moment."""
+
+    def __init__(self, readers: Sequence[PageReader]) -> None:
+        self._readers = readers
+        self._before: list[LogPage] | None = None
+
+    def read(self, now_s: float) -> list[Value]:
+        """The queue from the first call on, the rest from the second on."""
+        before, self._before = self._before, None  # after a failure growth begins anew
+        now = [reader.read() for reader in self._readers]
+        self._before = now
+        queue = sum(page.counters["volume_queue_length"] for page in now)
+        values = [Value("ebs.queue_length", queue, "")]
+        if before is not None:
+            values += _growth(before, now)
+        return values
+
+
+def ebs_statistics(volume: Volume, roots: Roots | None = None) -> EbsStatistics | None:
+    """The source for an arm; None when none of its disks has such statistics."""
+    roots = roots or Roots()
+    if volume.kind is Kind.EMULATED or volume.device is None:
+        return None
+    disks = identify(volume.mount, roots).stack.disks
+    readers = [
+        StatisticsReader(roots.dev / disk.name, detailed=disk.sort is Sort.INSTANCE_STORE)
+        for disk in disks
+        if disk.name.startswith("nvme") and disk.sort in (Sort.EBS, Sort.INSTANCE_STORE)
+    ]
+    return EbsStatistics(readers) if readers else None
+
+
+def _growth(before: Sequence[LogPage], now: Sequence[LogPage]) -> Iterator[Value]:
+    for metric, counter, scale, unit in _GROWING:
+        grown = sum(page.counters[counter] for page in now) - sum(page.counters[counter] for page in before)
+        if grown < 0:
+            raise MeasurementError(f"EBS statistics: {counter} has begun anew; was a volume attached again?")
+        yield Value(metric, grown * scale, unit)
+    yield from _bins("ebs.reads_us", [page.reads for page in before], [page.reads for page in now])
+    yield from _bins("ebs.writes_us", [page.writes for page in before], [page.writes for page in now])
+
+
+def _bins(metric: str, before: Sequence[tuple[Bin, ...]], now: Sequence[tuple[Bin, ...]]) -> Iterator[Value]:
+    grown: dict[tuple[int, int], int] = {}
+    for old, new in zip(before, now, strict=True):
+        held = {(each.lower_us, each.upper_us): each.count for each in old}
+        for each in new:
+            edges = (each.lower_us, each.upper_us)
+            count = (each.count - held.get(edges, 0)) % 2**32  # 32 bits: it goes round on a busy volume
+            if count:
+                grown[edges] = grown.get(edges, 0) + count
+    for (lower, upper), count in grown.items():
+        yield Value(f"{metric}.{lower}-{upper}", count, "")
