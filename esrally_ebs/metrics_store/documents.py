@@ -100,7 +100,7 @@ def _verdicts(_: Session, findings: Findings) -> _Keyed:
 
 
 def _changes(comparison: Comparison) -> dict[str, Any]:
-    changes = {}
+    changes: dict[str, Any] = {}
     for found in comparison.percentiles:
         changes |= _estimate(f"p{found.percentile}_ratio", found.ratio)
         changes |= _estimate(f"p{found.percentile}_difference_s", found.difference_s)

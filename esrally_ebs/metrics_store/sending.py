@@ -78,7 +78,7 @@ def send(session: Session, store: StoreAddress, *, clock: Callable[[], float] = 
     except helpers.BulkIndexError as error:
         raise SetupError(f"metrics store {store.url}: {_first_refusal(error)}; {again}") from error
     except (elasticsearch.ApiError, TransportError, ValueError) as error:
-        raise SetupError(f"metrics store {store.url}: {_one_line(error)}; {again}") from error
+        raise SetupError(f"metrics store {store.url}: {_one_line(_why(error))}; {again}") from error
     return Sent(documents=sent, index=index, url=store.url)
 
 
@@ -120,6 +120,12 @@ def _first_refusal(error: helpers.BulkIndexError) -> str:
     reason = first.get("error", {})
     text = reason.get("reason", reason) if isinstance(reason, dict) else reason
     return f"{number} documents refused, the first: {_one_line(text)}"
+
+
+def _why(error: Exception) -> str:
+    """The client's words, and what lies behind them where they say little."""
+    behind = [str(one) for one in getattr(error, "errors", ()) if str(one) not in str(error)]
+    return f"{error}: {behind[0]}" if behind else str(error)
 
 
 def _one_line(error: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import baseline, causes, conditions, figures, search, verdict
+from esrally_ebs.report import baseline, causes, conditions, costs, figures, search, verdict
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.report.moments import moments
 from esrally_ebs.stats.comparable import all_checks, is_cold
@@ -26,6 +26,8 @@ def build(session: Session) -> Report:
     tables.append(search.single_table(session, findings, arms))
     explained = causes.explain(session, findings)
     tables += causes.tables(findings, explained)
+    priced = costs.costs(session)
+    tables.append(costs.table(session, findings, priced))
     tables += baseline.tables(session.baseline, arms)
     tables += conditions.tables(session)
     return Report(
@@ -48,7 +50,11 @@ def build(session: Session) -> Report:
             *causes.warnings(explained),
             *_doubts(scopes),
         ),
-        figures=replace(figures.figures(session, findings), moments=moments(session)),
+        figures=replace(
+            figures.figures(session, findings),
+            moments=moments(session),
+            tradeoffs=costs.tradeoffs(findings, priced),
+        ),
     )
 
 

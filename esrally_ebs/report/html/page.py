@@ -128,8 +128,9 @@ _TIMELINES = (
 
 def _arms(report: Report) -> list[str]:
     figures = report.figures
-    drawn = (*figures.distributions, *figures.timelines, *figures.cold_starts, *figures.trends)
-    curves = [curve for plot in drawn for curve in plot.curves]
+    curves = [curve for spread in figures.distributions for curve in spread.curves]
+    curves += [curve for series in figures.timelines for curve in series.curves]
+    curves += [curve for plot in (*figures.cold_starts, *figures.trends) for curve in plot.curves]
     known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
     priced = [arm for plot in figures.tradeoffs for arm in plot.arms]
     return list(dict.fromkeys((*known, *(curve.arm for curve in curves), *priced)))

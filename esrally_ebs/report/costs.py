@@ -1,0 +1,117 @@
+"""What each arm costs a month and what that buys, beside its slow requests."""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from esrally_ebs import cost
+from esrally_ebs.cost import ArmCost
+from esrally_ebs.report.model import NOTHING, Cell, Column, Curve, Row, Table, Tradeoff, Value, quantity
+from esrally_ebs.report.search import Findings
+from esrally_ebs.store.session import Session
+
+_REGION = "us-east-1"  # where the plan names none: AWS's own examples are priced there
+_TITLES = (
+    "a month",
+    "per 1,000 sustained IOPS",
+    "per MiB/s sustained",
+    "p99, middle of tasks",
+    "p99, slowest task",
+)
+
+
+def costs(session: Session) -> tuple[ArmCost, ...]:
+    """The arms' costs on the day of the session, in the region of the plan."""
+    day = datetime.fromtimestamp(session.started_at, UTC).strftime("%Y-%m-%d")
+    return cost.of_arms([arm.spec for arm in session.arms], _region(session)[0], on=day)
+
+
+def _region(session: Session) -> tuple[str, bool]:
+    """The region, and whether the plan or the machine named it."""
+    named = (session.plan.get("aws") or {}).get("region") or session.environment.get("region")
+    return (str(named), True) if named else (_REGION, False)
+
+
+def table(session: Session, findings: Findings, found: Sequence[ArmCost]) -> Table | None:
+    """A row per arm; None where no arm has a price."""
+    if all(one.price is None for one in found):
+        return None
+    p99 = _p99(findings)
+    return Table(
+        key="cost",
+        title="Cost",
+        item_title="arm",
+        columns=tuple(Column(title=title, subject=title) for title in _TITLES),
+        rows=tuple(Row(item=one.arm, cells=_cells(one, p99.get(one.arm, {}))) for one in found),
+        notes=tuple(_notes(session, found, has_times=bool(p99))),
+    )
+
+
+def _p99(findings: Findings) -> Mapping[str, Mapping[str, float]]:
+    """Arm to compared task to 99th percentile, seconds."""
+    compared = {c.task for c in findings.comparisons}
+    times: dict[str, dict[str, float]] = {}
+    for summary in findings.summaries:
+        if summary.task in compared:
+            times.setdefault(summary.arm, {})[summary.task] = summary.p99_s
+    return times
+
+
+def _cells(found: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
+    usd = None if found.price is None else found.price.usd
+    return (
+        _usd("usd_month", usd),
+        _usd("usd_month_per_1000_iops", found.usd_per_1000_iops),
+        _usd("usd_month_per_mib_per_s", found.usd_per_mib_per_s),
+        *_times(p99),
+    )
+
+
+def _usd(metric: str, usd: float | None) -> Cell:
+    # what a MiB/s costs is a matter of cents
+    return quantity(metric, usd, "" if usd is None else f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.4f} USD")
+
+
+def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
+    known = [value for value in p99.values() if value > 0]
+    if not known:
+        return NOTHING, NOTHING
+    middle = math.exp(sum(math.log(value) for value in known) / len(known))
+    slowest = max(p99, key=lambda task: p99[task])
+    facts: dict[str, Value] = {"p99_slowest_s": p99[slowest], "task": slowest}
+    return (
+        quantity("p99_geometric_mean_s", middle, f"{middle * 1e3:.2f} ms"),
+        Cell(text=f"{p99[slowest] * 1e3:.2f} ms", facts=facts),
+    )
+
+
+def _notes(session: Session, found: Sequence[ArmCost], *, has_times: bool) -> list[str]:
+    priced = [one.price for one in found if one.price is not None]
+    region, named = _region(session)
+    dates = ", ".join(dict.fromkeys(price.dated for price in priced))
+    chosen = "" if named else "; the plan names no region"
+    notes = [f"Storage and what is provisioned with it, in {region}{chosen}, by price lists of {dates}."]
+    assumed = dict.fromkeys(part for price in priced for part in price.unverified)
+    if assumed:
+        notes.append(f"Not verified against AWS's price list: {', '.join(assumed)}.")
+    if session.emulated:
+        notes.append("An emulated arm is priced as the volume that it emulates.")
+    if has_times:
+        notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
+    notes += [f"No price: {one.problem}" for one in found if one.price is None]
+    return notes
+
+
+def tradeoffs(findings: Findings, found: Sequence[ArmCost]) -> tuple[Tradeoff, ...]:
+    """The monthly cost of every priced arm against the 99th percentile of every compared task."""
+    p99 = _p99(findings)
+    usd = {one.arm: one.price.usd for one in found if one.price is not None and one.arm in p99}
+    tasks = [task for task in dict.fromkeys(t for arm in usd for t in p99[arm])]
+    lines = tuple(
+        (task, Curve(arm="", x=tuple(usd.values()), y=tuple(p99[arm][task] for arm in usd)))
+        for task in tasks
+        if all(task in p99[arm] for arm in usd)
+    )
+    if not lines:
+        return ()
+    return (Tradeoff(title="Cost against the 99th percentile of service time", arms=tuple(usd), lines=lines),)
