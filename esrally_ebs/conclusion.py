@@ -1,21 +1,24 @@
 """What a session says once everything is measured: stage times, whether arms may be compared, the reports."""
 
 import time
-from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from esrally_ebs import report
-from esrally_ebs.model import Event, Phase, Sample, State
+from esrally_ebs.causes import marked_blocks
+from esrally_ebs.model import Event, Phase, State
 from esrally_ebs.stats import check_comparable
-from esrally_ebs.store import SessionFolder, load_session
-from esrally_ebs.store.encoding import samples_of
+from esrally_ebs.store import Session, SessionFolder, load_session
 
 
 def conclude(folder: SessionFolder) -> tuple[str, str]:
     """Check, finish and report; returns the report as text, and why arms cannot be compared, if so."""
     folder.compact()
     recorded = load_session(folder.path)
-    for name, seconds in spans(samples_of(recorded.samples)):
+    for name, seconds in spans(recorded.samples):
         folder.event(Event(at_s=time.time(), kind="stage", fields={"name": name, "seconds": seconds}))
+    _record_marks(folder, recorded)
     checks = check_comparable(recorded)
     for check in checks:
         folder.add_check(check)
@@ -28,19 +31,25 @@ def conclude(folder: SessionFolder) -> tuple[str, str]:
     return texts["text"], broken
 
 
-def spans(samples: Iterable[Sample]) -> list[tuple[str, float]]:
+def spans(samples: pa.Table) -> list[tuple[str, float]]:
     """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place."""
-    starts: dict[str, list[float]] = {}
-    for sample in samples:
-        starts.setdefault(_part(sample), []).append(sample.started_s)
-    return [
-        (part, max(starts[part]) - min(starts[part]))
-        for part in ("indexing", "warm-up", "rounds")
-        if part in starts
-    ]
+    warming = pc.equal(samples["phase"].cast(pa.string()), Phase.WARMUP.value)
+    in_rounds = pc.and_(pc.invert(warming), pc.greater(samples["round"], 0))
+    parts = {
+        "indexing": pc.invert(pc.or_(warming, in_rounds)),
+        "warm-up": warming,
+        "rounds": in_rounds,
+    }
+    found = []
+    for name, mask in parts.items():
+        ends = pc.min_max(samples["started_s"].filter(mask)).as_py()
+        if ends["min"] is not None:
+            found.append((name, ends["max"] - ends["min"]))
+    return found
 
 
-def _part(sample: Sample) -> str:
-    if sample.phase is Phase.WARMUP:
-        return "warm-up"
-    return "rounds" if sample.round else "indexing"
+def _record_marks(folder: SessionFolder, recorded: Session) -> None:
+    """What befell one arm of a round only, for whoever reads the session without this package."""
+    for (arm, task, round_), found in marked_blocks(recorded).items():
+        fields = {"task": task, "round": round_, "causes": found}
+        folder.event(Event(at_s=time.time(), kind="marked", arm=arm, fields=fields))
