@@ -179,7 +179,9 @@ def _index(node: Node, corpus: Path, index_body: Mapping[str, Any]) -> int:
     client.indices.create(index=INDEX, settings=settings, mappings=index_body["mappings"])
     with corpus.open("rb") as lines, ThreadPoolExecutor(_BULK_CLIENTS) as pool:
         pending: deque[Future[None]] = deque()
+        sent = 0
         for body in _bulks(lines):
+            sent += len(body) // 2
             pending.append(pool.submit(_bulk, client, body))
             if len(pending) > 2 * _BULK_CLIENTS:
                 pending.popleft().result()
@@ -190,7 +192,18 @@ def _index(node: Node, corpus: Path, index_body: Mapping[str, Any]) -> int:
     client.indices.put_settings(
         index=INDEX, settings={"index.refresh_interval": None, "index.translog.durability": None}
     )
-    return int(client.count(index=INDEX)["count"])
+    count = int(client.count(index=INDEX)["count"])
+    require_all(count, sent, corpus)
+    return count
+
+
+def require_all(count: int, sent: int, corpus: Path) -> None:
+    """Raise MeasurementError when the index does not hold just the documents of the corpus."""
+    if count != sent:
+        raise MeasurementError(
+            f"indexing the dataset: the index has {count:,} documents, {corpus} has {sent:,}; "
+            "nothing was kept of it, start again"
+        )
 
 
 def _bulks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
