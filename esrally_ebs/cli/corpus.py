@@ -12,6 +12,8 @@ from esrally_ebs.units import format_bytes
 
 app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
 
+_RALLY_DATA = Path.home() / ".rally/benchmarks/data/noaa-ebs"
+
 
 @app.command("generate")
 def corpus_generate(
@@ -32,3 +34,17 @@ def corpus_generate(
             progress=lambda done: bar.update(task, completed=done),
         )
     print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+
+
+@app.command("convert")
+def corpus_convert(
+    by_year: Annotated[list[Path], typer.Argument(metavar="YEAR.csv[.gz]...", help="Files of by_year/.")],
+    stations: Annotated[Path, typer.Option(help="ghcnd-stations.txt")] = Path("ghcnd-stations.txt"),
+    countries: Annotated[Path, typer.Option(help="ghcnd-countries.txt")] = Path("ghcnd-countries.txt"),
+    states: Annotated[Path, typer.Option(help="ghcnd-states.txt")] = Path("ghcnd-states.txt"),
+    output: Annotated[Path, typer.Option(help="Directory; default where Rally keeps it.")] = _RALLY_DATA,
+) -> None:
+    """Make a corpus of NOAA's own GHCN-Daily files."""
+    made = corpus.convert(by_year, output, stations=stations, countries=countries, states=states)
+    print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+    print(f"race with --track-params=documents:{made.documents}")

@@ -1,5 +1,6 @@
-"""The synthetic NOAA corpus: weather reports that to a search look like those of Rally's ``noaa`` track."""
+"""The corpus of the track: synthetic weather reports like those of Rally's ``noaa`` track, or NOAA's own."""
 
+from esrally_ebs.corpus.convert import convert
 from esrally_ebs.corpus.files import FORMAT, Corpus, ensure, generate
 
-__all__ = ["FORMAT", "Corpus", "ensure", "generate"]
+__all__ = ["FORMAT", "Corpus", "convert", "ensure", "generate"]

@@ -20,6 +20,8 @@ from esrally_ebs.corpus.workers import CHUNK, Ends, write_chunks
 from esrally_ebs.errors import PlanError, SetupError
 
 FORMAT: Final = 1  # raised whenever the bytes for a seed change
+SYNTHETIC: Final = "synthetic"
+CONVERTED: Final = "ghcn-daily"
 _BYTES_PER_DOCUMENT: Final = 288
 
 Progress = Callable[[int], None]
@@ -34,6 +36,7 @@ class Corpus:
     bytes: int
     seed: int
     format: int = FORMAT
+    source: str = SYNTHETIC
 
 
 def generate(
@@ -66,7 +69,7 @@ def generate(
     corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
     with _disk_errors(path):
         _write_offsets(path, ends)
-        _stamp_path(path).write_text(json.dumps({**asdict(corpus), "path": path.name}) + "\n")
+        _write_stamp(corpus)
     return corpus
 
 
@@ -80,14 +83,34 @@ def ensure(
 ) -> Corpus:
     """``documents-<documents>.json`` in ``directory``: the complete one that is there, or a new one.
 
-    Raises what ``generate`` raises.
+    One that ``convert`` has put there is taken whatever the seed. Raises what ``generate`` raises.
     """
     path = directory / f"documents-{documents}.json"
     wanted = {"documents": documents, "seed": seed, "format": FORMAT}
     found = _stamped(path)
-    if found is not None and wanted.items() <= asdict(found).items():
+    if found is not None and (found.source == CONVERTED or wanted.items() <= asdict(found).items()):
         return found
     return generate(path, documents=documents, seed=seed, workers=workers, progress=progress)
+
+
+def adopt(written: Path, directory: Path) -> Corpus:
+    """Move a file of converted documents to its place in ``directory``, with offset table and stamp."""
+    ends: Ends = []
+    size = documents = 0
+    with written.open("rb") as lines:
+        for documents, line in enumerate(lines, start=1):
+            size += len(line)
+            if documents % CHUNK == 0:
+                ends.append((documents, size))
+    path = directory / f"documents-{documents}.json"
+    for stale in (_stamp_path(path), _offset_path(path)):
+        stale.unlink(missing_ok=True)
+    written.replace(path)
+    corpus = Corpus(path=path, documents=documents, bytes=size, seed=0, source=CONVERTED)
+    with _disk_errors(path):
+        _write_offsets(path, ends)
+        _write_stamp(corpus)
+    return corpus
 
 
 def _stamped(path: Path) -> Corpus | None:
@@ -154,6 +177,10 @@ def _write_offsets(path: Path, ends: Ends) -> None:
 
 def _offset_path(path: Path) -> Path:
     return path.with_name(path.name + ".offset")
+
+
+def _write_stamp(corpus: Corpus) -> None:
+    _stamp_path(corpus.path).write_text(json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
 
 
 def _stamp_path(path: Path) -> Path:

@@ -197,7 +197,8 @@ def test_an_impossible_number_of_documents_is_refused(tmp_path: Path, documents:
 def test_the_stamp_does_not_name_the_directory(tmp_path: Path) -> None:
     made = ensure(tmp_path, documents=10)
     stamp = json.loads((tmp_path / "documents-10.json.stamp").read_text())
-    assert stamp == {"path": made.path.name, "documents": 10, "bytes": made.bytes, "seed": 42, "format": 1}
+    kind = {"seed": 42, "format": 1, "source": "synthetic"}
+    assert stamp == {"path": made.path.name, "documents": 10, "bytes": made.bytes, **kind}
 
 
 @contextmanager

@@ -1,77 +1,18 @@
-"""Two sessions side by side: what must agree, what may differ and is told, and what is shown."""
+"""Two sessions side by side: what must agree, and what may differ and is told."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sessions_of_six_rounds import make, volume
 
-from esrally_ebs.cli import main
-from esrally_ebs.model import Check, Kind, Phase, Sample, State, Volume, VolumeSpec
-from esrally_ebs.report import RENDERERS
-from esrally_ebs.report.sessions import comparable, compare_sessions
+from esrally_ebs.model import Check, Kind, State
 from esrally_ebs.stats.sessions import check_sessions, told_differences
-from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
-
-
-def volume(name: str, **changes: Any) -> Volume:  # noqa: ANN401
-    spec = VolumeSpec(name=name, type="gp3", size_bytes=1024**3, iops=changes.pop("iops", 3000))
-    whole: dict[str, Any] = {"kind": Kind.EMULATED, "filesystem": "xfs", "readahead_bytes": 131072}
-    return Volume(spec=spec, mount=Path("/mnt") / name, **{**whole, **changes})
-
-
-def sample(arm: str, round_: int, seconds: float, hits: int | None) -> Sample:
-    return Sample(
-        session="s",
-        arm=arm,
-        round=round_,
-        task="q",
-        operation="q",
-        phase=Phase.MEASURE,
-        iteration=1,
-        client=0,
-        started_s=0.0,
-        service_time_s=seconds,
-        latency_s=seconds,
-        processing_time_s=seconds,
-        ops=1.0,
-        success=True,
-        hits=hits,
-        took_s=None,
-        resident_before=0.0,
-    )
-
-
-def make(home: Path, name: str, *, scale: float = 1.0, hits: int | None = 5) -> Path:
-    """A session of six rounds: 100 ms on gp2 and 80 ms on gp3, times ``scale``."""
-    plan = {
-        "name": "p",
-        "race": {"track": "noaa-ebs", "iterations": 5},
-        "cache": {"mode": "cold", "drop_every": 1},
-        "design": {"rounds": 6},
-    }
-    folder = SessionFolder.create(home, name, kind="race", plan=plan, started_at=0.0)
-    nodes = {arm: {"version": "8.8.2", "heap_bytes": 1} for arm in ("gp2", "gp3")}
-    folder.update(
-        arms=[volume("gp2"), volume("gp3")],
-        environment={"kernel": "6.1", "rally": "2.13.0", "host": "here", "nodes": nodes},
-        dataset={"documents": 10, "hash": "abc"},
-    )
-    with folder.part_writer("samples") as writer:
-        writer.add(
-            [
-                sample(arm, round_, scale * seconds * (1 + 0.001 * ((3 * round_) % 7)), hits)
-                for round_ in range(1, 7)
-                for arm, seconds in (("gp2", 0.1), ("gp3", 0.08))
-            ]
-        )
-    folder.finish(State.COMPLETE, ended_at=60.0)
-    return folder.path
 
 
 @pytest.fixture
@@ -203,65 +144,3 @@ SAMPLE_TABLE = pa.table(
         "resident_before": [0.0],
     }
 )
-
-
-def test_times_of_both_and_the_change_are_shown(pair: tuple[Session, Session]) -> None:
-    tables = json.loads(RENDERERS["json"](compare_sessions(*pair)))["tables"]
-    found = tables["service_time_p50"]["q"]
-    # 3 x round modulo 7 is 3, 6, 2, 5, 1, 4 per mille: the median is 3.5, of 100 ms.
-    assert found["gp2 first"]["p50_s"] == pytest.approx(0.10035)
-    assert found["gp2 change"]["ratio"] == pytest.approx(1.1)
-    assert found["gp3 change"]["difference_s"] == pytest.approx(0.1 * 0.08 * 1.0035)
-    between = tables["between_arms_p50"]["q"]
-    assert between["gp3 against gp2 first"]["verdict"] == "faster"
-    assert between["gp3 against gp2 second"]["ratio"] == pytest.approx(0.8)
-
-
-def test_no_times_are_shown_when_sessions_are_not_comparable(pair: tuple[Session, Session]) -> None:
-    built = compare_sessions(pair[0], changed(pair[1], "environment", "kernel", "6.2"))
-    assert not comparable(built.checks)
-    assert built.verdict == "Not comparable: machine: kernel: 6.1 in the first, 6.2 in the second."
-    assert [table.key for table in built.tables] == ["sessions"]
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
-def test_every_format_says_emulated(pair: tuple[Session, Session], form: str) -> None:
-    text = RENDERERS[form](compare_sessions(*pair))
-    assert "gp3 (emulated)" in text
-    assert "emulated volumes: gp2, gp3" in text
-
-
-def test_the_command_refuses_with_exit_code_4_and_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    make(tmp_path, "one")
-    make(tmp_path, "two", hits=6)
-    make(tmp_path, "three")
-    assert main(["compare", "one", "two", "--format", "json"]) == 4
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["verdict"].startswith("Not comparable: hits")
-    assert printed.err == "esrally-ebs: Not comparable: hits: q: [5] in the first, [6] in the second.\n"
-    assert main(["compare", "one", "three"]) == 0
-    assert main(["compare", "one", "one"]) == 2
-    assert main(["compare", "one", "two", "--format", "html"]) == 2
-
-
-def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    path = make(tmp_path, "one")
-    junit = tmp_path / "gate.xml"
-    passing = ["gate", "one", "--max-slowdown", "p50=5%", "--junit", str(junit)]
-    assert main(passing) == 0
-    assert "<failure" not in junit.read_text()
-    assert main([*passing, "--base", "gp3", "--other", "gp2"]) == 1
-    assert "<failure" in junit.read_text()
-    assert main(["gate", "one", "--max-slowdown", "p99=5%"]) == 5
-    assert main(["gate", "one"]) == 2
-    SessionFolder(path).add_check(Check(name="cold", ok=False, value="", text="9 % resident"))
-    capsys.readouterr()
-    assert main(passing) == 4
-    assert "9 % resident" in capsys.readouterr().err
-    assert 'type="invalid"' in junit.read_text()

@@ -15,8 +15,10 @@ from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import BETWEEN_S, SimulatedVolume
-from esrally_ebs.simulate.kernel import BINS, Draws, Load, Tally, VolumeState, bin_of, serve
-from esrally_ebs.simulate.output import middle_ns
+from esrally_ebs.simulate.arrays import beginning, empty_tally
+from esrally_ebs.simulate.histogram import BINS, bin_of, middle_ns
+from esrally_ebs.simulate.kernel import serve
+from esrally_ebs.simulate.state import Devices, Draws, Load, Machine
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 GP2 = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB)
@@ -185,34 +187,46 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
     clones: int, block: int, factor: int
 ) -> None:
     def ended_s(times: int) -> float:
-        volume = VolumeState(
-            buckets=buckets_of(
-                [
-                    Limit(name="iops", counts="operations", rate=3000 * times, capacity=100),
-                    Limit(name="throughput", counts="bytes", rate=128 * MIB * times, capacity=4 * MIB),
-                ],
-                0.0,
-            ),
-            max_io_bytes=256 * KIB,
-            merge_over_bytes=-1,
-            least_bytes=0,
+        buckets = buckets_of(
+            [
+                Limit(name="iops", counts="operations", rate=3000 * times, capacity=100),
+                Limit(name="throughput", counts="bytes", rate=128 * MIB * times, capacity=4 * MIB),
+            ],
+            0.0,
+        )
+        devices = Devices(
+            first=[0],
+            own=[2],
+            stripes=[1],
+            chunk_bytes=[0],
+            max_io_bytes=[256 * KIB],
+            merge_over_bytes=[-1],
+            least_bytes=[0],
             base_s=[400e-6 / times, 900e-6 / times],
             per_byte_s=[2e-9 / times, 5e-9 / times],
             sigma=[0.2, 0.1],
+            queue=[32],
         )
         load = Load(
-            clones=clones,
-            depth=1,
-            block_bytes=block,
-            ios_per_clone=50,
-            until_s=float("inf"),
-            sequential=False,
-            file_bytes=50 * block,
-            between_s=6e-6 / times,
+            device=[0],
+            clones=[clones],
+            depth=[1],
+            sync=[True],
+            block_bytes=[block],
+            ios_per_clone=[50],
+            until_s=[float("inf")],
+            sequential=[False],
+            file_bytes=[50 * block],
         )
-        draws = Draws(normals=[0.5, -1.0, 1.5, 0.1, -0.3], writes=[False, True, True])
-        tally = Tally([[0] * BINS, [0] * BINS], [0.0, 0.0], [0.0, 0.0], [float("inf")] * 2)
-        return serve(volume, load, draws, tally)
+        draws = Draws(
+            normals=[0.5, -1.0, 1.5, 0.1, -0.3],
+            uniforms=[0.3, 0.7, 0.1],
+            writes=[False, True, True],
+            first_write=[0],
+            write_count=[3],
+        )
+        machine = Machine(shared=0, between_s=6e-6 / times, again=0.5, merged=0.0)
+        return serve(buckets, devices, load, machine, draws, empty_tally(1, 0), beginning(devices, load, 2))
 
     assert ended_s(factor) == pytest.approx(ended_s(1) / factor)
 
