@@ -3,6 +3,7 @@
 import shutil
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.guards import check_names
 from esrally_ebs.plan import Plan
 from esrally_ebs.system import is_root
 
@@ -10,7 +11,8 @@ _REAL = ("mounted", "directory")
 
 
 def require(plan: Plan, *, with_nodes: bool) -> None:
-    """Raise SetupError that names the first thing missing and how to get it."""
+    """Raise SetupError that names the first thing missing and how to get it, PlanError for a wrong name."""
+    check_names(plan.accept)
     emulated = [arm.name for arm in plan.arm if arm.type not in _REAL]
     if emulated and not is_root():
         raise SetupError(

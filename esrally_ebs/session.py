@@ -8,11 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from esrally_ebs import clean, environment, preflight, reaper
+from esrally_ebs import aws_telemetry, clean, environment, guarding, preflight, reaper
 from esrally_ebs.arms import Load, Preparation, stage
 from esrally_ebs.conclusion import conclude
-from esrally_ebs.context import Context
+from esrally_ebs.context import Arm, Context
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.model import Event, State
 from esrally_ebs.plan import Plan
@@ -57,12 +58,26 @@ class Live:
         reaper.start(self.id, folder.path, watched)
         preparation = Preparation(session=self.id, plan=plan, run=run, folder=folder, say=say)
         arms = preparation.attach(clusters, readahead_bytes=load.settings.readahead_bytes if load else None)
+        arms, aws = self._guarded(plan, arms, folder)
         if load is not None:
             arms = preparation.serve(arms, load)
-        folder.update(environment=environment.describe([arm.node for arm in arms if arm.node]))
+        folder.update(environment=environment.describe([arm.node for arm in arms if arm.node]) | aws)
         context = Context(session=self.id, folder=folder.path, run=run, plan=plan, arms=arms)
         context.save()
         return context
+
+    def _guarded(
+        self, plan: Plan, arms: tuple[Arm, ...], folder: SessionFolder
+    ) -> tuple[tuple[Arm, ...], dict[str, Any]]:
+        """The arms as what they really are, if nothing forbids to measure them; what AWS says besides."""
+        with stage(folder, "look at arms"):
+            found = guarding.look_at(plan, arms)
+        aws = {} if found.record is None else {"aws": found.record}
+        folder.update(arms=[arm.volume for arm in found.arms], environment=aws)
+        for check in found.checks:
+            folder.add_check(check)
+        found.require()
+        return found.arms, aws
 
     def complete(self) -> str:
         """After the last measurement: take down, report, and return the report as text.
@@ -73,6 +88,7 @@ class Live:
         with stage(folder, "take down"):
             for problem in self._take_down():
                 folder.add_warning(problem)
+        aws_telemetry.collect_in_time(folder)
         text, broken = conclude(folder)
         self._ended = True
         if broken:

@@ -5,9 +5,11 @@ Endpoints, credentials and profiles are the AWS SDK's own (``AWS_ENDPOINT_URL``,
 or whatever the caller found (the instance's own).
 """
 
+import email.utils
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -67,6 +69,9 @@ class Aws:
         self._on_call = on_call
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
+        self.clock_off_s: float | None = (
+            None  # ours against AWS's at the first answer, which has whole seconds
+        )
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
         """One call, e.g. ``call("ec2", "DescribeVolumes", VolumeIds=[...])``; retried as the SDK does.
@@ -83,6 +88,8 @@ class Aws:
             raise _refused(action, error) from None  # the cause's text may hold an account number
         except botocore.BotoCoreError as error:
             raise _unreached(action, error) from None
+        if self.clock_off_s is None:
+            self.clock_off_s = _clock_off_s(answer, time.time())
         return answer
 
     def _client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes at run time
@@ -124,6 +131,15 @@ def configured_region() -> str | None:
     except botocore.BotoCoreError as error:
         raise _unreached("session", error) from None
     return region
+
+
+def _clock_off_s(answer: Mapping[str, Any], now_s: float) -> float | None:
+    """How much later it is here than the answer's header says; half a second is the header's own doubt."""
+    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return now_s - email.utils.parsedate_to_datetime(told).timestamp() - 0.5 if told else None
+    except ValueError:
+        return None
 
 
 def _sdk(module: str) -> Any:  # noqa: ANN401 - the SDK has no types

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from esrally_ebs.cli import corpus, machine, plans, sessions, volumes
+from esrally_ebs.cli import aws, corpus, machine, plans, sessions, volumes
 from esrally_ebs.errors import EbsError
 
 app = typer.Typer(
@@ -14,7 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for commands in (machine.app, plans.app, sessions.app):
+for commands in (machine.app, plans.app, sessions.app, aws.app):
     app.add_typer(commands)
 app.add_typer(volumes.app, name="volumes")
 app.add_typer(corpus.app, name="corpus")

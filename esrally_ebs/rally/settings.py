@@ -70,6 +70,8 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         if key in params:
             value = params[key]
             overrides[where] = int(value) if str(value).isdigit() else value
+    if "accept" in params:
+        overrides["accept"] = str(params["accept"]).replace(";", ",").split(",")
     plan = load_plan(plan_path(str(params.get("plan", DEFAULT_PLAN))), overrides)
     if plan.race is None:
         raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")

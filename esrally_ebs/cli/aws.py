@@ -1,0 +1,22 @@
+"""The commands that only ask AWS: ``cloudwatch`` fetches what it recorded of a session's arms."""
+
+import typer
+
+from esrally_ebs import aws_telemetry
+from esrally_ebs.cli.output import SessionName
+from esrally_ebs.resources import home
+from esrally_ebs.store import SessionFolder, find_session, load_session
+
+app = typer.Typer()
+
+
+@app.command("cloudwatch")
+def cloudwatch_command(session: SessionName) -> None:
+    """Fetch CloudWatch's minutes of a session that it has not yet; each metric asked for costs a little."""
+    folder = SessionFolder(find_session(home(), session))
+    asked = aws_telemetry.asked_of(load_session(folder.path))
+    if not asked:
+        print("nothing to ask: no arm of this session was on EBS or EFS")
+        return
+    new = aws_telemetry.collect(folder)
+    print(f"{new} new values of {len(asked)} metrics, for {aws_telemetry.price_usd(asked):.5f} USD")
