@@ -15,12 +15,14 @@ from typing import Any, Final
 from esrally_ebs.errors import PlanError
 
 # in tenths of their unit at NOAA, numbers in the index
-NUMBERS: Final = frozenset(
-    ["AWND", "EVAP", "MDPR", "MDTN", "MDTX", "MNPN", "MXPN", "PRCP", "TAVG", "THIC", "TMAX", "TMIN", "TOBS", "WESD", "WESF", "WSF2", "WSF5", "WSFG", "WSFI"]
+_DECIMAL = "AWND EVAP MDPR MDTN MDTX MNPN MXPN PRCP TAVG THIC TMAX TMIN TOBS WESD WESF WSF2 WSF5 WSFG WSFI"
+_AS_IT_IS = (
+    "AWDR DAPR DASF DATN DATX DWPR MDSF PGTM PSUN SN31 SN32 SN33 SN35 SN36 SN51 SN52 SN53 SN55 SN56 SN57"
+    " SNOW SNWD SX31 SX32 SX33 SX35 SX36 SX51 SX52 SX53 SX55 SX56 SX57 TSUN WDF2 WDF5 WDFG WDMV"
+    " WT01 WT02 WT03 WT04 WT05 WT06 WT07 WT08 WT09 WT10 WT11 WT17 WT18"
 )
-KEYWORDS: Final = frozenset(
-    ["AWDR", "DAPR", "DASF", "DATN", "DATX", "DWPR", "MDSF", "PGTM", "PSUN", "SN31", "SN32", "SN33", "SN35", "SN36", "SN51", "SN52", "SN53", "SN55", "SN56", "SN57", "SNOW", "SNWD", "SX31", "SX32", "SX33", "SX35", "SX36", "SX51", "SX52", "SX53", "SX55", "SX56", "SX57", "TSUN", "WDF2", "WDF5", "WDFG", "WDMV", "WT01", "WT02", "WT03", "WT04", "WT05", "WT06", "WT07", "WT08", "WT09", "WT10", "WT11", "WT17", "WT18"]
-)
+NUMBERS: Final = frozenset(_DECIMAL.split())
+KEYWORDS: Final = frozenset(_AS_IT_IS.split())
 _RANGES: Final = (("TMIN", "TMAX", "TRANGE"), ("MDTN", "MDTX", "MDTRANGE"))
 
 Station = Mapping[str, Any]  # what a document says of its station
@@ -76,7 +78,7 @@ def _station(
         elevation = float(line[31:37])
     except ValueError as error:
         raise PlanError(
-            f"ghcnd-stations.txt line {number}: {line[:40]!r} is not in NOAA's fixed columns; fetch the file anew"
+            f"ghcnd-stations.txt line {number}: {line[:40]!r} is not in NOAA's columns; fetch it anew"
         ) from error
     state = line[38:40].strip() if code == "US" else ""
     named = {
