@@ -1,0 +1,198 @@
+"""The parts of making arms on AWS one by one: goals, the journal, whose a volume is, devices, a dry run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_world import HERE, THERE, ebs
+from fake_machine import GIB
+
+from esrally_ebs.aws.provision import ebs as volumes_of
+from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
+from esrally_ebs.aws.provision.journal import Entry, History, Journal
+from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenMachine, SeenVolume
+from esrally_ebs.aws.provision.steps import Call, Wait, Work
+from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.model import AwsSpec, VolumeSpec
+from esrally_ebs.plan import parse_plan
+
+PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
+VOLUME = "vol-0123456789abcdef0"
+
+
+def spec(type_: str = "gp3", **more: Any) -> VolumeSpec:  # noqa: ANN401 - of VolumeSpec
+    return VolumeSpec(**{"name": "a", "type": type_, "size_bytes": 100 * GIB, "aws": AwsSpec()} | more)
+
+
+def goal_of(wanted: VolumeSpec) -> Goal:
+    return new_goal(wanted, PLACE, session="s", owner=f"{HERE}:/run", point=Path("/run/s/a/mnt"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (spec("directory"), "AWS has no type 'directory'; use one of gp2, gp3"),
+        (spec(size_bytes=GIB + 1), "size: AWS takes whole GiB"),
+        (spec(throughput_bytes_per_s=1), "throughput: AWS takes whole MiB/s"),
+        (spec("efs", stripes=2), "EFS is not striped; remove stripes"),
+        (spec(stripes=2, aws=AwsSpec(snapshot="snap-1")), "a snapshot holds one volume; remove stripes"),
+        (spec(read_latency=2.0), "read_latency: AWS does not slow a volume"),
+    ],
+)
+def test_what_aws_cannot_make_is_refused_before_it_is_asked(wanted: VolumeSpec, text: str) -> None:
+    with pytest.raises(PlanError, match=f"^volume 'a': {text}"):
+        goal_of(wanted)
+
+
+def test_a_plan_makes_on_aws_what_is_not_there_already() -> None:
+    arms = '[[arm]]\nname = "a"\ntype = "gp3"\n[[arm]]\nname = "b"\ntype = "gp2"\nmount = "/mnt/b"\n'
+    plan = parse_plan(f'name = "p"\n{arms}[aws]\nsnapshot = "snap-0123456789abcdef0"\n', "plan.toml")
+    made, mounted = plan.specs()
+    assert made.aws == AwsSpec(snapshot="snap-0123456789abcdef0")
+    assert mounted.aws is None
+
+
+def test_two_runs_of_one_arm_share_no_token_tag_or_file_system_uuid() -> None:
+    first, second = goal_of(spec()), goal_of(spec())
+    assert first.token(0) != second.token(0)
+    assert first.token(0) != first.token(1)
+    assert first.filesystem_uuid != second.filesystem_uuid
+    assert first.tags(0)[TAG_RUN] != second.tags(0)[TAG_RUN]
+
+
+def test_a_repeated_request_is_the_same_to_the_byte() -> None:
+    goal = goal_of(spec(iops=4000))
+    assert volumes_of.create_parameters(goal, 0) == volumes_of.create_parameters(goal, 0)
+
+
+def entry(key: str, state: Any, **fields: Any) -> Entry:  # noqa: ANN401
+    return Entry(key=key, state=state, at_s=1.0, fields=fields)
+
+
+def test_a_line_that_a_crash_cut_swallows_no_later_one(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.begin(ebs(), 0.0)
+    with journal.path.open("a") as file:
+        file.write('{"key": "create/0", "state": "inte')
+    journal.append(entry("create/1", "intent"))
+    history = journal.read()
+    assert history is not None
+    assert [kept.key for kept in history.entries] == ["create/1"]
+    assert history.goal == ebs()
+
+
+def test_a_journal_without_its_goal_is_not_acted_upon(tmp_path: Path) -> None:
+    Journal(tmp_path).append(entry("create/0", "intent"))
+    with pytest.raises(FormatError, match="does not begin with a goal"):
+        Journal(tmp_path).read()
+
+
+def test_a_refused_request_is_no_longer_waited_for_but_was_asked() -> None:
+    history = History(goal=ebs(), entries=(entry("create/0", "intent"), entry("create/0", "refused")))
+    assert history.intent("create/0") is None
+    assert history.asked("create/0")
+
+
+def attached(**more: Any) -> SeenVolume:  # noqa: ANN401 - of SeenVolume
+    fields = {
+        "id": VOLUME,
+        "state": "in-use",
+        "size_gib": 10,
+        "tags": ebs().tags(0),
+        "instance": HERE,
+        "attachment": "attached",
+    }
+    return SeenVolume(**fields | more)
+
+
+def device(**more: Any) -> SeenDevice:  # noqa: ANN401 - of SeenDevice
+    fields = {"serial": VOLUME, "path": Path("/dev/nvme1n1"), "size_bytes": 10 * GIB, "blank": True}
+    return SeenDevice(**fields | more)
+
+
+def seen(volume: SeenVolume, *devices: SeenDevice, at_s: float = 1000.0) -> Seen:
+    machine = SeenMachine(devices={each.serial: each for each in devices})
+    return Seen(at_s=at_s, volumes=(volume,), machine=machine)
+
+
+CREATED = History(
+    goal=ebs(), entries=(entry("create/0", "intent"), entry("create/0", "done", VolumeId=VOLUME))
+)
+
+
+def test_a_blank_device_of_our_volume_is_formatted_with_our_uuid() -> None:
+    step = volumes_of.up(CREATED, seen(attached(), device()))
+    assert isinstance(step, Work)
+    assert (step.operation, step.arguments["uuid"]) == ("mkfs", ebs().filesystem_uuid)
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (device(blank=False, signature="ext4"), "holds ext4 that we did not make"),
+        (device(blank=False), "holds data that we did not make"),
+        (device(blank=False, signature="partitions"), "holds partitions"),
+        (device(size_bytes=11 * GIB), "has 11811160064 bytes, volume .* 10 GiB; it is not touched"),
+        (device(mounts=(Path("/data"),)), "it is not formatted"),
+    ],
+)
+def test_a_device_that_is_not_provably_ours_and_empty_is_not_formatted(found: SeenDevice, text: str) -> None:
+    with pytest.raises(SetupError, match=text):
+        volumes_of.up(CREATED, seen(attached(), found))
+
+
+def test_the_device_of_another_volume_is_waited_past() -> None:
+    step = volumes_of.up(CREATED, seen(attached(), device(serial="vol-0ther")))
+    assert isinstance(step, Wait)
+
+
+def test_what_we_began_to_format_is_formatted_again_but_nothing_else() -> None:
+    begun = History(goal=ebs(), entries=(*CREATED.entries, entry("format", "intent")))
+    ours = device(blank=False, signature="xfs", uuid=ebs().filesystem_uuid)
+    step = volumes_of.up(begun, seen(attached(), ours))
+    assert isinstance(step, Work)
+    assert step.arguments["begun"]
+    with pytest.raises(SetupError, match="it is not formatted"):
+        volumes_of.up(begun, seen(attached(), replace(ours, uuid="another")))
+
+
+def test_a_volume_that_lost_our_tag_is_neither_detached_nor_deleted() -> None:
+    with pytest.raises(SetupError, match=f"volume {VOLUME} has lost its tag {TAG_RUN}"):
+        volumes_of.down(CREATED, seen(attached(tags={"Name": "mine now"})))
+
+
+def test_a_volume_that_someone_attached_elsewhere_is_left_there() -> None:
+    with pytest.raises(SetupError, match=f"was attached to instance {THERE} by someone else"):
+        volumes_of.down(CREATED, seen(attached(instance=THERE)))
+
+
+def test_a_volume_with_our_tags_that_we_never_asked_for_is_not_ours() -> None:
+    assert volumes_of.down(History(goal=ebs()), seen(attached())) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (device(mounts=(Path("/elsewhere"),)), "is also mounted at /elsewhere"),
+        (device(holders=("md127",)), "is part of md127"),
+    ],
+)
+def test_a_volume_that_something_else_uses_is_not_detached(found: SeenDevice, text: str) -> None:
+    with pytest.raises(SetupError, match=text):
+        volumes_of.down(CREATED, seen(attached(), found))
+
+
+def test_a_device_name_that_was_refused_or_is_in_use_is_not_asked_for_again() -> None:
+    refused = (
+        entry("attach/0", "intent", parameters={"Device": "/dev/sdg"}),
+        entry("attach/0", "refused"),
+    )
+    history = History(goal=ebs(), entries=(*CREATED.entries, *refused))
+    free = replace(
+        seen(attached(state="available", instance="", attachment="")),
+        names_in_use=frozenset({"/dev/sdf"}),
+    )
+    step = volumes_of.up(history, free)
+    assert isinstance(step, Call)
+    assert step.parameters["Device"] == "/dev/sdh"

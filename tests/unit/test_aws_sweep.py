@@ -1,0 +1,92 @@
+"""What is left on AWS is found by our tags; a dry run changes nothing; a rehearsal never reaches AWS."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aws_world import GOALS, HERE, THERE, World, ebs
+from fake_machine import GIB
+
+from esrally_ebs.aws.provision.dryrun import dry_run
+from esrally_ebs.aws.provision.goal import TAG_OWNER, Place
+from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, rehearsed_instance
+from esrally_ebs.aws.provision.sweep import adopt, orphans
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import AwsSpec, VolumeSpec
+
+PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
+
+
+GP2 = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB, aws=AwsSpec())
+
+
+def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> None:
+    lines = dry_run([GP2], PLACE, session="s", run=tmp_path)
+    words = [" ".join(line.split()[:2]) for line in lines if line.startswith("  ") and "{" in line]
+    assert words == [
+        "ec2 CreateVolume",
+        "ec2 AttachVolume",
+        "machine mkfs",
+        "machine mount",
+        "machine unmount",
+        "ec2 DetachVolume",
+        "ec2 DeleteVolume",
+    ]
+    # 100 GiB at 0.10 USD a month in us-east-1, by 730 hours: 0.0137
+    assert "a: 0.0137 USD an hour (10.00 a month, us-east-1" in "\n".join(lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_what_no_journal_knows_any_more_is_found_by_its_tags_and_removed(name: str, tmp_path: Path) -> None:
+    goal = replace(GOALS[name], owner=f"{HERE}:{tmp_path}", point=tmp_path / "s" / "a" / "mnt")
+    world = World(tmp_path / "s" / "a", goal)
+    world.start()
+    world.executor().up()
+    world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
+    Journal(world.directory).remove()
+    found = orphans(world.aws, HERE, tmp_path)
+    if goal.sort == "instance-store":
+        assert found == []  # AWS has nothing of it
+        return
+    assert len(found) == 1
+    adopt(found[0], goal.place, tmp_path, at_s=world.now)
+    assert orphans(world.aws, HERE, tmp_path) == []  # a journal speaks of it again
+    world.machine.array = None
+    world.executor().down()
+    assert world.left() == []
+    assert world.untouched()
+
+
+def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
+    world = World(tmp_path / "s" / "a", replace(ebs(), owner=f"{HERE}:/other"))
+    world.start()
+    world.executor().up()
+    Journal(world.directory).remove()
+    assert orphans(world.aws, HERE, tmp_path) == []  # of another run directory
+    assert orphans(world.aws, THERE, tmp_path) == []  # of another instance, which runs
+
+
+def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None:
+    world = World(tmp_path / "s" / "a", replace(ebs(), owner=f"{HERE}:/run"))
+    world.start()
+    world.executor().up()
+    Journal(world.directory).remove()
+    world.aws.instances = {THERE}
+    assert orphans(world.aws, THERE, tmp_path) == []  # its instance is gone, but it is still attached
+    world.aws.call("ec2", "DetachVolume", VolumeId="vol-00000000000000003", InstanceId=HERE)
+    world.now += 60
+    assert [orphan.resources for orphan in orphans(world.aws, THERE, tmp_path)] == [
+        {0: "vol-00000000000000003"}
+    ]
+    assert world.aws.volumes["vol-00000000000000003"].tags[-1]["Key"] == TAG_OWNER
+
+
+def test_a_rehearsal_never_reaches_aws() -> None:
+    assert rehearsed_instance({}) is None
+    loopback = {REHEARSAL_VARIABLE: "i-1", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}
+    assert rehearsed_instance(loopback) == "i-1"
+    for endpoint in ("", "https://ec2.us-east-1.amazonaws.com", "http://10.0.0.1:5000"):
+        with pytest.raises(SetupError, match="needs a stand-in of AWS on this machine"):
+            rehearsed_instance(loopback | {"AWS_ENDPOINT_URL": endpoint})
