@@ -12,6 +12,7 @@ from rich.console import Console
 from esrally_ebs import report
 from esrally_ebs.cli.output import Json, SessionName, console, new_table, put
 from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.resources import home
@@ -20,13 +21,24 @@ from esrally_ebs.store import find_session, list_sessions, load_session
 
 app = typer.Typer()
 
-_COMPARE_FORMATS = ("text", "markdown", "json")
-
 
 @app.command("sessions")
-def sessions_command(as_json: Json = False) -> None:
+def sessions_command(
+    as_json: Json = False,
+    plan: Annotated[str | None, typer.Option(metavar="NAME", help="Only sessions of this plan.")] = None,
+    state: Annotated[
+        State | None, typer.Option(help="Only sessions in this state.", case_sensitive=False)
+    ] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="Print ids alone, for other commands.")] = False,
+) -> None:
     """List what has been recorded; a session whose process was killed is shown as failed."""
-    found = list_sessions(home())
+    found = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
+    found = found[-last:] if last else found
+    if ids:
+        for summary in found:
+            print(summary.id)
+        return
     if as_json:
         print(json.dumps([_session_record(summary) for summary in found], indent=2))
         return
@@ -56,18 +68,17 @@ def report_command(
 
 @app.command("compare")
 def compare_command(
-    first: SessionName,
-    second: SessionName,
-    form: Annotated[str, typer.Option("--format", help="text, markdown or json.")] = "text",
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="SESSION SESSION...", help="Ids, starts of ids, paths, or 'latest'."),
+    ],
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
-    """Compare two sessions, with the checks of what must agree; exit code 4 when they are not comparable."""
-    if form not in _COMPARE_FORMATS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(_COMPARE_FORMATS)}")
-    sessions = [load_session(find_session(home(), name)) for name in (first, second)]
-    if sessions[0].id == sessions[1].id:
-        raise PlanError(f"compare: {first} and {second} are the same session; name two")
-    built = compare_sessions(*sessions)
+    """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
+    if form not in report.RENDERERS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+    built = compare_sessions([load_session(find_session(home(), name)) for name in names])
     if form == "text" and output is None:
         _show(built)
     else:

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report import search
+from esrally_ebs.report.cells import percent_change
 from esrally_ebs.report.verdict import arm_names
 from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.stats.gate import Gate, Limit, Outcome, TaskDecision, decide
@@ -91,7 +92,7 @@ def _reason(gate: Gate) -> str:
 
 def _found(decision: TaskDecision) -> str:
     name = f"p{decision.limit.percentile} of {decision.task}"
-    return f"{name} {search.percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
+    return f"{name} {percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
 
 
 def _limit(limit: Limit) -> str:
@@ -101,7 +102,7 @@ def _limit(limit: Limit) -> str:
 def _task_lines(gate: Gate) -> Iterator[str]:
     width = max(len(decision.task) for decision in gate.decisions)
     for d in gate.decisions:
-        change = search.percent_change(d.ratio)
+        change = percent_change(d.ratio)
         name = f"p{d.limit.percentile}  {d.task:<{width}}"
         line = f"  {d.outcome:<12}  {name}  {change:<26}  limit {_limit(d.limit)}"
         yield f"{line}: {d.why}" if d.why else line

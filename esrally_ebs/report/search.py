@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.report.cells import difference_cell, time_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
 from esrally_ebs.stats import (
     PERCENTILES,
     Blocks,
     Comparison,
-    Estimate,
-    PercentileComparison,
     Summary,
     Verdict,
     compare,
@@ -88,10 +87,10 @@ def _row(
     of_task = {(c.a, c.b): c for c in findings.comparisons if c.task == task}
     of_arm = {s.arm: s for s in findings.summaries if s.task == task}
     best = _best(list(of_task.values()), position)
-    cells = [_time(of_arm.get(arm), PERCENTILES[position], arm in best) for arm in arms]
+    cells = [time_cell(of_arm.get(arm), PERCENTILES[position], better=arm in best) for arm in arms]
     for pair in pairs:
         comparison = of_task.get(pair)
-        cells.append(NOTHING if comparison is None else _difference(comparison.percentiles[position]))
+        cells.append(NOTHING if comparison is None else difference_cell(comparison.percentiles[position]))
         if position == 0:
             cells.append(NOTHING if comparison is None else _judgement(comparison))
     return Row(item=task, cells=tuple(cells))
@@ -114,39 +113,6 @@ def _winner(comparison: Comparison, position: int) -> tuple[str, str] | None:
     if ratio.high is not None and ratio.high < 1:
         return b, a
     return (a, b) if ratio.low is not None and ratio.low > 1 else None
-
-
-def _time(summary: Summary | None, percentile: int, better: bool) -> Cell:
-    if summary is None:
-        return NOTHING
-    value = {50: summary.p50_s, 90: summary.p90_s, 99: summary.p99_s}[percentile]
-    facts: dict[str, Value] = {
-        f"p{percentile}_s": value,
-        "requests": summary.requests,
-        "rounds": summary.rounds,
-    }
-    return Cell(text=f"{value * 1e3:.2f} ms", facts=facts, better=better)
-
-
-def _difference(found: PercentileComparison) -> Cell:
-    difference, ratio = found.difference_s, found.ratio
-    facts: dict[str, Value] = {
-        "difference_s": difference.value,
-        "difference_low_s": difference.low,
-        "difference_high_s": difference.high,
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-    }
-    return Cell(text=f"{difference.value * 1e3:+.2f} ms  {percent_change(ratio)}", facts=facts)
-
-
-def percent_change(ratio: Estimate) -> str:
-    """A ratio as a change in per cent, with its interval if it has one."""
-    text = f"{(ratio.value - 1) * 100:+.1f} %"
-    if ratio.low is None or ratio.high is None:
-        return text
-    return f"{text} [{(ratio.low - 1) * 100:+.1f}, {(ratio.high - 1) * 100:+.1f}]"
 
 
 def _judgement(comparison: Comparison) -> Cell:

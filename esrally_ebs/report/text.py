@@ -47,8 +47,8 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
 
 def state_line(report: Report) -> str:
     """State and time in UTC: the same on every machine."""
-    if report.kind == "compare":  # of two sessions, each with a time of its own
-        return f"both {report.state}" if all(c.ok for c in report.checks) else "not compared"
+    if report.kind == "compare":  # of several sessions, each with a time of its own
+        return f"all {report.state}" if all(c.ok for c in report.checks) else "not compared"
     started = utc(report.started_at)
     length = "" if report.ended_at is None else f", {(report.ended_at - report.started_at) / 60:.1f} min"
     why = f" ({report.reason})" if report.reason and report.state is not State.COMPLETE else ""

@@ -50,7 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="module", params=["report.html"])
+@pytest.fixture(scope="module", params=["report.html", "trend.html"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     with served(GOLDEN) as server:
         yield f"{server}/{request.param}"

@@ -69,7 +69,7 @@ def trend(data: Trend, arms: Sequence[str]) -> str:
     for curve in data.curves:
         for place, (left, up) in zip(curve.x, _points(curve, x, y), strict=True):
             drawn.append(_dot(left, up, arms.index(curve.arm), f"{curve.arm}, {data.sessions[int(place)]}"))
-    named = _apart(len(data.sessions))
+    named = named_places(len(data.sessions))
     drawn += axis(x, _FOOT, [data.sessions[place] for place in named], [float(place) for place in named])
     drawn.append(_below("session; service time, ms"))
     drawn += legend([curve.arm for curve in data.curves], arms)
@@ -79,11 +79,10 @@ def trend(data: Trend, arms: Sequence[str]) -> str:
     return figure(f"Trend: {data.task}", said, _FOOT + AXIS, drawn)
 
 
-def _apart(count: int) -> list[int]:
-    """Places whose names have room beside one another; the first and the last are among them."""
+def named_places(count: int) -> list[int]:
+    """At most five of ``count`` places, so that their names have room; first and last are among them."""
     step = max(1, -(-(count - 1) // 4))
-    places = [place for place in range(0, count, step) if count - 1 - place >= step or place == count - 1]
-    return [*places, *([count - 1] if count - 1 not in places else [])]
+    return [*range(0, count - step, step), count - 1] if count > 1 else [0]
 
 
 def _from_zero(curves: Sequence[Curve]) -> Scale:

@@ -1,0 +1,58 @@
+"""Cells of service times and changes, as the reports of one session and of many show them."""
+
+from esrally_ebs.report.model import NOTHING, Cell, Value
+from esrally_ebs.stats import Comparison, Estimate, PercentileComparison, Summary
+
+
+def time_cell(summary: Summary | None, percentile: int, *, better: bool = False) -> Cell:
+    """One percentile of one task on one arm."""
+    if summary is None:
+        return NOTHING
+    value = percentile_of(summary, percentile)
+    facts: dict[str, Value] = {
+        f"p{percentile}_s": value,
+        "requests": summary.requests,
+        "rounds": summary.rounds,
+    }
+    return Cell(text=f"{value * 1e3:.2f} ms", facts=facts, better=better)
+
+
+def percentile_of(summary: Summary, percentile: int) -> float:
+    """Seconds: one of the percentiles that a summary holds."""
+    return {50: summary.p50_s, 90: summary.p90_s, 99: summary.p99_s}[percentile]
+
+
+def difference_cell(found: PercentileComparison) -> Cell:
+    """The difference of two arms, and their ratio as a change in per cent."""
+    difference, ratio = found.difference_s, found.ratio
+    facts: dict[str, Value] = {
+        "difference_s": difference.value,
+        "difference_low_s": difference.low,
+        "difference_high_s": difference.high,
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+    return Cell(text=f"{difference.value * 1e3:+.2f} ms  {percent_change(ratio)}", facts=facts)
+
+
+def change_cell(comparison: Comparison | None) -> Cell:
+    """The change of the 50th percentile in one session, with its interval and verdict."""
+    if comparison is None:
+        return NOTHING
+    ratio = comparison.percentiles[0].ratio
+    facts: dict[str, Value] = {
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "verdict": comparison.verdict.value,
+    }
+    return Cell(text=f"{percent_change(ratio)}  {comparison.verdict}", facts=facts)
+
+
+def percent_change(ratio: Estimate) -> str:
+    """A ratio as a change in per cent, with its interval if it has one."""
+    text = f"{(ratio.value - 1) * 100:+.1f} %"
+    if ratio.low is None or ratio.high is None:
+        return text
+    return f"{text} [{(ratio.low - 1) * 100:+.1f}, {(ratio.high - 1) * 100:+.1f}]"
