@@ -3,6 +3,7 @@
 import typer
 
 from esrally_ebs import aws_telemetry
+from esrally_ebs.aws.cloudwatch import price_usd
 from esrally_ebs.cli.output import SessionName
 from esrally_ebs.resources import home
 from esrally_ebs.store import SessionFolder, find_session, load_session
@@ -19,4 +20,4 @@ def cloudwatch_command(session: SessionName) -> None:
         print("nothing to ask: no arm of this session was on EBS or EFS")
         return
     new = aws_telemetry.collect(folder)
-    print(f"{new} new values of {len(asked)} metrics, for {aws_telemetry.price_usd(asked):.5f} USD")
+    print(f"{new} new values of {len(asked)} metrics, for {price_usd(asked):.5f} USD")
