@@ -15,9 +15,12 @@ app = typer.Typer()
 def run_command(
     plan: PlanName,
     settings: Settings = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Measure although this check forbids it.")
+    ] = None,
 ) -> int:
     """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
-    overrides = overrides_of(settings)
+    overrides = overrides_of(settings) | ({"accept": accept} if accept else {})
     return runs.run_plan(plan, overrides, say=print)
 
 

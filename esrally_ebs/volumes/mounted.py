@@ -13,17 +13,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from esrally_ebs.aws.identity import identify
+from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.formats.mountinfo import Mount
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
-from esrally_ebs.volumes.mounts import BlockDevice, block_device, describe, mount_at
+from esrally_ebs.volumes.mounts import describe, mount_at
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 MIN_FREE_BYTES = 256 * MIB
 OWN_PREFIX = "esrally-ebs-"  # of our directory on a mount; the rest of its name is the session
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # said better by the check for room
-_EBS_MODEL = "Amazon Elastic Block Store"
 
 
 @contextmanager
@@ -51,8 +52,8 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     spec = replace(
         spec, size_bytes=usage.f_blocks * usage.f_frsize
     )  # what is mounted, whatever was asked for
-    kind, identity = _identify(mount, block_device(mount.device_number))
-    return describe(spec, own, kind, identity=identity)
+    found = identify(own, Roots())
+    return describe(spec, own, found.kind, identity=found.name)
 
 
 def detach(directory: Path) -> None:
@@ -115,10 +116,3 @@ def _takes_files(path: Path) -> bool:
     except OSError as error:
         return error.errno in _FULL
 
-
-def _identify(mount: Mount, block: BlockDevice | None) -> tuple[Kind, str]:
-    if mount.filesystem.startswith("nfs"):
-        return Kind.EFS, mount.source
-    if block is not None and block.model == _EBS_MODEL:
-        return Kind.EBS, block.serial.replace("vol", "vol-", 1)  # the serial has no dash
-    return Kind.DIRECTORY, mount.source
