@@ -6,15 +6,23 @@ why.
 
 from esrally_ebs.stats.comparable import check_comparable
 from esrally_ebs.stats.compare import (
-    MIN_ROUNDS,
-    PERCENTILES,
     Comparison,
+    Judgement,
+    Overall,
     PercentileComparison,
     Verdict,
     compare,
+    judge,
 )
-from esrally_ebs.stats.resample import Estimate
-from esrally_ebs.stats.summary import Blocks, Summary, measured_blocks, summarize
+from esrally_ebs.stats.rounds import Estimate
+from esrally_ebs.stats.summary import (
+    MIN_ROUNDS,
+    PERCENTILES,
+    Blocks,
+    Summary,
+    measured_blocks,
+    summarize,
+)
 
 __all__ = [
     "MIN_ROUNDS",
@@ -22,11 +30,14 @@ __all__ = [
     "Blocks",
     "Comparison",
     "Estimate",
+    "Judgement",
+    "Overall",
     "PercentileComparison",
     "Summary",
     "Verdict",
     "check_comparable",
     "compare",
+    "judge",
     "measured_blocks",
     "summarize",
 ]

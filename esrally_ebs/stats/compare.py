@@ -1,7 +1,7 @@
 """Two arms on one task: difference, ratio, intervals, a verdict, and what is missing when there is none."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
@@ -9,12 +9,9 @@ from itertools import combinations
 import numpy as np
 from scipy import special
 
-from esrally_ebs.stats.resample import Estimate, Floats, Spread, holm, interval, spreads, tail
-from esrally_ebs.stats.summary import Blocks
+from esrally_ebs.stats.rounds import Arm, Estimate, Floats, Pair, below, critical_t, edges, holm, student
+from esrally_ebs.stats.summary import MIN_ROUNDS, PERCENTILES, Blocks, is_seen
 
-PERCENTILES = (50, 90, 99)
-MIN_ROUNDS = 4  # docs/statistics.md: simulated coverage with four rounds is no worse than with ten
-_BEYOND = 2  # requests that must lie beyond a percentile on each arm before its interval means anything
 _MOST_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
 _POWER = 0.8  # chance that the estimated number of rounds does decide
 
@@ -37,7 +34,7 @@ class PercentileComparison:
     b_s: float
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
-    log_ratio_error: float | None = None  # standard error of log(ratio); None without an interval
+    log_ratio_error: float | None = None  # standard error of log(ratio), from the interval; None without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,51 +53,108 @@ class Comparison:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """All tasks of two arms together, as if one ratio held for all of them."""
+
+    a: str
+    b: str
+    tasks: int
+    rounds: int
+    ratio: Estimate  # geometric mean of the tasks' ratios of the 50th percentile
+    verdict: Verdict
+    p_different: float  # adjusted together with those of the tasks
+    p_equivalent: float
+    more_rounds: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a session's requests say of its arms."""
+
+    comparisons: tuple[Comparison, ...]
+    overall: tuple[Overall, ...]  # a pair of arms each; none for a pair with too few rounds
+
+
 @dataclass(frozen=True, slots=True)
-class _Evidence:
+class _Question:
+    """One ratio of 50th percentiles that is asked about: of a task, or of all tasks together."""
+
+    pairs: tuple[Pair, ...]
+    ratio: Estimate
+    rounds: int
+
+    def t(self, ratio: float) -> float:
+        """Student's t against the truth being ``ratio``; positive when b is slower than that."""
+        return student(self.evidence(ratio))
+
+    def evidence(self, ratio: float) -> Floats:
+        """One number per round, of all pairs together."""
+        total: Floats = np.sum([pair.evidence(PERCENTILES[0], ratio=ratio) for pair in self.pairs], axis=0)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
     comparison: Comparison
-    p50: Spread | None
+    question: _Question | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    verdict: Verdict
+    p_different: float
+    p_equivalent: float
+    more_rounds: int | None
 
 
 def compare(
     blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float
 ) -> tuple[Comparison, ...]:
-    """Every task on every pair of arms (the first named is ``a``), in order of tasks.
+    """The comparisons of ``judge``."""
+    return judge(blocks, arms, margin=margin, confidence=confidence).comparisons
+
+
+def judge(blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float) -> Judgement:
+    """Every task on every pair of arms (the first named is ``a``), in order of tasks, and all tasks together.
 
     ``margin`` is a fraction: within it, arms count as equivalent. Faster and slower are right together for
-    all tasks and pairs with ``confidence`` (Holm); so are, separately, the equivalences. Round 0 (before
-    the rounds: indexing, warm-up) has no repetition and is not compared.
+    all tasks and pairs, and for all tasks together, with ``confidence`` (Holm); so are, separately, the
+    equivalences. Round 0 (before the rounds: indexing, warm-up) has no repetition and is not compared.
     """
     tasks = list(dict.fromkeys(task for task, _ in blocks))
     pairs = list(combinations(arms, 2))
-    evidence = [
+    measured = [
         _measure(task, a, b, blocks, confidence)
         for task in tasks
         for a, b in pairs
         if (task, a) in blocks and (task, b) in blocks and _is_repeated(blocks, task, a, b)
     ]
-    return tuple(_judge(evidence, margin, 1 - confidence))
+    overall = {pair: found for pair in pairs if (found := _together(measured, pair, confidence)) is not None}
+    questions = [one.question for one in measured if one.question is not None]
+    answers = _answer([*questions, *overall.values()], margin, confidence)
+    answer_of = {id(q): answer for q, answer in zip([*questions, *overall.values()], answers, strict=True)}
+    return Judgement(
+        comparisons=tuple(_judged(one, answer_of) for one in measured),
+        overall=tuple(_overall(a, b, q, answer_of[id(q)]) for (a, b), q in overall.items()),
+    )
 
 
 def _is_repeated(blocks: Blocks, task: str, a: str, b: str) -> bool:
     return any(round_ > 0 for arm in (a, b) for round_ in blocks[task, arm])
 
 
-def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float) -> _Evidence:
+def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float) -> _Measured:
     of_a, of_b = blocks[task, a], blocks[task, b]
     shared = sorted(round_ for round_ in of_a.keys() & of_b.keys() if round_ > 0)
     times_a, times_b = [of_a[r] for r in shared], [of_b[r] for r in shared]
-    warnings = _doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b)
-    enough = len(shared) >= MIN_ROUNDS and all(float(t.min()) > 0 for t in (*times_a, *times_b))
-    if enough:
-        found = spreads(times_a, times_b, PERCENTILES)
-        least = min(sum(len(t) for t in times) for times in (times_a, times_b))
-        percentiles = tuple(
-            _with_interval(q, s, len(shared), confidence) if _is_seen(q, least) else _without_interval(q, s)
-            for q, s in zip(PERCENTILES, found, strict=True)
-        )
+    question, open_ended = None, list[str]()
+    if len(shared) >= MIN_ROUNDS and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
+        pair = Pair(Arm(times_a), Arm(times_b))
+        percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
+        question = _Question((pair,), percentiles[0].ratio, len(shared))
+        open_ended = [f"p{p.percentile}" for p in percentiles if _is_open(p, pair)]
     else:
-        found = []
         percentiles = _points(times_a or list(of_a.values()), times_b or list(of_b.values()))
     comparison = Comparison(
         task=task,
@@ -112,13 +166,18 @@ def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float) -> _E
         p_different=None,
         p_equivalent=None,
         more_rounds=MIN_ROUNDS - len(shared) if len(shared) < MIN_ROUNDS else None,
-        warnings=warnings,
+        warnings=_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b, open_ended),
     )
-    return _Evidence(comparison, found[0] if found else None)
+    return _Measured(comparison, question)
 
 
 def _doubts(
-    a: str, b: str, unpaired: set[int], times_a: list[Floats], times_b: list[Floats]
+    a: str,
+    b: str,
+    unpaired: set[int],
+    times_a: list[Floats],
+    times_b: list[Floats],
+    open_ended: Sequence[str],
 ) -> tuple[str, ...]:
     doubts = []
     rounds = len(times_a)
@@ -131,35 +190,37 @@ def _doubts(
     if count_a != count_b:
         doubts.append(f"unequal numbers of requests: {a} {count_a}, {b} {count_b}")
     least = min(count_a, count_b)
-    blurred = [f"p{q}" for q in PERCENTILES if not _is_seen(q, least)]
+    blurred = [f"p{q}" for q in PERCENTILES if not is_seen(q, least)]
     if least and blurred:
         doubts.append(f"{' and '.join(blurred)}: no interval, {least} requests per arm are too few for it")
+    if open_ended:
+        doubts.append(
+            f"{' and '.join(open_ended)}: no interval, too few rounds hold the requests that decide it"
+        )
     return tuple(doubts)
 
 
-def _is_seen(percentile: int, requests: int) -> bool:
-    return requests * (100 - percentile) / 100 >= _BEYOND
+def _is_open(found: PercentileComparison, pair: Pair) -> bool:
+    seen = is_seen(found.percentile, min(len(pair.a.all), len(pair.b.all)))
+    return seen and found.log_ratio_error is None
 
 
-def _without_interval(percentile: int, spread: Spread) -> PercentileComparison:
-    difference, ratio = Estimate(spread.b - spread.a), Estimate(spread.b / spread.a)
+def _percentile(percentile: int, pair: Pair, confidence: float) -> PercentileComparison:
+    a, b = pair.a.percentile(percentile), pair.b.percentile(percentile)
+    difference, ratio, error = Estimate(b - a), Estimate(b / a), None
+    if is_seen(percentile, min(len(pair.a.all), len(pair.b.all))):
+        difference, ratio = pair.difference(percentile, confidence), pair.ratio(percentile, confidence)
+        error = _error(ratio, len(pair.a.rounds), confidence)
     return PercentileComparison(
-        percentile=percentile, a_s=spread.a, b_s=spread.b, difference_s=difference, ratio=ratio
+        percentile=percentile, a_s=a, b_s=b, difference_s=difference, ratio=ratio, log_ratio_error=error
     )
 
 
-def _with_interval(percentile: int, spread: Spread, rounds: int, confidence: float) -> PercentileComparison:
-    ratio = interval(spread.log_ratio, spread.log_ratio_error, rounds, confidence)
-    assert ratio.low is not None
-    assert ratio.high is not None
-    return PercentileComparison(
-        percentile=percentile,
-        a_s=spread.a,
-        b_s=spread.b,
-        difference_s=interval(spread.b - spread.a, spread.difference_error, rounds, confidence),
-        ratio=Estimate(math.exp(ratio.value), math.exp(ratio.low), math.exp(ratio.high)),
-        log_ratio_error=spread.log_ratio_error,
-    )
+def _error(ratio: Estimate, rounds: int, confidence: float) -> float | None:
+    """The standard error that would give an interval of this width."""
+    if ratio.low is None or ratio.high is None:
+        return None
+    return math.log(ratio.high / ratio.low) / 2 / critical_t(rounds, confidence)
 
 
 def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileComparison, ...]:
@@ -174,43 +235,77 @@ def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileCom
     return tuple(points)
 
 
-def _judge(evidence: list[_Evidence], margin: float, alpha: float) -> list[Comparison]:
-    judged = [(e, e.p50) for e in evidence if e.p50 is not None]
-    bound = math.log1p(margin)
-    different = holm([2 * tail(abs(s.log_ratio), s.log_ratio_error, e.comparison.rounds) for e, s in judged])
-    equivalent = holm(
-        [tail(bound - abs(s.log_ratio), s.log_ratio_error, e.comparison.rounds) for e, s in judged]
-    )
-    verdicts = {}
-    for (e, spread), p_different, p_equivalent in zip(judged, different, equivalent, strict=True):
-        verdict = _verdict(spread.log_ratio, p_different <= alpha, p_equivalent <= alpha)
+def _together(measured: Sequence[_Measured], pair: tuple[str, str], confidence: float) -> _Question | None:
+    """All tasks of a pair as one question; None unless there are several, measured in the same rounds."""
+    own = [m for m in measured if (m.comparison.a, m.comparison.b) == pair]
+    questions = [m.question for m in own if m.question is not None]
+    if len(questions) < 2 or len(questions) < len(own) or len({q.rounds for q in questions}) > 1:
+        return None
+    value = math.exp(float(np.mean([math.log(q.ratio.value) for q in questions])))
+    whole = _Question(tuple(p for q in questions for p in q.pairs), Estimate(value), questions[0].rounds)
+    critical = critical_t(whole.rounds, confidence)
+    ends = edges(lambda log_ratio: abs(whole.t(math.exp(log_ratio))) <= critical, math.log(value))
+    return replace(whole, ratio=Estimate(value, *(end if end is None else math.exp(end) for end in ends)))
+
+
+def _answer(questions: Sequence[_Question], margin: float, confidence: float) -> list[_Answer]:
+    slowest, fastest, alpha = 1 + margin, 1 / (1 + margin), 1 - confidence
+    different = holm([2 * below(-abs(q.t(1.0)), q.rounds) for q in questions])
+    equivalent = holm([max(below(q.t(slowest), q.rounds), below(-q.t(fastest), q.rounds)) for q in questions])
+    answers = []
+    for q, p_different, p_equivalent in zip(questions, different, equivalent, strict=True):
+        verdict = _verdict(q.t(1.0), p_different <= alpha, p_equivalent <= alpha)
+        error = _error(q.ratio, q.rounds, confidence)
         undecided = verdict is Verdict.INCONCLUSIVE
-        rounds = e.comparison.rounds
-        verdicts[id(e)] = replace(
-            e.comparison,
-            verdict=verdict,
-            p_different=p_different,
-            p_equivalent=p_equivalent,
-            more_rounds=_more_rounds(spread, rounds, bound, alpha / len(judged)) if undecided else None,
-        )
-    return [verdicts.get(id(e), e.comparison) for e in evidence]
+        more = _more_rounds(q, error, margin, (1 - confidence) / len(questions)) if undecided else None
+        answers.append(_Answer(verdict, p_different, p_equivalent, more))
+    return answers
 
 
-def _verdict(log_ratio: float, different: bool, equivalent: bool) -> Verdict:
+def _verdict(t: float, different: bool, equivalent: bool) -> Verdict:
     if equivalent:  # also when the small difference that there is has been proven
         return Verdict.EQUIVALENT
     if different:
-        return Verdict.FASTER if log_ratio < 0 else Verdict.SLOWER
+        return Verdict.FASTER if t < 0 else Verdict.SLOWER
     return Verdict.INCONCLUSIVE
 
 
-def _more_rounds(spread: Spread, rounds: int, bound: float, alpha: float) -> int | None:
+def _more_rounds(question: _Question, error: float | None, margin: float, alpha: float) -> int | None:
     """An estimate: how many more rounds would decide if the truth is what we see and noise stays."""
-    size = abs(spread.log_ratio)
-    totals = np.arange(rounds + 1, _MOST_ROUNDS + 1)
-    errors = spread.log_ratio_error * np.sqrt(rounds / totals)
+    if error is None:
+        return None
+    size = abs(math.log(question.ratio.value))
+    totals = np.arange(question.rounds + 1, _MOST_ROUNDS + 1)
+    errors = error * np.sqrt(question.rounds / totals)
     power = special.ndtri(_POWER)
     two_sided = (special.stdtrit(totals - 1, 1 - alpha / 2) + power) * errors
     one_sided = (special.stdtrit(totals - 1, 1 - alpha) + power) * errors
-    decided = totals[(size >= two_sided) | (bound - size >= one_sided)]
-    return int(decided[0]) - rounds if len(decided) else None
+    decided = totals[(size >= two_sided) | (math.log1p(margin) - size >= one_sided)]
+    return int(decided[0]) - question.rounds if len(decided) else None
+
+
+def _judged(measured: _Measured, answer_of: Mapping[int, _Answer]) -> Comparison:
+    if measured.question is None:
+        return measured.comparison
+    answer = answer_of[id(measured.question)]
+    return replace(
+        measured.comparison,
+        verdict=answer.verdict,
+        p_different=answer.p_different,
+        p_equivalent=answer.p_equivalent,
+        more_rounds=answer.more_rounds,
+    )
+
+
+def _overall(a: str, b: str, question: _Question, answer: _Answer) -> Overall:
+    return Overall(
+        a=a,
+        b=b,
+        tasks=len(question.pairs),
+        rounds=question.rounds,
+        ratio=question.ratio,
+        verdict=answer.verdict,
+        p_different=answer.p_different,
+        p_equivalent=answer.p_equivalent,
+        more_rounds=answer.more_rounds,
+    )

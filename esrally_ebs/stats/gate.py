@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.stats.compare import PERCENTILES, Comparison, PercentileComparison
-from esrally_ebs.stats.resample import Estimate, holm, tail
+from esrally_ebs.stats.compare import Comparison, PercentileComparison
+from esrally_ebs.stats.rounds import Estimate, below, holm
+from esrally_ebs.stats.summary import PERCENTILES
 
 _LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
 
@@ -87,12 +88,12 @@ def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confid
     errors = [questions[number][2].log_ratio_error or 0.0 for number in known]
     rounds = [questions[number][0].rounds for number in known]
     # Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence.
-    below, above = (
-        holm([min(1.0, 2 * tail(sign * d, e, n)) for d, e, n in zip(distances, errors, rounds, strict=True)])
+    kept, broken = (
+        holm([min(1.0, 2 * _tail(sign * d, e, n)) for d, e, n in zip(distances, errors, rounds, strict=True)])
         for sign in (1, -1)
     )
     outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
-    for number, p_below, p_above in zip(known, below, above, strict=True):
+    for number, p_below, p_above in zip(known, kept, broken, strict=True):
         outcomes[number] = _outcome(p_below, p_above, 1 - confidence)
     return Gate(
         a=comparisons[0].a,
@@ -114,6 +115,13 @@ def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confid
 def _distance(limit: Limit, found: PercentileComparison) -> float:
     """How far below the limit the ratio is, as a difference of logarithms."""
     return math.log1p(limit.slowdown) - math.log(found.ratio.value)
+
+
+def _tail(distance: float, error: float, rounds: int) -> float:
+    """The chance of being ``distance`` or more on one side of the truth."""
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return below(-distance / error, rounds)
 
 
 def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.model import Phase
+from esrally_ebs.stats.rounds import Arm, Estimate, Floats
 
-Floats = npt.NDArray[np.float64]
+PERCENTILES = (50, 90, 99)
+MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
+_BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
 Scope = Literal["all", "first"]  # all measured requests, or only the first since each drop
 # (task, arm) to round to service times in seconds; tasks and arms in order of appearance
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
@@ -27,10 +30,28 @@ class Summary:
     rounds: int
     requests: int  # successful and measured
     failed: int
-    p50_s: float
-    p90_s: float
-    p99_s: float
+    percentiles: tuple[Estimate, ...]  # seconds, in the order of PERCENTILES
     warnings: tuple[str, ...]
+
+    @property
+    def p50_s(self) -> float:
+        """The 50th percentile."""
+        return self.percentiles[0].value
+
+    @property
+    def p90_s(self) -> float:
+        """The 90th percentile."""
+        return self.percentiles[1].value
+
+    @property
+    def p99_s(self) -> float:
+        """The 99th percentile."""
+        return self.percentiles[2].value
+
+
+def is_seen(percentile: int, requests: int) -> bool:
+    """Whether so many requests of an arm are enough for an interval of this percentile."""
+    return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
 
 
 def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
@@ -65,21 +86,33 @@ def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
     return counts
 
 
-def summarize(samples: pa.Table, scope: Scope = "all") -> tuple[Summary, ...]:
-    """Percentiles of every task on every arm that has a successful measured request."""
-    failed = failures(samples)
+def summarize(samples: pa.Table, scope: Scope = "all", *, confidence: float = 0.95) -> tuple[Summary, ...]:
+    """Percentiles, with intervals, of every task on every arm that has a successful measured request."""
+    return summarize_blocks(measured_blocks(samples, scope), failures(samples), scope, confidence=confidence)
+
+
+def summarize_blocks(
+    blocks: Blocks, failed: Mapping[tuple[str, str], int], scope: Scope = "all", *, confidence: float = 0.95
+) -> tuple[Summary, ...]:
+    """The same from ``measured_blocks`` and ``failures``, for who has them already."""
     return tuple(
-        _summary(key, by_round, scope, failed.get(key, 0))
-        for key, by_round in measured_blocks(samples, scope).items()
+        _summary(key, by_round, scope, failed.get(key, 0), confidence) for key, by_round in blocks.items()
     )
 
 
-def _summary(key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope, failed: int) -> Summary:
-    times = np.concatenate(list(by_round.values()))
-    p50, p90, p99 = (float(value) for value in np.percentile(times, [50, 90, 99]))
+def _summary(
+    key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope, failed: int, confidence: float
+) -> Summary:
+    arm = Arm(list(by_round.values()))
+    requests = len(arm.all)
+    enough = len(by_round) >= MIN_ROUNDS
+    percentiles = tuple(
+        arm.interval(q, confidence) if enough and is_seen(q, requests) else Estimate(arm.percentile(q))
+        for q in PERCENTILES
+    )
     warnings = []
-    if len(times) < 100:  # fewer than one request lies beyond the 99th percentile
-        warnings.append(f"p99 is the slowest of only {len(times)} requests, not a tail")
+    if requests < 100:  # fewer than one request lies beyond the 99th percentile
+        warnings.append(f"p99 is the slowest of only {requests} requests, not a tail")
     if failed:
         warnings.append(f"{failed} requests failed and are left out")
     if len({len(block) for block in by_round.values()}) > 1:
@@ -89,11 +122,9 @@ def _summary(key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope,
         arm=key[1],
         scope=scope,
         rounds=len(by_round),
-        requests=len(times),
+        requests=requests,
         failed=failed,
-        p50_s=p50,
-        p90_s=p90,
-        p99_s=p99,
+        percentiles=percentiles,
         warnings=tuple(warnings),
     )
 

@@ -67,9 +67,9 @@ def test_many_tasks_make_the_same_evidence_count_for_less() -> None:
 def test_without_an_interval_nothing_is_decided_and_the_reason_is_said() -> None:
     few_rounds = gate({"t": 3.0}, rounds=3)
     assert few_rounds.outcome is Outcome.INCONCLUSIVE
-    assert few_rounds.decisions[0].why == "3 rounds: at least 4 are needed for an interval and a verdict"
+    assert few_rounds.decisions[0].why == "3 rounds: at least 6 are needed for an interval and a verdict"
     few_requests = gate({"t": 3.0}, Limit(percentile=99, slowdown=0.1), requests=5)
-    assert few_requests.decisions[0].why == "p99: no interval, 30 requests per arm are too few for it"
+    assert few_requests.decisions[0].why == "p90 and p99: no interval, 30 requests per arm are too few for it"
 
 
 def test_every_limit_is_held_against_every_task() -> None:

@@ -253,7 +253,7 @@ def test_colour_only_adds_to_what_is_there_as_text(recorded: Path) -> None:
 
 def test_too_few_rounds_give_no_verdict_but_their_number(tmp_path: Path) -> None:
     built = report.build(load_session(make(tmp_path, samples(rounds=2))))
-    assert "no verdict, 2 rounds measured and at least 4 are needed" in built.verdict
+    assert "no verdict, 2 rounds measured and at least 6 are needed" in built.verdict
 
 
 def test_different_hits_make_the_arms_not_comparable(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""What forbids a comparison of arms, and what is only said."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from esrally_ebs.model import Kind, Phase, State, Volume, VolumeSpec
+from esrally_ebs.stats import check_comparable, summarize
+from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
+from esrally_ebs.store.session import Session
+
+
+def row(**changes: object) -> dict[str, object]:
+    plain: dict[str, object] = dict.fromkeys(SAMPLES.names, 0)
+    texts = {"session": "s", "arm": "a", "task": "t", "operation": "t", "phase": Phase.MEASURE.value}
+    rest = {
+        "round": 1,
+        "iteration": 1,
+        "service_time_s": 0.03,
+        "success": True,
+        "hits": 5,
+        "resident_before": 0.0,
+    }
+    return {**plain, **texts, **rest, **changes}
+
+
+def table(*rows: dict[str, object]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SAMPLES)
+
+
+def volume(name: str, kind: Kind = Kind.EMULATED, readahead: int = 131072) -> Volume:
+    spec = VolumeSpec(name=name, type="gp3", size_bytes=1)
+    return Volume(spec=spec, kind=kind, mount=Path("/mnt"), filesystem="xfs", readahead_bytes=readahead)
+
+
+def session(samples: pa.Table, *arms: Volume, **changes: object) -> Session:
+    plain: dict[str, object] = {
+        "id": "s",
+        "path": Path(),
+        "kind": "race",
+        "state": State.COMPLETE,
+        "reason": "",
+        "started_at": 0.0,
+        "ended_at": 1.0,
+        "plan": {"cache": {"mode": "cold", "max_resident": 0.01}},
+        "arms": arms or (volume("a"), volume("b")),
+        "environment": {"nodes": {"a": {"version": "8.8.2"}, "b": {"version": "8.8.2"}}},
+        "dataset": {"hash": "abc"},
+        "checks": (),
+        "warnings": (),
+        "samples": samples,
+        "baseline": BASELINE.empty_table(),
+        "telemetry": TELEMETRY.empty_table(),
+        "events": (),
+    }
+    return Session(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def failing(found: Session) -> list[str]:
+    return [check.name for check in check_comparable(found) if not check.ok]
+
+
+def test_equal_arms_are_comparable() -> None:
+    found = check_comparable(session(table(row(), row(arm="b"))))
+    assert {check.name for check in found} == {
+        "hits",
+        "segments",
+        "versions",
+        "settings",
+        "requests",
+        "errors",
+        "cold",
+    }
+    assert all(check.ok for check in found)
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ([row(arm="b", hits=6)], "hits"),
+        ([row(arm="b"), row(arm="b")], "requests"),
+        ([], "requests"),
+        ([row(arm="b", success=False)], "errors"),
+        ([row(arm="b", resident_before=0.02)], "cold"),
+        ([row(arm="b", resident_before=None)], "cold"),
+    ],
+)
+def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]], name: str) -> None:
+    samples = table(row(), row(task="other"), row(task="other", arm="b"), *other)
+    assert failing(session(samples)) == [name]
+
+
+def test_other_versions_and_settings_are_named() -> None:
+    samples = table(row(), row(arm="b"))
+    nodes = {"nodes": {"a": {"version": "8.8.2"}, "b": {"version": "8.8.1"}}}
+    assert failing(session(samples, environment=nodes)) == ["versions"]
+    assert failing(session(samples, volume("a"), volume("b", readahead=4096))) == ["settings"]
+
+
+def test_volumes_of_different_kinds_may_differ_in_settings_but_it_is_said() -> None:
+    found = session(table(row(), row(arm="b")), volume("a"), volume("b", Kind.EFS, readahead=4096))
+    assert not failing(found)
+    assert any("readahead_bytes differs" in check.text for check in check_comparable(found))
+
+
+def test_a_warm_session_is_not_asked_to_be_cold() -> None:
+    samples = table(row(resident_before=None), row(arm="b", resident_before=None))
+    assert not failing(session(samples, plan={"cache": {"mode": "warm"}}))
+
+
+def test_nothing_measured_gives_nothing_rather_than_an_error() -> None:
+    empty = session(SAMPLES.empty_table())
+    assert summarize(empty.samples) == ()
+    assert not failing(empty)

@@ -1,0 +1,106 @@
+"""Which requests count, and the percentiles of an arm by itself."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from esrally_ebs.model import Phase
+from esrally_ebs.stats import measured_blocks, summarize
+from esrally_ebs.store.encoding import SAMPLES
+
+
+def row(**changes: object) -> dict[str, object]:
+    plain: dict[str, object] = dict.fromkeys(SAMPLES.names, 0)
+    texts = {"session": "s", "arm": "a", "task": "t", "operation": "t", "phase": Phase.MEASURE.value}
+    rest = {
+        "round": 1,
+        "iteration": 1,
+        "service_time_s": 0.03,
+        "success": True,
+        "hits": 5,
+        "resident_before": 0.0,
+    }
+    return {**plain, **texts, **rest, **changes}
+
+
+def table(*rows: dict[str, object]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SAMPLES)
+
+
+def test_only_measured_successful_requests_count() -> None:
+    samples = table(
+        row(service_time_s=0.01),
+        row(service_time_s=0.03),
+        row(service_time_s=9.0, success=False),
+        row(service_time_s=9.0, phase=Phase.WARMUP.value),
+    )
+    (summary,) = summarize(samples)
+    assert (summary.requests, summary.failed) == (2, 1)
+    assert summary.p50_s == pytest.approx(0.02)
+    assert "1 requests failed and are left out" in summary.warnings
+
+
+def test_the_first_since_a_drop_can_be_taken_apart() -> None:
+    samples = table(row(service_time_s=0.05), row(service_time_s=0.01, iteration=2))
+    (first,) = summarize(samples, "first")
+    assert (first.scope, first.p50_s) == ("first", 0.05)
+
+
+def test_requests_are_sorted_by_task_arm_and_round() -> None:
+    samples = table(
+        row(task="u", service_time_s=3.0),
+        row(round=2, service_time_s=2.0),
+        row(service_time_s=1.0),
+        row(arm="b", service_time_s=4.0),
+        row(service_time_s=5.0),
+    )
+    found = {key: {r: list(t) for r, t in by.items()} for key, by in measured_blocks(samples).items()}
+    assert found == {("t", "a"): {1: [1.0, 5.0], 2: [2.0]}, ("t", "b"): {1: [4.0]}, ("u", "a"): {1: [3.0]}}
+
+
+def test_percentiles_of_an_arm_have_intervals_where_enough_requests_reach_them() -> None:
+    # 6 rounds x 20 requests = 120: 60 lie beyond p50, 12 beyond p90, 1.2 beyond p99
+    draw = np.random.default_rng(1)
+    samples = table(
+        *(row(round=n, service_time_s=float(draw.lognormal())) for n in range(1, 7) for _ in range(20))
+    )
+    (summary,) = summarize(samples)
+    p50, p90, p99 = summary.percentiles
+    assert p50.low is not None
+    assert p50.high is not None
+    assert p50.low < p50.value < p50.high
+    assert p90.low is not None
+    assert p99.low is None
+
+
+def test_rounds_that_differ_make_an_arm_less_sure_than_its_requests_do() -> None:
+    draw = np.random.default_rng(1)
+    level = np.exp(draw.normal(0, 0.2, 6))
+    times = np.exp(draw.normal(0, 0.01, (6, 50)))
+    alike, different = (
+        summarize(
+            table(
+                *(
+                    row(round=n, service_time_s=float(time))
+                    for n, block in enumerate(times * scale[:, None], start=1)
+                    for time in block
+                )
+            )
+        )[0].percentiles[0]
+        for scale in (np.ones(6), level)
+    )
+    assert alike.low is not None
+    assert alike.high is not None
+    assert alike.high / alike.low < 1.01
+    assert different.low is None or different.high is None or different.high / different.low > 1.1
+
+
+@pytest.mark.parametrize("percentile", [0, 1, 2])
+def test_the_value_is_numpys_percentile_of_all_requests(percentile: int) -> None:
+    times = np.random.default_rng(2).lognormal(size=(7, 9))
+    samples = table(
+        *(row(round=n, service_time_s=float(t)) for n, block in enumerate(times, start=1) for t in block)
+    )
+    (summary,) = summarize(samples)
+    wanted = np.percentile(times, [50, 90, 99][percentile])
+    assert summary.percentiles[percentile].value == pytest.approx(wanted)
