@@ -115,4 +115,3 @@ def _takes_files(path: Path) -> bool:
             return True
     except OSError as error:
         return error.errno in _FULL
-
