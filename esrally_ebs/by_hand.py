@@ -7,7 +7,9 @@ from typing import Any
 from esrally_ebs import clean, volumes
 from esrally_ebs.aws import modify as modify_volume
 from esrally_ebs.aws.clients import Aws, configured_region
+from esrally_ebs.aws.identity import Identity, candidates
 from esrally_ebs.aws.provision.place import region_here
+from esrally_ebs.aws.roots import Roots
 from esrally_ebs.context import FILE, Arm, Context, load_context
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.migration import volume_of
@@ -65,6 +67,11 @@ def attached() -> list[Volume]:
     """Every arm that is attached now, by hand or by a running session."""
     contexts = [load_context(path) for path in sorted(run_dir().glob(f"*/{FILE}"))]
     return [arm.volume for context in contexts for arm in context.arms]
+
+
+def mounts() -> list[Identity]:
+    """Every mount of this machine that could be an arm, with what it stands on; asks nobody."""
+    return candidates(Roots())
 
 
 def change(

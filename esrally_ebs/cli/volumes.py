@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from esrally_ebs import by_hand
+from esrally_ebs.aws.identity import Identity
 from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of
 from esrally_ebs.model import Volume
 from esrally_ebs.units import format_bytes
@@ -24,13 +25,22 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
     if dry_run:
         print("\n".join(by_hand.dry_run(plan, overrides)))
         return
-    _print_volumes(by_hand.up(plan, overrides, say=print), as_json=False)
+    _print_volumes(by_hand.up(plan, overrides, say=print))
 
 
 @app.command("list")
 def volumes_list(as_json: Json = False) -> None:
-    """Show the attached arms, by hand or by a running session."""
-    _print_volumes(by_hand.attached(), as_json=as_json)
+    """Show the attached arms, by hand or by a running session, and every mount that could be one."""
+    attached = by_hand.attached()
+    taken = [volume.mount for volume in attached]
+    free = [
+        found for found in by_hand.mounts() if not any(path.is_relative_to(found.mount_point) for path in taken)
+    ]
+    if as_json:
+        print(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
+        return
+    _print_volumes(attached)
+    _print_mounts(free)
 
 
 @app.command("down")
@@ -57,20 +67,43 @@ def volumes_modify(
     by_hand.modify(arm, wanted, not_ours=not_ours, wait=wait, say=print)
 
 
-def _print_volumes(volumes: Sequence[Volume], *, as_json: bool) -> None:
-    if as_json:
-        records = [
-            {
-                "name": v.spec.name,
-                "type": v.spec.type,
-                "kind": v.kind,
-                "mount": str(v.mount),
-                "device": v.device,
-            }
-            for v in volumes
-        ]
-        print(json.dumps(records, indent=2))
-        return
+def _attached(volume: Volume) -> dict[str, Any]:
+    return {
+        "attached": True,
+        "name": volume.spec.name,
+        "type": volume.spec.type,
+        "kind": volume.kind,
+        "mount": str(volume.mount),
+        "device": volume.device,
+        "identity": volume.identity,
+    }
+
+
+def _mount(found: Identity) -> dict[str, Any]:
+    return {
+        "attached": False,
+        "kind": found.kind,
+        "mount": str(found.mount_point),
+        "device": found.stack.device,
+        "identity": found.name,
+        "volumes": list(found.volume_ids),
+        "layers": list(found.stack.layers),
+        "filesystem": found.stack.mount.filesystem,
+        "root_device": found.root,
+    }
+
+
+def _print_mounts(found: Sequence[Identity]) -> None:
+    rows = new_table("mount that could be an arm", "kind", "file system", "device", "what it is", "")
+    for each in found:
+        stack = each.stack
+        device = " on ".join(filter(None, [*stack.layers, *(disk.name for disk in stack.disks[:1])]))
+        note = "the system's own disk" if each.root else ""
+        rows.add_row(str(each.mount_point), each.kind, stack.mount.filesystem, device, each.name, note)
+    console().print(rows)
+
+
+def _print_volumes(volumes: Sequence[Volume]) -> None:
     rows = new_table("arm", "type", "kind", "size", "device", "mount")
     for volume in volumes:
         size = format_bytes(volume.spec.size_bytes)

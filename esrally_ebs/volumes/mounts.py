@@ -19,8 +19,6 @@ class BlockDevice:
 
     name: str  # kernel name as in /proc/diskstats; of the partition, if it is one
     number: str  # "major:minor"
-    model: str  # "" when the driver names none
-    serial: str
     readahead_bytes: int | None
     scheduler: str | None
 
@@ -58,8 +56,6 @@ def block_device(number: str) -> BlockDevice | None:
     return BlockDevice(
         name=node.name,
         number=number,
-        model=_text(disk / "device" / "model"),
-        serial=_text(disk / "device" / "serial"),
         readahead_bytes=int(readahead) * 1024 if readahead else None,
         scheduler=chosen[1] if chosen else None,
     )
