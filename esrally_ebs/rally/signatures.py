@@ -47,6 +47,7 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
     ),
     ("driver.Driver.close", lambda: driver.Driver.close, ("self",)),
     ("driver.TaskExecutionActor", lambda: driver.TaskExecutionActor.__init__, ("self",)),
+    ("driver.Worker.send_samples", lambda: driver.Worker.send_samples, ("self",)),
     ("driver.Worker.WAKEUP_INTERVAL_SECONDS", lambda: driver.Worker.WAKEUP_INTERVAL_SECONDS, ()),
     ("telemetry.TelemetryDevice", lambda: telemetry.TelemetryDevice.__init__, ("self",)),
     ("client.RequestContextHolder", lambda: client.RequestContextHolder.new_request_context, ("self",)),
