@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from esrally_ebs import clean
 from esrally_ebs.emulator.control import change
 from esrally_ebs.formats.fio import PERCENTILES, parse_fio
 from esrally_ebs.model import Volume, VolumeSpec
-from esrally_ebs.resources import run_dir
 from esrally_ebs.system import run
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import open_volume
@@ -65,8 +65,9 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
         VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB),
         VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=128 * MIB),
     )
-    directory = run_dir() / f"article-{os.getpid()}"
+    directory = clean.write_owner(f"article-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack:
+        stack.callback(clean.take_down, directory.name)
         volumes = {s.name: stack.enter_context(open_volume(s, directory / s.name)) for s in specs}
         for volume in volumes.values():
             change(_control(volume), unlimited=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from esrally_ebs import clean
 from esrally_ebs.emulator.control import change
 from esrally_ebs.emulator.daemon import PROCESS_NAME
 from esrally_ebs.model import Volume, VolumeSpec
-from esrally_ebs.resources import run_dir
 from esrally_ebs.system import run
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import open_volume
@@ -44,9 +44,10 @@ def main() -> None:
     spec = VolumeSpec(
         name="bench", type="gp3", size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB
     )
-    directory = run_dir() / f"bench-{os.getpid()}" / spec.name
+    directory = clean.write_owner(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack:
-        volume = stack.enter_context(open_volume(spec, directory))
+        stack.callback(clean.take_down, directory.name)
+        volume = stack.enter_context(open_volume(spec, directory / spec.name))
         file = volume.mount / "fio"
         change(_control(volume), unlimited=True)
         _fio(file, "write", 1024, 16, extra=["--size=1g", "--end_fsync=1"])

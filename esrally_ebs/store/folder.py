@@ -89,10 +89,6 @@ class SessionFolder:
 
         self._edit(add)
 
-    def adopt(self) -> None:
-        """Make this process the owner: the session counts as failed when it dies while ``running``."""
-        self._edit(lambda document: document.update(owner=plain(Owner.here())))
-
     def finish(self, state: State, reason: str = "", *, ended_at: float | None = None) -> None:
         """End the session, then merge the parts of its tables; a second call changes nothing but the tables.
 

@@ -36,10 +36,15 @@ class SamplerThread:
         """Take the first sample at once, in the thread."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it samples; False before its start, after its end, and when it has died."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End after the sample under way, whose rows the sink has then. May be called twice."""
-        if self._thread.ident is not None and not self._stopping.is_set() and not self._thread.is_alive():
-            self.error = self.error or SetupError("telemetry: its thread had ended before it was stopped")
+        if self._thread.ident is not None and not self._stopping.is_set() and not self.is_alive:
+            self.error = self.error or SetupError("telemetry: its thread ended before it was stopped")
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_S)

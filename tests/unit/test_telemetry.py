@@ -1,8 +1,6 @@
 """What becomes of counters, cgroup figures and limiter states, and how a source that fails is marked."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Node, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.system import Clock
-from esrally_ebs.telemetry import CUT, Sampler, SamplerThread
+from esrally_ebs.telemetry import CUT, Sampler
 
 CGROUP = Path("/sys/fs/cgroup/memory/docker/1")
 DISKSTATS = Path("/proc/diskstats")
@@ -230,83 +228,3 @@ def test_counters_that_fall_are_a_cut_and_not_a_negative_rate() -> None:
 
     assert [sample[CUT] for sample in found] == [0, 1, 0]
     assert found[2]["device.reads_per_s"] == 300
-
-
-@pytest.fixture
-def sampled() -> Iterator[Callable[[Callable[[list[TelemetryPoint]], None]], SamplerThread]]:
-    threads: list[SamplerThread] = []
-
-    def start(sink: Callable[[list[TelemetryPoint]], None]) -> SamplerThread:
-        sampler = Sampler([(volume(device=None), None)], read_state=silent)
-        threads.append(SamplerThread(sampler, sink, interval_s=0.02))
-        threads[-1].start()
-        return threads[-1]
-
-    yield start
-    for thread in threads:
-        thread.stop()
-
-
-def test_the_thread_samples_on_its_beat_until_it_is_stopped(
-    sampled: Callable[[Callable[[list[TelemetryPoint]], None]], SamplerThread],
-) -> None:
-    rows: list[list[TelemetryPoint]] = []
-    third = threading.Event()
-
-    def sink(points: list[TelemetryPoint]) -> None:
-        rows.append(points)
-        if len(rows) == 3:
-            third.set()
-
-    thread = sampled(sink)
-    assert third.wait(5)
-    thread.stop()
-    taken = len(rows)
-    time.sleep(0.1)  # five beats
-
-    assert len(rows) == taken
-    assert rows[0][0].metric == CUT
-    assert thread.error is None
-
-
-def test_a_sink_that_fails_is_tried_again_and_remembered(
-    sampled: Callable[[Callable[[list[TelemetryPoint]], None]], SamplerThread],
-) -> None:
-    calls: list[int] = []
-    third = threading.Event()
-
-    def sink(points: list[TelemetryPoint]) -> None:
-        calls.append(len(points))
-        if len(calls) == 1:
-            raise SetupError("telemetry: disk full")
-        if len(calls) == 3:
-            third.set()
-
-    thread = sampled(sink)
-
-    assert third.wait(5)
-    assert str(thread.error) == "telemetry: disk full"
-
-
-def test_stopping_does_not_wait_for_the_next_beat() -> None:
-    thread = SamplerThread(Sampler([], read_state=silent), lambda points: None, interval_s=60.0)
-    thread.start()
-    begin = time.monotonic()
-    thread.stop()
-    thread.stop()
-
-    assert time.monotonic() - begin < 1.0
-
-
-def test_leaving_the_context_ends_the_thread_with_its_last_rows_delivered() -> None:
-    rows: list[list[TelemetryPoint]] = []
-    with SamplerThread(
-        Sampler([(volume(device=None), None)], read_state=silent), rows.append, interval_s=60.0
-    ):
-        pass
-
-    assert len(rows) == 1
-
-
-def test_a_thread_that_was_never_started_can_be_stopped() -> None:
-    SamplerThread(Sampler([], read_state=silent), lambda points: None).stop()

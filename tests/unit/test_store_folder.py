@@ -1,0 +1,96 @@
+"""The session folder: made once, found by name, refused when it is broken."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from stored import ROW
+
+from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.model import Event, State
+from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
+from esrally_ebs.store.encoding import baseline_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SessionFolder:
+    return SessionFolder.create(tmp_path, "a-1", kind="race", plan={"name": "p", "mount": Path("/mnt")})
+
+
+def test_a_baseline_row_that_is_measured_again_replaces_the_first(folder: SessionFolder) -> None:
+    folder.rows_baseline([ROW, replace(ROW, op="write")])
+    folder.rows_baseline([replace(ROW, iops=1.0)])
+    assert {row.op: row.iops for row in baseline_of(load_session(folder.path).baseline)} == {
+        "read": 1.0,
+        "write": ROW.iops,
+    }
+
+
+def test_a_folder_that_is_gone_gives_one_line(folder: SessionFolder) -> None:
+    gone = SessionFolder(folder.path / "gone")
+    for write in (
+        lambda: gone.update(dataset={}),
+        lambda: gone.part_writer("samples"),
+        lambda: gone.event(Event(at_s=0.0, kind="drop")),
+        lambda: gone.write_file("race.json", "{}"),
+    ):
+        with pytest.raises(SetupError, match=r"gone.*: cannot be written: No such file"):
+            write()
+
+
+def test_an_event_field_may_not_take_the_name_of_a_column(folder: SessionFolder) -> None:
+    with pytest.raises(FormatError, match="'arm' has the name of a column"):
+        folder.event(Event(at_s=0.0, kind="drop", fields={"arm": "gp2"}))
+
+
+def test_events_so_far_can_be_asked_for(folder: SessionFolder) -> None:
+    assert folder.events() == ()
+    folder.event(Event(at_s=1.0, kind="fault", fields={"text": "x"}))
+    assert [event.fields["text"] for event in folder.events()] == ["x"]
+
+
+def test_an_unknown_format_version_is_refused_by_its_number(folder: SessionFolder) -> None:
+    path = folder.path / "session.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(FormatError, match=r"format version 99 .* reads 1"):
+        load_session(folder.path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "id": 3, "state": "odd"}'])
+def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sessions" / "broken").mkdir(parents=True)
+    (tmp_path / "sessions" / "broken" / "session.json").write_text(text)
+    found = list_sessions(tmp_path)
+    assert [(one.id, one.state) for one in found] == [("broken", State.FAILED)]
+    assert "session.json" in found[0].reason
+    with pytest.raises(FormatError):
+        load_session(found[0].path)
+
+
+def test_a_session_is_found_by_id_start_path_or_as_the_latest(tmp_path: Path) -> None:
+    for number, name in enumerate(("abc-1", "abd-2")):
+        SessionFolder.create(tmp_path, name, kind="race", plan={}, started_at=float(number))
+    first, second = tmp_path / "sessions" / "abc-1", tmp_path / "sessions" / "abd-2"
+    assert find_session(tmp_path, "abc-1") == first
+    assert find_session(tmp_path, "abc") == first
+    assert find_session(tmp_path, str(first)) == first
+    assert find_session(tmp_path, "latest") == second
+    with pytest.raises(PlanError, match="2 sessions start so"):
+        find_session(tmp_path, "ab")
+    with pytest.raises(PlanError, match="not found"):
+        find_session(tmp_path, "zz")
+
+
+def test_a_session_is_created_once_and_its_identity_stays(folder: SessionFolder) -> None:
+    with pytest.raises(SetupError, match="exists already"):
+        SessionFolder.create(folder.path.parent.parent, "a-1", kind="race", plan={})
+    with pytest.raises(FormatError, match="'id'"):
+        folder.update(id="other")
+
+
+def test_how_a_session_first_ended_stays(folder: SessionFolder) -> None:
+    folder.finish(State.CANCELLED, "Ctrl-C")
+    folder.finish(State.COMPLETE)
+    session = load_session(folder.path)
+    assert (session.state, session.reason) == (State.CANCELLED, "Ctrl-C")

@@ -1,0 +1,90 @@
+"""Growing tables: merged without loss, whole after a crash, patient with a disk that fails."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from stored import SAMPLE
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Event
+from esrally_ebs.store import PartWriter, SessionFolder, load_session
+from esrally_ebs.store.encoding import SAMPLES
+from esrally_ebs.store.parts import compact, read_parts, writer_for
+
+
+def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp_path: Path) -> None:
+    writer = writer_for(tmp_path, "samples")
+    for iteration in (1, 2):
+        writer.add([replace(SAMPLE, iteration=iteration)])
+        writer.flush()
+    parts = {path.name: path.read_bytes() for path in tmp_path.glob("part-*")}
+    compact(tmp_path, SAMPLES)
+    for name, data in parts.items():
+        (tmp_path / name).write_bytes(data)
+    writer.add([replace(SAMPLE, iteration=3)])
+    writer.close()
+    assert read_parts(tmp_path, SAMPLES)[0]["iteration"].to_pylist() == [1, 2, 3]
+    compact(tmp_path, SAMPLES)
+    assert read_parts(tmp_path, SAMPLES)[0]["iteration"].to_pylist() == [1, 2, 3]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_half_written_files_are_left_out_and_a_broken_part_is_named(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "a-1", kind="race", plan={})
+    with folder.part_writer("samples") as writer:
+        writer.add([SAMPLE])
+    whole = next((folder.path / "samples").glob("part-*"))
+    (folder.path / "samples" / ".part-9.parquet.ab.tmp").write_bytes(whole.read_bytes()[:50])
+    (folder.path / "samples" / "part-9.parquet").write_bytes(whole.read_bytes()[:50])
+    with (folder.path / "events.jsonl").open("w") as events_file:
+        events_file.write('{"at_s": 1.0, "kind": "drop", "arm": null}\n{"at_s": 2.0, "ki')
+    session = load_session(folder.path)
+    assert session.samples.num_rows == 1
+    assert len(session.events) == 1
+    assert [warning.split(":")[0] for warning in session.warnings] == [
+        "samples/part-9.parquet",
+        "events.jsonl",
+    ]
+
+
+def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    folder = tmp_path / "samples"
+    writer = writer_for(folder, "samples")
+    writer.add([SAMPLE])
+    folder.rename(tmp_path / "away")  # every write fails now, as on a disk that went away
+    with pytest.raises(SetupError, match="cannot be written"):
+        writer.flush()
+    (tmp_path / "away").rename(folder)
+    writer.close()
+    assert read_parts(folder, SAMPLES)[0].num_rows == 1
+    events_file = tmp_path / "events.jsonl"
+    events_file.symlink_to(full)
+    with pytest.raises(SetupError, match=r"disk is full; free some space"):
+        SessionFolder(tmp_path).event(Event(at_s=1.0, kind="drop"))
+
+
+def test_a_write_that_fails_in_the_background_is_raised_by_the_next_add_and_loses_no_row(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    writer = PartWriter(folder, SAMPLES, flush_every_s=0.01)
+    folder.rename(tmp_path / "away")
+    added, raised = 0, False
+    until = time.monotonic() + 10
+    while not raised and time.monotonic() < until:
+        added += 1
+        try:
+            writer.add([SAMPLE])
+        except SetupError:
+            raised = True
+        time.sleep(0.005)
+    (tmp_path / "away").rename(folder)
+    writer.close()
+    assert raised
+    assert read_parts(folder, SAMPLES)[0].num_rows == added
