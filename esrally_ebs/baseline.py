@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.errors import CommandError, MeasurementError, PlanError, SetupError
 from esrally_ebs.formats.fio import PERCENTILES, parse_fio
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob
@@ -54,18 +54,24 @@ def run_job(
     function is left in any way or when ``stop`` is set. ``timeout_s`` is the limit for each of the two runs.
 
     Raises SetupError when fio is missing, the mount is full or read-only, or fio fails (CommandError);
-    MeasurementError when it was stopped; FormatError when its output is not understood.
+    MeasurementError when it was stopped; FormatError when its output is not understood; PlanError for a job
+    that is not to run alone.
     """
+    if not job.stonewall:
+        raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
+    stop = stop or threading.Event()
     runner = functools.partial(
         _run_fio,
         what=f"baseline {job.name} on {volume.spec.name}",
         pid_file=pid_file,
-        stop=stop or threading.Event(),
+        stop=stop,
         limit_s=timeout_s or _limit_s(job),
     )
     with _scratch_file(volume.mount, job) as file:
         runner(layout_argv(job, file))
         refill()
+        if stop.wait(job.rest):
+            raise MeasurementError(f"baseline {job.name}: ended before it began; run the session again")
         text = runner(job_argv(job, file))
     return text, rows_of(text, job, volume.spec.name, round_)
 
@@ -109,6 +115,8 @@ def job_argv(job: BaselineJob, file: Path) -> list[str]:
         "direct": 1,
         "percentile_list": ":".join(f"{percentile:g}" for percentile in PERCENTILES),
     }
+    if job.rw in ("readwrite", "randrw") and job.rwmixread != 50:
+        options["rwmixread"] = job.rwmixread
     if job.runtime is not None:
         options |= {"time_based": 1, "runtime": f"{round(job.runtime * 1e6)}us"}
     # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.

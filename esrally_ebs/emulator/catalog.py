@@ -37,6 +37,7 @@ class Model:
     instance_limits: tuple[Limit, ...] = ()  # of all volumes of that instance together
     stripes: int = 1  # volumes that are one
     chunk_bytes: int = 0  # of one volume before the next one's, when striped
+    untouched_iops: float | None = None  # of blocks that were never written, where that mattered
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for the daemon's settings and for a session's record."""
@@ -83,6 +84,7 @@ def model_for(spec: VolumeSpec) -> Model:
         instance_limits=() if generation.rule == "local" else instance_limits(spec),
         stripes=spec.stripes,
         chunk_bytes=spec.chunk_bytes if spec.stripes > 1 else 0,
+        untouched_iops=constants.get("untouched_iops"),
     )
 
 

@@ -191,7 +191,7 @@ class Limiter:
         The limits of the third of several volumes are named ``3-iops`` and so on.
         """
         merge_over = accounting.merge_over_bytes
-        self._limits = _of_each(limits, stripes) + shared
+        self._limits = of_each(limits, stripes) + shared
         self._buckets = buckets_of(self._limits, now)
         self._own = len(limits)
         self._shared = len(shared)
@@ -263,7 +263,8 @@ class Limiter:
                 self._buckets.levels[i] = fraction * limit.capacity
 
 
-def _of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
+def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
+    """The limits of striped volumes: ``3-iops`` is that of the third."""
     if stripes == 1:
         return limits
     return tuple(

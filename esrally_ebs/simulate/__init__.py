@@ -14,7 +14,7 @@ from esrally_ebs.emulator.limits import Buckets, Limit, buckets_of, fill, of_eac
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import kernel
-from esrally_ebs.simulate.arrays import arrays, devices_of, empty_tally, joined, lists
+from esrally_ebs.simulate.arrays import arrays, beginning, devices_of, empty_tally, joined, lists
 from esrally_ebs.simulate.load import Drawn, draws_of, groups, ios_of, load_of
 from esrally_ebs.simulate.output import fio_json
 from esrally_ebs.simulate.state import Machine
@@ -30,7 +30,7 @@ QUEUE = 32
 AGAIN = 0.82
 # Fitted to 4,930 IOPS of sequential 64 KiB on a volume of 3,000 IOPS (2023).
 MERGED = 0.39
-_MANY_IOS = 500_000  # from here on compiling pays
+_MANY_IOS = 200_000  # from here on compiling pays
 
 Kernel = Callable[..., float]
 
@@ -140,10 +140,12 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
     volumes = list(dict.fromkeys(task.volume for task in tasks))
     instance = volumes[0].instance
     load = load_of([task.job for task in tasks], [volumes.index(task.volume) for task in tasks])
+    most_ios = sum(map(_most_ios, tasks))
     if compiled is None:
-        compiled = sum(map(_most_ios, tasks)) > _MANY_IOS
+        compiled = most_ios > _MANY_IOS
     convert = arrays if compiled else lists
     drawn = [Drawn(job=task.job, arm=task.volume.spec.name, reads=task.reads) for task in tasks]
+    devices = devices_of([volume.model for volume in volumes], QUEUE)
     buckets = convert(joined([*(volume.buckets for volume in volumes), instance.buckets], instance.clock_s))
     _hold_back_untouched(tasks, volumes, buckets)
     tally = convert(empty_tally(len(tasks), seconds))
@@ -151,11 +153,12 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
     ended_s = float(
         serve(
             buckets,
-            convert(devices_of([volume.model for volume in volumes], QUEUE)),
+            convert(devices),
             convert(load),
             Machine(len(instance.limits), BETWEEN_S, AGAIN, MERGED),
-            convert(draws_of(drawn, volumes[0].seed)),
+            convert(draws_of(drawn, volumes[0].seed, most_ios)),
             tally,
+            convert(beginning(devices, load, len(buckets.levels))),
         )
     )
     waited = _taken_over(volumes, instance, buckets, ended_s)
@@ -172,7 +175,8 @@ def _taken_over(
     first = 0
     found: dict[SimulatedVolume, dict[str, float]] = {}
     shared = len(levels) - len(instance.limits)
-    for part in (*volumes, instance):
+    parts: Sequence[SimulatedVolume | SimulatedInstance] = (*volumes, instance)
+    for part in parts:
         last = first + len(part.limits)
         part.buckets.levels[:] = levels[first:last]
         part.buckets.filled_s[:] = [instance.clock_s] * (last - first)

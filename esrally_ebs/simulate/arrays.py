@@ -11,19 +11,19 @@ import numpy as np
 from esrally_ebs.emulator.catalog import Model
 from esrally_ebs.emulator.limits import Buckets, fill
 from esrally_ebs.simulate.histogram import BINS
-from esrally_ebs.simulate.state import Devices, Tally
+from esrally_ebs.simulate.state import REQUEST_BYTES, Devices, Load, Progress, Tally
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
 
 
 def lists(columns: _Columns) -> _Columns:
     """A named tuple with every column as a list."""
-    return type(columns)(*(c if isinstance(c, list) else c.tolist() for c in columns))  # type: ignore[call-arg]
+    return type(columns)(*(c if isinstance(c, list) else c.tolist() for c in columns))
 
 
 def arrays(columns: _Columns) -> _Columns:
     """A named tuple with every column as an array."""
-    return type(columns)(*map(np.asarray, columns))  # type: ignore[call-arg]
+    return type(columns)(*map(np.asarray, columns))
 
 
 def joined(parts: Sequence[Buckets], now: float) -> Buckets:
@@ -68,4 +68,42 @@ def empty_tally(jobs: int, seconds: int) -> Tally:
         ended_s=[0.0] * jobs,
         done_in_second=np.zeros(seconds, dtype=np.int64),  # type: ignore[arg-type]
         latency_in_second=np.zeros(seconds),  # type: ignore[arg-type]
+    )
+
+
+def beginning(devices: Devices, load: Load, buckets: int) -> Progress:
+    """Every process about to submit its first I/O."""
+    job_of = [job for job, clones in enumerate(load.clones) for _ in range(clones)]
+    processes, count = len(job_of), len(devices.own)
+    flying = [int(load.depth[job]) for job in job_of]
+    most = max(-(-block // REQUEST_BYTES) + 1 for block in load.block_bytes)
+    tags = [
+        int(queue) + most * int(stripes)
+        for queue, stripes in zip(devices.queue, devices.stripes, strict=True)
+    ]
+    return Progress(
+        job_of=job_of,
+        left=[load.ios_per_clone[job] for job in job_of],
+        asked_s=[0.0] * processes,
+        waited=[False] * processes,
+        last_write=[-1] * processes,
+        positions=[0] * (2 * processes),
+        flying_first=[sum(flying[:process]) for process in range(processes)],
+        flying_count=[0] * processes,
+        done_s=[0.0] * sum(flying),
+        flight=list(range(sum(flying))),
+        begun_s=[0.0] * sum(flying),
+        write=[0] * sum(flying),
+        tag_first=[sum(tags[:device]) for device in range(count)],
+        tag_count=[0] * count,
+        tag_s=[0.0] * sum(tags),
+        tag=[0] * sum(tags),
+        waiting=[0] * (count * processes),
+        waiting_count=[0] * count,
+        favoured=[-1] * count,
+        next_offset=[-1] * (buckets + 1),
+        issued=[0] * len(load.clones),
+        used=[0, 0],
+        event_s=[0.0] * (processes + count),
+        event=list(range(processes + count)),
     )

@@ -59,20 +59,23 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> Load:
     )
 
 
-def draws_of(drawn: Sequence[Drawn], seed: int) -> Draws:
-    """Chance for jobs that begin together, as arrays; the same seed gives the same."""
+def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float) -> Draws:
+    """Chance for jobs that begin together and do no more than ``most_ios``, as arrays; the same seed gives
+    the same.
+    """
     first = drawn[0]
-    requests = sum(ios_of(of.job) * -(-of.job.bs // REQUEST_BYTES) for of in drawn)
+    requests = most_ios * max(-(-of.job.bs // REQUEST_BYTES) for of in drawn)
     latencies = _generator(seed, first.arm, first.job.name)
     writes = [_directions(of, seed) for of in drawn]
     counts = [len(directions) for directions in writes]
-    return Draws(
-        normals=latencies.standard_normal(min(_POOL, requests)),
-        uniforms=latencies.random(min(_POOL - 1, 2 * requests)),
-        writes=np.concatenate(writes),
-        first_write=np.cumsum([0, *counts[:-1]]),
-        write_count=np.array(counts),
+    columns: Sequence[Any] = (
+        latencies.standard_normal(int(min(_POOL, requests))),
+        latencies.random(int(min(_POOL - 1, 2 * most_ios))),
+        np.concatenate(writes),
+        np.cumsum([0, *counts[:-1]]),
+        np.array(counts),
     )
+    return Draws(*columns)
 
 
 def ios_of(job: BaselineJob) -> int:

@@ -72,16 +72,29 @@ class Tally(NamedTuple):
 class Progress(NamedTuple):
     """Where the processes, the devices and chance stand."""
 
-    job_of: MutableSequence[int]  # by process, as are the next ones
+    job_of: Sequence[int]  # by process, as are the next ones
     left: MutableSequence[int]
     asked_s: MutableSequence[float]  # when it began to submit
     waited: MutableSequence[bool]  # whether its submission found the queue full
-    positions: MutableSequence[int]  # of reads at 2 p, of writes at 2 p + 1
     last_write: MutableSequence[int]  # direction of its last I/O
-    flying: Sequence[list[tuple[float, float, int]]]  # a heap: done, begun, write
-    tags: Sequence[list[float]]  # by device: a heap of when each request will be done
-    waiting: Sequence[list[int]]  # by device: processes that found its queue full
+    positions: MutableSequence[int]  # of reads at 2 p, of writes at 2 p + 1
+    # I/Os in flight: by process a heap of when they are done, from flying_first on, and what they are.
+    flying_first: Sequence[int]
+    flying_count: MutableSequence[int]
+    done_s: MutableSequence[float]
+    flight: MutableSequence[int]
+    begun_s: MutableSequence[float]  # by flight, as is the next one
+    write: MutableSequence[int]
+    # Requests that a device holds: by device a heap of when they are done.
+    tag_first: Sequence[int]
+    tag_count: MutableSequence[int]
+    tag_s: MutableSequence[float]
+    tag: MutableSequence[int]
+    waiting: MutableSequence[int]  # by device, as many as there are processes: those that found it full
+    waiting_count: MutableSequence[int]
     favoured: MutableSequence[int]  # by device: the process that got the last place
-    next_offset: MutableSequence[int]  # by bucket of a member: where its last I/O ended
+    next_offset: MutableSequence[int]  # by the first bucket of a member: where its last I/O ended
     issued: MutableSequence[int]  # by job
     used: MutableSequence[int]  # normals and uniforms
+    event_s: MutableSequence[float]  # a heap: when it is the turn of
+    event: MutableSequence[int]  # a process, or, counted on from them, a device
