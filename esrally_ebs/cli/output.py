@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import PlanError, SetupError
 
 _PIPE_WIDTH = 300  # columns of a table that no terminal shows
 
@@ -37,10 +37,14 @@ def console() -> Console:
 
 
 def put(text: str, output: Path | None) -> None:
+    """Print, or write a file; raises SetupError, naming it, when it cannot be written."""
     if output is None:
         print(text, end="" if text.endswith("\n") else "\n")
-    else:
-        output.write_text(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SetupError(f"{output}: {error.strerror}; name a file in a directory that is there") from error
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from esrally_ebs.cli.output import Json, SessionName, console, new_table, put
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
+from esrally_ebs.report.junit import render_junit, render_junit_refused
 from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.resources import home
 from esrally_ebs.stats.gate import parse_limit
@@ -99,17 +100,18 @@ def gate_command(
     other: Annotated[str | None, typer.Option(metavar="ARM", help="The arm that must not be slower.")] = None,
 ) -> int:
     """Decide whether an arm is slower than allowed: exit code 0 pass, 1 fail, 5 inconclusive, 4 invalid."""
-    recorded = load_session(find_session(home(), session))
     allowed = [parse_limit(text) for text in limits or []]
+    recorded = None
     try:
+        recorded = load_session(find_session(home(), session))
         judged = gates.judge_session(recorded, allowed, base=base, other=other)
     except MeasurementError as error:
         if junit is not None:
-            junit.write_text(gates.render_junit_refused(recorded, error))
+            put(render_junit_refused(recorded, error), junit)
         raise
     print(gates.render_gate(recorded, judged), end="")
     if junit is not None:
-        junit.write_text(gates.render_junit(recorded, judged))
+        put(render_junit(recorded, judged), junit)
     return gates.EXIT_CODES[judged.outcome]
 
 

@@ -1,7 +1,6 @@
-"""A gate on a recorded session: from the folder's records to a decision, and to lines and JUnit XML of it."""
+"""A gate on a recorded session: from the folder's records to a decision, and to lines of text."""
 
 from collections.abc import Iterator, Sequence
-from xml.etree import ElementTree
 
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
@@ -85,12 +84,13 @@ def _reason(gate: Gate) -> str:
         return f"all {len(deciding)} limits are kept, with {gate.confidence:.0%} confidence for all together"
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
-        return f"{share} limits are broken; the most: {_found(worst)}"
+        return f"{share} limits are broken; the most: {found_text(worst)}"
     doubts = ", ".join(dict.fromkeys(d.why for d in deciding))
     return f"{share} limits are not decided ({doubts}); more rounds may decide"
 
 
-def _found(decision: TaskDecision) -> str:
+def found_text(decision: TaskDecision) -> str:
+    """What was found of one limit on one task."""
     name = f"p{decision.limit.percentile} of {decision.task}"
     return f"{name} {percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
 
@@ -106,56 +106,3 @@ def _task_lines(gate: Gate) -> Iterator[str]:
         name = f"p{d.limit.percentile}  {d.task:<{width}}"
         line = f"  {d.outcome:<12}  {name}  {change:<26}  limit {_limit(d.limit)}"
         yield f"{line}: {d.why}" if d.why else line
-
-
-def render_junit(session: Session, gate: Gate) -> str:
-    """One test case per task and limit: a broken limit is a failure, an undecided one an error."""
-    suite = _suite(session, tests=len(gate.decisions))
-    counts = {outcome: [d.outcome for d in gate.decisions].count(outcome) for outcome in Outcome}
-    suite.set("failures", str(counts[Outcome.FAIL]))
-    suite.set("errors", str(counts[Outcome.INCONCLUSIVE]))
-    _property(suite, "reason", reason(session, gate))
-    for decision in gate.decisions:
-        case = _case(suite, f"{gate.b} against {gate.a}", f"p{decision.limit.percentile} {decision.task}")
-        if decision.outcome is Outcome.FAIL:
-            ElementTree.SubElement(case, "failure", type="slower", message=_found(decision))
-        elif decision.outcome is Outcome.INCONCLUSIVE:
-            message = f"{_found(decision)}: {decision.why}"
-            ElementTree.SubElement(case, "error", type="inconclusive", message=message)
-        else:
-            ElementTree.SubElement(case, "system-out").text = _found(decision)
-    return _xml(suite)
-
-
-def render_junit_refused(session: Session, error: MeasurementError) -> str:
-    """One test case that holds why the session could not be judged."""
-    suite = _suite(session, tests=1)
-    suite.set("failures", "0")
-    suite.set("errors", "1")
-    case = _case(suite, "session", "comparable")
-    ElementTree.SubElement(case, "error", type="invalid", message=str(error))
-    return _xml(suite)
-
-
-def _suite(session: Session, *, tests: int) -> ElementTree.Element:
-    suite = ElementTree.Element("testsuite", name="esrally-ebs gate", tests=str(tests))
-    ElementTree.SubElement(suite, "properties")
-    plan = str(session.plan.get("name", ""))
-    for name, value in (("session", session.id), ("plan", plan), ("emulated", str(session.emulated).lower())):
-        _property(suite, name, value)
-    return suite
-
-
-def _property(suite: ElementTree.Element, name: str, value: str) -> None:
-    ElementTree.SubElement(suite[0], "property", name=name, value=value)
-
-
-def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=f"esrally-ebs.{group}", name=name)
-
-
-def _xml(suite: ElementTree.Element) -> str:
-    suites = ElementTree.Element("testsuites")
-    suites.append(suite)
-    ElementTree.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'

@@ -46,9 +46,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
         tables += _tables(findings, arms)
         trends = tuple(_trends(findings, arms))
     return Report(
-        session=f"{names[-1]} against {names[0]}"
-        if len(names) == 2
-        else f"{len(names)} sessions to {names[-1]}",
+        session=f"{names[-1]} against {names[0]}" if len(names) == 2 else f"{names[0]} to {names[-1]}",
         kind=KIND,
         state=State.COMPLETE,
         reason="",
@@ -163,7 +161,11 @@ _Of = Mapping[str, Findings]  # name of a session, from the oldest, to what its 
 
 
 def _tables(findings: _Of, arms: Sequence[str]) -> list[Table]:
-    tables = [_percentile_table(percentile, arm, findings) for percentile in PERCENTILES for arm in arms]
+    tables = [
+        _percentile_table(percentile, arm, findings, noted=(percentile, arm) == (PERCENTILES[0], arms[0]))
+        for percentile in PERCENTILES
+        for arm in arms
+    ]
     return [*tables, *_between_arms(arms, findings)]
 
 
@@ -186,7 +188,7 @@ _CHANCE = (
 )
 
 
-def _percentile_table(percentile: int, arm: str, findings: _Of) -> Table:
+def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) -> Table:
     by_session = [_summaries(one, arm) for one in findings.values()]
     columns = [Column(title=name, subject=name) for name in findings]
     columns.append(Column(title="change", subject="change"))
@@ -198,14 +200,13 @@ def _percentile_table(percentile: int, arm: str, findings: _Of) -> Table:
         cells = [time_cell(summary, percentile) for summary in held]
         values = [percentile_of(summary, percentile) for summary in held]
         rows.append(Row(item=task, cells=(*cells, _change(values), *_spread(values))))
-    first = percentile == PERCENTILES[0]
     return Table(
         key=f"service_time_p{percentile}_{arm}",
         title=f"Service time on {arm}, {percentile}th percentile",
         item_title="task",
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=("From the oldest session to the newest.", _CHANCE) if first else (),
+        notes=("From the oldest session to the newest.", _CHANCE) if noted else (),
     )
 
 

@@ -1,23 +1,20 @@
-"""The gate: a decision from intervals, its exit code, its one-line reason, and JUnit XML for CI."""
+"""The gate: a decision from intervals, its exit code, and its one-line reason."""
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from session_in_memory import session
 
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Check, Kind, Phase, State, Volume, VolumeSpec
+from esrally_ebs.model import Check, State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.stats import Blocks, compare
 from esrally_ebs.stats.gate import Gate, Limit, Outcome, decide, parse_limit
-from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
-from esrally_ebs.store.session import Session
+from esrally_ebs.store.encoding import SAMPLES
 
 P50 = Limit(percentile=50, slowdown=0.05)
 
@@ -100,53 +97,6 @@ def test_any_other_limit_is_refused_with_an_example(text: str) -> None:
         parse_limit(text)
 
 
-def session(ratio: float = 1.0, *, arms: tuple[str, ...] = ("a", "b"), **changes: object) -> Session:
-    rows = [
-        {
-            **dict.fromkeys(SAMPLES.names, 0.0),
-            "session": "s",
-            "arm": arm,
-            "round": round_,
-            "task": "t",
-            "operation": "t",
-            "phase": Phase.MEASURE.value,
-            "iteration": 1,
-            "client": 0,
-            "service_time_s": 0.1 * (ratio if arm == "b" else 1.0) * (1 + 0.001 * request),
-            "success": True,
-            "hits": 5,
-        }
-        for arm in arms
-        for round_ in range(1, 7)
-        for request in range(5)
-    ]
-    whole = {
-        "id": "0123",
-        "path": Path(),
-        "kind": "race",
-        "state": State.COMPLETE,
-        "reason": "",
-        "started_at": 0.0,
-        "ended_at": 1.0,
-        "plan": {"name": "p", "race": {}},
-        "arms": tuple(
-            Volume(
-                spec=VolumeSpec(name=name, type="gp3", size_bytes=1), kind=Kind.EMULATED, mount=Path("/mnt")
-            )
-            for name in arms
-        ),
-        "environment": {},
-        "dataset": {},
-        "checks": (),
-        "warnings": (),
-        "samples": pa.Table.from_pylist(rows, schema=SAMPLES),
-        "baseline": BASELINE.empty_table(),
-        "telemetry": TELEMETRY.empty_table(),
-        "events": (),
-    }
-    return Session(**{**whole, **changes})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("ratio", "code", "word"), [(1.0, 0, "passed"), (1.2, 1, "failed")])
 def test_the_reason_is_one_line_that_names_arms_and_says_emulated(ratio: float, code: int, word: str) -> None:
     recorded = session(ratio)
@@ -208,29 +158,6 @@ def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object
     with pytest.raises(MeasurementError, match=said) as refused:
         gates.judge_session(session(**changes), [P50])  # type: ignore[arg-type]
     assert refused.value.exit_code == 4
-
-
-def test_junit_counts_what_failed_and_what_was_not_decided() -> None:
-    recorded = session(1.2)
-    judged = gates.judge_session(recorded, [P50, Limit(percentile=99, slowdown=0.1)])
-    suite = ElementTree.fromstring(gates.render_junit(recorded, judged)).find("testsuite")
-    assert suite is not None
-    assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["2", "1", "1"]
-    properties = {found.get("name"): found.get("value") for found in suite.iter("property")}
-    assert properties["emulated"] == "true"
-    failure = suite.find("testcase/failure")
-    assert failure is not None
-    assert "limit +5 %" in str(failure.get("message"))
-    error = suite.find("testcase/error")
-    assert error is not None
-    assert error.get("type") == "inconclusive"
-
-
-def test_junit_of_a_refused_session_holds_why() -> None:
-    text = gates.render_junit_refused(session(), MeasurementError('hits differ: <3> & "4"'))
-    error = ElementTree.fromstring(text).find("testsuite/testcase/error")
-    assert error is not None
-    assert error.get("message") == 'hits differ: <3> & "4"'
 
 
 def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
