@@ -1,4 +1,4 @@
-"""Virtual time for people: a plan's fio jobs simulated into a session folder, or beside published figures.
+"""Virtual time for people: a plan's fio jobs simulated into a session folder.
 
 No root, no engine, no device: only the volume models, and the store where a session is recorded.
 """
@@ -6,23 +6,19 @@ No root, no engine, no device: only the volume models, and the store where a ses
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs import __version__, published
+from esrally_ebs import __version__
 from esrally_ebs.baseline import rows_of
 from esrally_ebs.conclusion import conclude
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import BaselineRow, Event, Kind, State, Volume, VolumeSpec
+from esrally_ebs.model import Event, Kind, State, Volume
 from esrally_ebs.plan import BaselineJob, Plan, load_plan
-from esrally_ebs.resources import home, plan_path, resource
-from esrally_ebs.simulate import SimulatedVolume
+from esrally_ebs.resources import home, plan_path
+from esrally_ebs.simulate import SimulatedVolume, Task, groups, run_together, simulated_volumes
 from esrally_ebs.store import SessionFolder
-
-# Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
-_STUDY_IOS = 200_000
-_STUDY_RUNS = 5  # at least
 
 
 def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> str:
@@ -30,7 +26,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
     plan = load_plan(plan_path(name), overrides)
     if not plan.baseline:
         raise PlanError(f"{name}: has no [[baseline]], so there is no I/O to simulate; add a fio job")
-    volumes = [SimulatedVolume(spec, seed=plan.design.seed) for spec in plan.specs()]
+    volumes = simulated_volumes(plan.specs(), seed=plan.design.seed)
     folder = SessionFolder.create(
         home(), str(uuid.uuid4()), kind="simulate", plan=plan.model_dump(mode="json")
     )
@@ -56,58 +52,29 @@ def _record(
     folder: SessionFolder, plan: Plan, volumes: Sequence[SimulatedVolume], say: Callable[[str], None]
 ) -> None:
     for round_ in (0, 1):
-        for job in plan.baseline:
+        for together in groups(job for job in plan.baseline if round_ == 0 or job.repeat):
             for volume in volumes:
-                if round_ == 0 or job.repeat:
-                    say(f"fio {job.name} on {volume.spec.name} (virtual time)")
-                    _record_job(folder, job, volume, round_)
+                say(f"fio {', '.join(job.name for job in together)} on {volume.spec.name} (virtual time)")
+                _record_jobs(folder, together, volume, round_)
 
 
-def _record_job(folder: SessionFolder, job: BaselineJob, volume: SimulatedVolume, round_: int) -> None:
+def _record_jobs(
+    folder: SessionFolder, together: Sequence[BaselineJob], volume: SimulatedVolume, round_: int
+) -> None:
+    """Jobs that begin together, on a volume whose buckets are full."""
     refill_s = volume.refill()
+    volume.rest(max(job.rest for job in together))
     begun_s = volume.clock_s
-    text = volume.run(job)
-    folder.write_baseline(round_, volume.spec.name, job.name, text)
-    folder.rows_baseline(rows_of(text, job, volume.spec.name, round_))
-    fields = {
-        "job": job.name,
-        "round": round_,
-        "virtual_s": volume.clock_s - begun_s,
-        "refill_s": refill_s,
-        "levels": volume.levels(),
-    }
-    folder.event(Event(at_s=time.time(), kind="simulated", arm=volume.spec.name, fields=fields))
-
-
-def studies() -> tuple[tuple[str, str], ...]:
-    """Name and title of every study."""
-    found = sorted(resource("pipelines").glob("*.json"))
-    return tuple((path.stem, published.parse_study(path.read_text(), path.name).title) for path in found)
-
-
-def simulate_study(name: str) -> str:
-    """Every published figure of a study beside ours in virtual time, as text."""
-    known = [study for study, _ in studies()]
-    if name not in known:
-        raise PlanError(f"study {name!r}: not known; there is {', '.join(known)}")
-    path = resource("pipelines") / f"{name}.json"
-    study = published.parse_study(path.read_text(), path.name)
-    plan = load_plan(path.with_suffix(".toml"))
-    rows = [
-        row for spec in plan.specs() for job in plan.baseline for row in _study_rows(spec, job, study.reads)
-    ]
-    counts = {max(row.round for row in rows if row.job == job.name) for job in plan.baseline}
-    how = (
-        "simulated in virtual time from the volume models, emulated arms; median of"
-        f" {min(counts)} to {max(counts)} runs of a job"
-    )
-    return published.render(study, published.compare(study, rows), plan.specs(), how)
-
-
-def _study_rows(spec: VolumeSpec, job: BaselineJob, reads: Mapping[str, int]) -> Iterator[BaselineRow]:
-    """The rows of many runs, each with chance of its own; their rounds count the runs."""
-    ios = job.numjobs * job.size // job.bs
-    for seed in range(1, 1 + max(_STUDY_RUNS, -(-_STUDY_IOS // ios))):
-        # Compiled whatever the size: all runs of a study share the seconds of compiling.
-        text = SimulatedVolume(spec, seed=seed).run(job, reads=reads.get(job.name), compiled=True)
-        yield from rows_of(text, job, spec.name, seed)
+    arm = volume.spec.name
+    texts = run_together([Task(volume=volume, job=job) for job in together])
+    for job, text in zip(together, texts, strict=True):
+        folder.write_baseline(round_, arm, job.name, text)
+        folder.rows_baseline(rows_of(text, job, arm, round_))
+        fields = {
+            "job": job.name,
+            "round": round_,
+            "virtual_s": volume.clock_s - begun_s,
+            "refill_s": refill_s,
+            "levels": volume.levels(),
+        }
+        folder.event(Event(at_s=time.time(), kind="simulated", arm=arm, fields=fields))

@@ -1,125 +1,158 @@
-"""The study of 2021 in virtual time, beside what was published."""
+"""Published figures beside ours: corrections, ranges, what is no test, and every format of a result."""
 
+import csv
+import io
 import json
-from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from esrally_ebs import virtual
-from esrally_ebs.errors import FormatError, PlanError
-from esrally_ebs.model import BaselineRow, State, VolumeSpec
-from esrally_ebs.published import compare, parse_study, render
-from esrally_ebs.store import list_sessions, load_session
+from esrally_ebs import published
+from esrally_ebs.errors import FormatError
+from esrally_ebs.published import Plot, Result, Series, Status, Table, compare, parse_study, summary
+from esrally_ebs.studies import names, read_study
 
-TEXT = (Path(__file__).parents[2] / "pipelines" / "nikkei-2021.json").read_text()
-STUDY = parse_study(TEXT, "nikkei-2021.json")
+DATA = {
+    "title": "A study",
+    "source": "an article",
+    "kinds": {
+        "rate": {"title": "throughput", "unit": "MB/s", "meant": "MiB/s", "tolerance": 0.05},
+        "wait": {"title": "await", "unit": "ms", "tolerance": 0.1},
+    },
+    "figures": [
+        {"arm": "a", "job": "j", "values": {"rate": 100, "wait": [50, 80]}},
+        {"arm": "b", "job": "j", "values": {"rate": {"value": 90, "outside": "a network"}}},
+        {"arm": "c", "job": "j", "values": {"wait": {"value": 300, "corrected": 3, "correction": "not so"}}},
+        {"arm": "d", "job": "j", "values": {"wait": {"value": 7, "given": True}, "rate": 1}},
+    ],
+    "corrections": ["MB/s are MiB/s"],
+    "notes": ["a note"],
+    "not_covered": ["a graph"],
+    "knife_edges": {"a j": "close"},
+}
+STUDY = parse_study(json.dumps(DATA), "a.json")
+MIB = 1024**2
 
 
-def row(op: str, run: int = 1, **more: float) -> BaselineRow:
-    figures = dict.fromkeys(
-        ("iops", "bandwidth_bytes_per_s", "mean_s", "p50_s", "p90_s", "p99_s", "p999_s"), 1.0
+def result(observed: dict[tuple[str, str, str], float]) -> Result:
+    return Result(
+        study=STUDY,
+        how="made up",
+        figures=compare(STUDY, observed),
+        tables=[Table(title="T", columns=("x", "y"), rows=[["a|b", 1.25], ["<c>", None]])],
+        plots=[Plot(title="P", across="s", up="n", series=[Series(name="one", points=[(0, 1.0), (1, 3.0)])])],
+        remarks=("found",),
     )
-    return BaselineRow(
-        arm="gp2",
-        round=run,
-        job="seq-rw-16k-x2",
-        op=op,
-        bs_bytes=16384,
-        numjobs=2,
-        iodepth=1,
-        **{**figures, **more},
-    )
 
 
-def test_the_article_prints_kib_as_mb_and_its_iops_prove_it() -> None:
-    for published in STUDY.rows:
-        block = {"16k": 16, "256k": 256}[published["job"].split("-")[2]] * 1024
-        throughput = (published["read_bandwidth"] + published["write_bandwidth"]) * STUDY.factors["bandwidth"]
-        assert throughput / block == pytest.approx(published["iops"], rel=0.003)  # 546.48 is printed as 545
+OBSERVED = {
+    ("a", "j", "rate"): 110.0 * MIB,
+    ("a", "j", "wait"): 0.045,
+    ("b", "j", "rate"): 100.0 * MIB,
+    ("c", "j", "wait"): 0.003,
+    ("d", "j", "wait"): 0.008,
+}
 
 
-def test_the_number_of_reads_is_that_of_the_published_throughput() -> None:
-    totals = {
-        "seq-rw-16k-x2": 16384,
-        "seq-rw-256k-x2": 1024,
-        "seq-rw-16k-x16": 131072,
-        "seq-rw-256k-x16": 8192,
+def test_a_wrong_unit_is_shown_as_printed_and_compared_as_meant() -> None:
+    figure = compare(STUDY, {("a", "j", "rate"): 104.0 * MIB})[0]
+    assert figure.published.low == 100
+    assert figure.low == pytest.approx(104.8576)  # 100 MiB/s in MB/s
+    assert figure.is_corrected
+    assert figure.error == pytest.approx(0.04)
+    assert figure.status is Status.OK
+
+
+@given(st.floats(0.001, 1.0))
+def test_a_range_has_no_error_within_it_and_one_to_its_nearer_end_outside(seconds: float) -> None:
+    figure = compare(STUDY, {("a", "j", "wait"): seconds})[1]
+    assert figure.error is not None
+    nearest = min(max(seconds, 0.05), 0.08)
+    assert figure.error == pytest.approx(seconds / nearest - 1, abs=1e-9)
+
+
+def test_what_is_given_not_covered_or_not_measured_is_no_test() -> None:
+    by_place = {(f.published.arm, f.published.kind.key): f.status for f in compare(STUDY, OBSERVED)}
+    assert by_place == {
+        ("a", "rate"): Status.MISS,  # +10 %, 5 % allowed
+        ("a", "wait"): Status.OK,  # 45 ms against 50 to 80: -10 %
+        ("b", "rate"): Status.OUTSIDE,
+        ("c", "wait"): Status.OK,  # against the corrected 3 ms
+        ("d", "wait"): Status.GIVEN,
+        ("d", "rate"): Status.MISSING,
     }
-    for published in STUDY.rows:
-        share = published["read_bandwidth"] / (published["read_bandwidth"] + published["write_bandwidth"])
-        assert STUDY.reads[published["job"]] / totals[published["job"]] == pytest.approx(share, abs=0.0002)
+    lines = summary(STUDY, compare(STUDY, OBSERVED))
+    assert lines[0] == "2 of 3 published figures are within tolerance."
+    assert lines[1] == "Outside: a j throughput +10.0 % (close)"
+    assert lines[2].startswith("Not covered: b j throughput ")
+    assert lines[2].endswith(": a network")
 
 
-def test_ours_is_the_median_of_the_runs_and_iops_are_reads_and_writes_together() -> None:
-    study = replace(STUDY, rows=STUDY.rows[:1])  # gp2, seq-rw-16k-x2: 2706 IOPS, read p50 418 us
-    reads = [row("read", run, iops=iops, p50_s=418e-6) for run, iops in enumerate((1300, 1406, 1900))]
-    rows = [*reads, *(row("write", run, iops=1300) for run in range(3))]
-    by_key = {figure.key: figure for figure in compare(study, rows)}
-    assert by_key["iops"].ours == 2706
-    assert by_key["iops"].error == 0
-    assert by_key["read_p50"].ok
-    assert not by_key["write_p50"].ok
+def test_every_format_says_the_figures_and_what_the_article_got_wrong() -> None:
+    shown = {form: render(result(OBSERVED)) for form, render in published.RENDERERS.items()}
+    for form in ("text", "markdown", "json"):
+        for said in ("MB/s are MiB/s", "not so", "a note", "a graph", "found", "made up"):
+            assert said in shown[form], (form, said)
+    assert "104.9" in shown["text"]
+    assert "a\\|b" in shown["markdown"]  # a cell cannot end its column
+    document = json.loads(shown["json"])
+    assert document["figures"][0]["status"] == "MISS"
+    assert document["tables"][0]["rows"][0] == ["a|b", 1.25]
+    rows = list(csv.DictReader(io.StringIO(shown["csv"])))
+    assert [row["status"] for row in rows] == [f["status"] for f in document["figures"]]
+    assert float(rows[0]["corrected_low"]) == pytest.approx(104.8576)
 
 
-def test_a_study_says_how_many_figures_are_outside_and_which() -> None:
-    study = replace(STUDY, rows=STUDY.rows[:1])
-    figures = compare(study, [row("read"), row("write")])
-    text = render(study, figures, (), "made up")
-    assert "0 of 7 published figures are within tolerance." in text
-    assert "Outside: gp2 seq-rw-16k-x2: IOPS -100 %" in text
+def test_page_and_drawing_are_whole_and_need_nothing_from_elsewhere() -> None:
+    page, drawing = published.page(result(OBSERVED)), published.drawing(result(OBSERVED))
+    assert ElementTree.fromstring(drawing).tag.endswith("svg")
+    for text in (page, drawing):
+        assert "<script" not in text
+        assert "src=" not in text
+        assert "url(" not in text
+    assert "&lt;c&gt;" in page
+    assert page.count("<svg ") == 2  # the plot, and the errors
 
 
-def test_a_price_that_differs_is_called_a_miss() -> None:
-    specs = (VolumeSpec(name="gp2", type="gp2", size_bytes=200 * 1024**3),)
-    assert "gp2 in ap-northeast-1: 24.000 USD a month, published 12.00  MISS" in render(STUDY, (), specs, "")
+def test_a_study_without_anything_measured_can_be_shown() -> None:
+    nothing = result({})
+    for render in (*published.RENDERERS.values(), published.page, published.drawing):
+        assert render(nothing)
+    assert "0 of 0 published figures" in published.RENDERERS["text"](nothing)
 
 
-def test_data_that_are_not_whole_are_refused() -> None:
-    with pytest.raises(FormatError, match=r"a\.json: not the data of a study: KeyError\('source'\)"):
-        parse_study('{"title": "a"}', "a.json")
+@pytest.mark.parametrize(
+    "broken",
+    ["", "[]", "{}", '{"title": 1}', json.dumps({**DATA, "figures": [{"values": {"no": 1}}]}),
+     json.dumps({**DATA, "kinds": {"rate": {"title": "t", "unit": "furlongs", "tolerance": 1}}})],
+)  # fmt: skip
+def test_data_that_are_not_whole_are_refused(broken: str) -> None:
+    with pytest.raises(FormatError, match=r"a\.json: not the data of a study: .*; install esrally_ebs again"):
+        parse_study(broken, "a.json")
 
 
-def test_every_arm_and_job_of_the_study_has_all_its_figures() -> None:
-    rows = json.loads(TEXT)["rows"]
-    assert len({(published["arm"], published["job"]) for published in rows}) == 8
-    assert {len(published) for published in rows} == {9}
+FACTS = Path(__file__).parents[3] / "shared" / "facts" / "published_measurements.json"
 
 
-def test_virtual_time_is_within_tolerance_but_for_the_row_on_a_knife_edge() -> None:
-    text = virtual.simulate_study("nikkei-2021")
-    missed = {tuple(line.split()[:2]) for line in text.splitlines() if line.endswith("MISS")}
-    assert missed <= {("gp2", "seq-rw-256k-x2")}
-    assert "12.000 USD a month, published 12.00  ok" in text
-    assert "9.744 USD a month, published 9.74  ok" in text
+@pytest.mark.skipif(not FACTS.exists(), reason="the collected measurements are not part of the pack")
+def test_every_figure_of_the_five_articles_is_in_a_study() -> None:
+    printed = {
+        value
+        for name in names()
+        for figure in read_study(name).figures
+        for value in (figure.low, figure.high)
+    }
+    printed |= {value for row in read_study("nikkei-2021").settings["rally"] for value in row[1:]}
+    for row in json.loads(FACTS.read_text())["seeds"]:
+        values = row["value"] if isinstance(row["value"], list) else [row["value"]]
+        for value in values:
+            assert value in printed or row["metric"] in LEFT_OUT or not isinstance(value, int | float), row
 
 
-def test_an_unknown_study_is_refused_with_those_there_are() -> None:
-    with pytest.raises(PlanError, match="study 'x': not known; there is nikkei-2021"):
-        virtual.simulate_study("x")
-
-
-def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    said: list[str] = []
-    text = virtual.simulate_plan("smoke", {"design.seed": 3}, say=said.append)
-    assert "simulated in virtual time from the volume models: nothing was measured" in text
-    assert "gp2 (emulated)" in text
-    (summary,) = list_sessions(tmp_path)
-    session = load_session(summary.path)
-    assert (session.kind, session.state, session.emulated) == ("simulate", State.COMPLETE, True)
-    assert (summary.path / "report.txt").read_text() == text
-    for form in ("report.md", "report.csv", "report.json", "report.html"):
-        assert "nothing was measured" in (summary.path / form).read_text()
-    # two arms, two jobs, reads and writes of the mix, and the cold-search job twice
-    assert session.baseline.num_rows == 2 * (2 + 1 + 1)
-    assert len(said) == len([event for event in session.events if event.kind == "simulated"]) == 2 * 3
-
-
-def test_a_plan_without_fio_jobs_cannot_be_simulated(tmp_path: Path) -> None:
-    plan = tmp_path / "empty.toml"
-    plan.write_text('name = "empty"\n[[arm]]\nname = "a"\ntype = "gp2"\n')
-    with pytest.raises(PlanError, match=r"has no \[\[baseline\]\], so there is no I/O to simulate"):
-        virtual.simulate_plan(str(plan), {}, say=print)
+LEFT_OUT = {
+    "single_run_throughput",  # of the ten whose mean is compared
+    "network_iperf3",  # what the network lets through: goes into the load
+}

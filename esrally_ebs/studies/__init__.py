@@ -1,0 +1,59 @@
+"""The five studies: published figures beside ours, in virtual time or on devices.
+
+Each has a plan and a data file in ``pipelines/`` and a module here for what only it shows.
+"""
+
+from collections.abc import Callable, Mapping
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import load_plan
+from esrally_ebs.prices import PriceList
+from esrally_ebs.published import Result, Study, compare, parse_study
+from esrally_ebs.resources import resource
+from esrally_ebs.store import Session
+from esrally_ebs.studies import burst, efs, nikkei, striping, tuning
+from esrally_ebs.studies.devices import DeviceRunner
+from esrally_ebs.studies.parts import Parts, Task
+from esrally_ebs.studies.runs import Runner, VirtualRunner
+
+__all__ = ["DeviceRunner", "Runner", "VirtualRunner", "names", "read_study", "run_study"]
+
+_PARTS: Mapping[str, Callable[[Task], Parts]] = {
+    "nikkei-2021": nikkei.run,
+    "burst-2014": burst.run,
+    "tuning-2023": tuning.run,
+    "striping-2015": striping.run,
+    "efs-2022": efs.run,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every study."""
+    return tuple(_PARTS)
+
+
+def read_study(name: str) -> Study:
+    """What an article published; PlanError for a study that there is not."""
+    if name not in _PARTS:
+        raise PlanError(f"study {name!r}: not known; there is {', '.join(_PARTS)}")
+    path = resource("pipelines") / f"{name}.json"
+    return parse_study(path.read_text(), path.name)
+
+
+def run_study(name: str, runner: Runner, prices: PriceList, *, session: Session | None = None) -> Result:
+    """Run a study's plan and put everything that was published beside it.
+
+    ``session`` is a recorded race to show beside the published one (nikkei-2021). Raises PlanError for a
+    study that there is not, and what running its jobs raises.
+    """
+    study = read_study(name)
+    plan = load_plan(resource("pipelines") / f"{name}.toml")
+    parts = _PARTS[name](Task(study=study, plan=plan, runner=runner, prices=prices, session=session))
+    return Result(
+        study=study,
+        how=runner.how,
+        figures=compare(study, parts.observed),
+        tables=parts.tables,
+        plots=parts.plots,
+        remarks=parts.remarks,
+    )

@@ -1,0 +1,175 @@
+"""A study's jobs on emulated devices: sessions as ``esrally-ebs run`` makes them, read from their folders.
+
+What would take hours is cut: jobs to ``CUT_S`` and ``CUT_BYTES``, from empty buckets so that what was saved
+up does not count for more than in the whole job; a burst to a hundredth of its credits and rests.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from esrally_ebs.context import Arm, Context
+from esrally_ebs.emulator.control import change
+from esrally_ebs.formats.diskstats import DiskCounters, parse_diskstats
+from esrally_ebs.model import Event
+from esrally_ebs.plan import ArmPlan, BaselineJob, Plan
+from esrally_ebs.runs import measure_plan
+from esrally_ebs.store import load_session
+from esrally_ebs.studies.runs import PREWARM, Phase, Run, run_of
+from esrally_ebs.units import GIB, MIB
+
+CUT_S = 20.0
+CUT_BYTES = 2 * GIB
+BURST_SCALE = 100  # a burst's credits and rests are divided by it
+_BURST_CUT_S = 20.0  # what a phase of the burst takes beyond its scaled time
+_BURST_FILE = 16 * MIB  # laying it out costs 64 credits
+_DISKSTATS = Path("/proc/diskstats")
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class DeviceRunner:
+    """Emulated devices of this machine."""
+
+    repeats: int = 1
+    say: Say = print
+    virtual: bool = field(default=False, init=False)
+    scale: int = field(default=BURST_SCALE, init=False)
+    sessions: list[str] = field(default_factory=list, init=False)
+    cut: list[str] = field(default_factory=list, init=False)
+
+    @property
+    def how(self) -> str:
+        """What the figures are."""
+        cut = f"; cut to {CUT_S:g} s or {CUT_BYTES // GIB} GiB: {', '.join(self.cut)}" if self.cut else ""
+        told = ", ".join(self.sessions)
+        return f"measured with fio on emulated devices, {self.repeats} runs of a job (session {told}){cut}"
+
+    def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
+        """See Runner; the coin of a mix is fio's own here."""
+        del reads
+        short, drained = _cut(plan)
+        self.cut = sorted(drained)
+
+        def prepare(arm: Arm, job: BaselineJob) -> None:
+            if job.name in drained and arm.volume.control is not None:
+                change(arm.volume.control, drain=True)
+
+        runs: list[Run] = []
+        for number in range(1, 1 + self.repeats):
+            folder, _ = measure_plan(short, self.say, prepare=prepare)
+            self.sessions.append(folder.name)
+            runs += _recorded(folder, short, number)
+        return runs
+
+    def phases(self, plan: Plan) -> list[Phase]:
+        """See Runner; nothing is prewarmed, as no block of an emulated device is slower than another."""
+        jobs = [job for job in plan.baseline if job.name != PREWARM]
+        rests = {job.name: job.rest / BURST_SCALE for job in jobs}
+        short = plan.model_copy(
+            update={"arm": (_scaled_arm(plan),), "baseline": tuple(_burst_job(job) for job in jobs)}
+        )
+
+        def prepare(arm: Arm, job: BaselineJob) -> None:
+            assert arm.volume.control is not None
+            time.sleep(rests[job.name])
+            change(arm.volume.control, drain=True)
+            if job.name == jobs[0].name:
+                change(arm.volume.control, credits=short.arm[0].credits)
+
+        watch = DiskWatch()
+        folder, _ = measure_plan(short, self.say, prepare=prepare, beside=watch.watching)
+        self.sessions.append(folder.name)
+        events = [event for event in load_session(folder).events if event.kind == "baseline"]
+        began = events[0].fields["began_at"]
+        return [watch.phase(event, round(event.fields["began_at"] - began)) for event in events]
+
+
+class DiskWatch:
+    """The first arm's device in ``/proc/diskstats``, some times a second."""
+
+    def __init__(self, interval_s: float = 0.25) -> None:
+        """Nothing is watched yet."""
+        self._interval_s = interval_s
+        self._samples: list[tuple[float, DiskCounters]] = []
+        self._stop = threading.Event()
+
+    @contextmanager
+    def watching(self, context: Context) -> Iterator[None]:
+        """Watch while inside."""
+        device = context.arms[0].volume.device
+        assert device is not None
+        thread = threading.Thread(target=self._watch, args=(device,), name="ebs-disk-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _watch(self, device: str) -> None:
+        while not self._stop.wait(self._interval_s):
+            counters = parse_diskstats(_DISKSTATS.read_text(), str(_DISKSTATS))[device]
+            self._samples.append((time.time(), counters))
+
+    def phase(self, event: Event, start_s: int) -> Phase:
+        """A job's seconds: counters at whole seconds after its begin, drawn straight between samples."""
+        began_at, ended_at = event.fields["began_at"], event.at_s
+        marks = [self._at(began_at + i) for i in range(int(ended_at - began_at) + 1)]
+        seconds = [
+            (round(done - before), spent - until) for (before, until), (done, spent) in pairwise(marks)
+        ]
+        return Phase(name=event.fields["job"], start_s=start_s, seconds=seconds)
+
+    def _at(self, moment: float) -> tuple[float, float]:
+        """I/Os done and seconds that they took, all added up."""
+        later = next((i for i, (at, _) in enumerate(self._samples) if at >= moment), len(self._samples) - 1)
+        (t0, a), (t1, b) = self._samples[max(0, later - 1)], self._samples[later]
+        share = min(1.0, max(0.0, (moment - t0) / (t1 - t0))) if t1 > t0 else 0.0
+        done = [c.reads + c.writes for c in (a, b)]
+        spent = [c.read_s + c.write_s for c in (a, b)]
+        return done[0] + share * (done[1] - done[0]), spent[0] + share * (spent[1] - spent[0])
+
+
+def _cut(plan: Plan) -> tuple[Plan, frozenset[str]]:
+    """The plan with its long jobs shortened, and the names of those."""
+    drained = frozenset(job.name for job in plan.baseline if _is_long(job))
+    jobs = tuple(
+        job.model_copy(update={"size": min(job.size, CUT_BYTES), "runtime": job.runtime and CUT_S})
+        if job.name in drained
+        else job
+        for job in plan.baseline
+    )
+    return plan.model_copy(update={"baseline": jobs}), drained
+
+
+def _is_long(job: BaselineJob) -> bool:
+    return job.size > CUT_BYTES if job.runtime is None else job.runtime > CUT_S
+
+
+def _scaled_arm(plan: Plan) -> ArmPlan:
+    arm = plan.arm[0]
+    return arm.model_copy(update={"credits": arm.credits / BURST_SCALE})
+
+
+def _burst_job(job: BaselineJob) -> BaselineJob:
+    runtime = (job.runtime or 0.0) / BURST_SCALE + _BURST_CUT_S
+    return job.model_copy(update={"runtime": runtime, "rest": 0.0, "size": _BURST_FILE})
+
+
+def _recorded(folder: Path, plan: Plan, number: int) -> Iterator[Run]:
+    """The runs of a session, from fio's own output and what was recorded of the limits."""
+    waits = {
+        (event.arm, event.fields["job"]): event.fields["waited_s"]
+        for event in load_session(folder).events
+        if event.kind == "baseline" and event.fields["round"] == 0
+    }
+    for arm in plan.arm:
+        for job in plan.baseline:
+            text = (folder / "baseline" / f"0-{arm.name}-{job.name}.json").read_text()
+            yield run_of(text, arm.name, job, number, {}, waited_s=waits[arm.name, job.name])

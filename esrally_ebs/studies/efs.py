@@ -1,0 +1,121 @@
+"""efs-2022: Bursting against Elastic throughput through one client, what is metered, and the bill."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from esrally_ebs import cost
+from esrally_ebs.cost import Usage
+from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.emulator.limits import Limit
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.published import Cell, Plot, Series, Table
+from esrally_ebs.studies.observed import grouped, observed
+from esrally_ebs.studies.parts import Parts, Task
+from esrally_ebs.studies.runs import Run
+from esrally_ebs.units import GIB, MIB
+
+_Figures = dict[tuple[str, str, str], float]
+
+
+def run(task: Task) -> Parts:
+    """All of the study."""
+    specs = {spec.name: spec for spec in task.plan.specs()}
+    runs = task.runner.jobs(task.plan, {})
+    figures = observed(runs)
+    for job in ("write", "read"):
+        if {("bursting", job, "bandwidth"), ("elastic", job, "bandwidth")} <= figures.keys():
+            ratio = figures["elastic", job, "bandwidth"] / figures["bursting", job, "bandwidth"]
+            figures["", job, "ratio"] = ratio
+        figures["elastic", job, "billed"] = float(task.study.settings["moved_bytes"])
+    _permitted(task, specs, figures)
+    return Parts(
+        observed=figures,
+        tables=(_metered(specs, runs), _bill(task, specs["elastic"])),
+        plots=(_throughputs(task, figures),),
+    )
+
+
+def _permitted(task: Task, specs: Mapping[str, VolumeSpec], figures: _Figures) -> None:
+    """PermittedThroughput, as CloudWatch has it: what may be metered; Elastic shows its write rate."""
+    standard = task.study.settings["ia"]["standard_bytes"]
+    with_ia = replace(specs["bursting"], size_bytes=standard)  # what lies in IA does not count
+    figures["bursting", "", "permitted"] = _limit(specs["bursting"], "throughput").rate
+    figures["bursting", "", "permitted_mb"] = _limit(with_ia, "throughput").rate
+    figures["elastic", "", "permitted_gib"] = _limit(specs["elastic"], "throughput").rate
+
+
+def _limit(spec: VolumeSpec, name: str) -> Limit:
+    return next(limit for limit in model_for(spec).limits if limit.name == name)
+
+
+def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
+    """What was moved against what EFS meters of it, which for Bursting is what its credits pay."""
+    rows: list[list[Cell]] = []
+    for (arm, job), group in grouped(runs).items():
+        run = group[0]
+        weight = _weight(specs[arm], job)
+        seconds = max(direction.ios / direction.iops for direction in run.directions)
+        moved = run.ios * run.block_bytes
+        metered = moved * weight
+        earned = _earned(specs[arm]) * seconds
+        spent = max(0.0, metered - earned) / GIB if specs[arm].mode == "bursting" else None
+        rows.append([arm, job, moved / GIB, seconds, metered / GIB, metered / seconds / MIB, spent])
+    columns = (
+        "arm",
+        "job",
+        "moved (GiB)",
+        "seconds",
+        "metered (GiB)",
+        "metered (MiB/s)",
+        "credits spent (GiB)",
+    )
+    return Table(title="Metered throughput: a byte read counts a third", columns=columns, rows=rows)
+
+
+def _weight(spec: VolumeSpec, job: str) -> float:
+    metered = _limit(replace(spec, mode="bursting"), "throughput")
+    return metered.reads if job == "read" else metered.writes
+
+
+def _earned(spec: VolumeSpec) -> float:
+    """Bytes of credit a second."""
+    return next((limit.rate for limit in model_for(spec).limits if limit.of_credits), 0.0)
+
+
+def _bill(task: Task, elastic: VolumeSpec) -> Table:
+    """What Elastic charges for what the article moved; Bursting and Provisioned charge nothing for it."""
+    moved = task.study.settings["moved_bytes"]
+    usage = Usage(stored_bytes=0, read_bytes=moved, written_bytes=moved)
+    rows: list[list[Cell]] = []
+    for region in task.study.settings["regions"]:
+        try:
+            price = cost.monthly(elastic, region, usage=usage, prices=task.prices)
+        except PlanError as error:
+            rows.append([region, None, None, None, None, str(error)])
+            continue
+        for part in price.parts:
+            doubt = "" if part.rate.verified else "; not verified"
+            source = f"{part.rate.dated}; {part.rate.source}{doubt}"
+            rows.append([region, part.what, part.amount, part.rate.usd, part.usd, source])
+        rows.append([region, "together", None, None, price.usd, ""])
+    columns = ("region", "what", "GiB", "USD per GiB", "USD", "prices of")
+    return Table(title="The bill for the transfer, Elastic", columns=columns, rows=rows)
+
+
+def _throughputs(task: Task, figures: _Figures) -> Plot:
+    jobs = [job.name for job in task.plan.baseline]
+    series = [
+        Series(
+            name=arm.name,
+            marks=True,
+            points=[
+                (float(i), figures[arm.name, job, "bandwidth"] / 1e6)
+                for i, job in enumerate(jobs)
+                if (arm.name, job, "bandwidth") in figures
+            ],
+        )
+        for arm in task.plan.arm
+    ]
+    title = "Throughput: " + ", ".join(f"{i} = {job}" for i, job in enumerate(jobs))
+    return Plot(title=title, across="job", up="MB/s", series=series)

@@ -1,0 +1,138 @@
+"""nikkei-2021: gp2 against gp3 by four fio jobs, price, baseline IOPS by size, and the Rally tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from esrally_ebs import cost
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.published import Cell, Plot, Series, Table
+from esrally_ebs.stats import summarize
+from esrally_ebs.store import Session
+from esrally_ebs.studies.observed import observed
+from esrally_ebs.studies.parts import Parts, Task
+from esrally_ebs.units import GIB
+
+_SIZES_GIB = (1, 33, 34, 100, 170, 250, 334, 500, 750, 1000, 1500, 2000, 3000, 4000, 5334, 8000, 16384)
+_HOW_TO_RACE = (
+    "The Rally part needs Elasticsearch: 'esrally-ebs run gp2-vs-gp3' races the eight tasks, and"
+    " 'esrally-ebs study nikkei-2021 --simulate --session latest' puts them beside the article's. There is no"
+    " tolerance: other machine, other data; what can be compared is the shape of the table."
+)
+
+
+def run(task: Task) -> Parts:
+    """All of the study."""
+    settings = task.study.settings
+    specs = {spec.name: spec for spec in task.plan.specs()}
+    figures = observed(task.runner.jobs(task.plan, settings["reads"]))
+    for arm in ("gp2", "gp3"):
+        price = cost.monthly(specs[arm], settings["region"], prices=task.prices, on=settings["prices_on"])
+        figures[arm, "", "usd"] = price.usd
+    figures["", "", "crossover"] = crossover(specs["gp2"], specs["gp3"]) * GIB
+    return Parts(
+        observed=figures,
+        tables=(_bills(task, specs), _rally(settings["rally"], task.session)),
+        plots=(_latencies(figures, task), _baselines(specs["gp2"], specs["gp3"])),
+        remarks=(_HOW_TO_RACE,) if task.session is None else (),
+    )
+
+
+def crossover(gp2: VolumeSpec, gp3: VolumeSpec) -> int:
+    """The smallest size in GiB at which gp2's baseline is not below gp3's."""
+    target = _baseline(gp3, 1000)
+    low, high = 1, 16_384
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _baseline(gp2, middle) >= target else (middle + 1, high)
+    return low
+
+
+def _baseline(spec: VolumeSpec, size_gib: int) -> float:
+    bought = spec.type == "gp3"  # the smallest volumes cannot have 3,000 IOPS bought, but have them included
+    changed = replace(spec, size_bytes=size_gib * GIB, iops=None if bought else spec.iops)
+    iops, _ = cost.sustained(changed)
+    return iops or 0.0
+
+
+def _baselines(gp2: VolumeSpec, gp3: VolumeSpec) -> Plot:
+    series = [
+        Series(name=spec.name, points=[(float(size), _baseline(spec, size)) for size in _SIZES_GIB])
+        for spec in (gp2, gp3)
+    ]
+    return Plot(
+        title="Baseline IOPS by size, as in the article's graph", across="GiB", up="IOPS", series=series
+    )
+
+
+def _latencies(figures: Mapping[tuple[str, str, str], float], task: Task) -> Plot:
+    """Read p50 of the arms, ours, beside the published ones."""
+    jobs = [job.name for job in task.plan.baseline]
+    ours = [
+        Series(
+            name=arm.name,
+            marks=True,
+            points=[
+                (float(i), figures[arm.name, job, "read_p50"] * 1e6)
+                for i, job in enumerate(jobs)
+                if (arm.name, job, "read_p50") in figures
+            ],
+        )
+        for arm in task.plan.arm
+    ]
+    title = "Read p50, ours: " + ", ".join(f"{i} = {job}" for i, job in enumerate(jobs))
+    return Plot(title=title, across="job", up="us", series=ours, logarithmic=True)
+
+
+def _bills(task: Task, specs: Mapping[str, VolumeSpec]) -> Table:
+    """What the arms cost, by the list of the article's time and by the newest."""
+    region = task.study.settings["region"]
+    rows: list[Sequence[Cell]] = []
+    for on in (task.study.settings["prices_on"], None):
+        for arm in cost.of_arms([specs["gp2"], specs["gp3"]], region, prices=task.prices, on=on):
+            if arm.price is None:
+                raise PlanError(arm.problem)
+            rows.append(
+                [
+                    arm.arm,
+                    arm.price.dated,
+                    round(arm.price.usd, 3),
+                    arm.usd_per_1000_iops,
+                    arm.usd_per_mib_per_s,
+                    arm.price.source,
+                ]
+            )
+    columns = ("arm", "prices of", "USD a month", "USD per 1,000 IOPS", "USD per MiB/s", "source")
+    note = "IOPS that the volume holds for good: gp2's 300, not the 3,000 of its burst."
+    return Table(title=f"Price in {region}", columns=columns, rows=rows, note=note)
+
+
+def _rally(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
+    """The article's medians in ms, and those of a recorded session when there is one."""
+    arms = [] if session is None else [arm.spec.name for arm in session.arms]
+    medians = {} if session is None else {(s.task, s.arm): s.p50_s * 1e3 for s in summarize(session.samples)}
+    rows: list[list[Cell]] = []
+    for name, gp2, gp3 in published:
+        ours = [medians.get((name, arm)) for arm in arms]
+        rows.append([name, gp2, gp3, "gp2" if gp2 < gp3 else "gp3", *ours, *_faster(arms, ours)])
+    titles = [f"{arm}, ours (ms)" for arm in arms]
+    columns = (
+        "task",
+        "gp2 (ms)",
+        "gp3 (ms)",
+        "faster",
+        *titles,
+        *(["faster, ours"] if len(arms) > 1 else []),
+    )
+    if session is None:
+        return Table(title="The Rally tasks, p50 of service time, as published", columns=columns, rows=rows)
+    agree = sum(row[3] == row[-1] for row in rows)
+    note = f"session {session.id}; the same arm is faster in {agree} of {len(rows)} tasks"
+    return Table(title="The Rally tasks, p50 of service time", columns=columns, rows=rows, note=note)
+
+
+def _faster(arms: Sequence[str], ours: Sequence[float | None]) -> list[Cell]:
+    if len(arms) < 2:
+        return []
+    known = {arm: value for arm, value in zip(arms, ours, strict=True) if value is not None}
+    return [min(known, key=lambda arm: known[arm]) if known else None]

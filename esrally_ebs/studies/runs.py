@@ -1,0 +1,207 @@
+"""How a study's jobs are run: in virtual time here, on devices in ``devices``; both give the same records."""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from esrally_ebs.formats.fio import FioDirection, parse_fio
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob, Plan
+from esrally_ebs.simulate import SimulatedInstance, SimulatedVolume
+
+# Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
+_SMALL_IOS = 200_000
+PREWARM = "prewarm"
+_RUNS = 3  # of a job that runs for a time, or moves much
+_LEAST_RUNS = 5  # of a small one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of one job on one arm."""
+
+    arm: str
+    job: str
+    number: int  # from 1
+    block_bytes: int
+    directions: tuple[FioDirection, ...]
+    waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited because of it, all I/Os added up
+    levels: Mapping[str, float]  # tokens left in each bucket
+    per_second: Sequence[tuple[int, float]] = ()  # I/Os done in each second, and their latencies added up
+
+    @property
+    def ios(self) -> int:
+        """I/Os done."""
+        return sum(direction.ios for direction in self.directions)
+
+    @property
+    def latency_s(self) -> float:
+        """The latencies of all I/Os added up."""
+        return sum(direction.ios * direction.mean_s for direction in self.directions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Some time under load, second by second."""
+
+    name: str
+    start_s: int  # on the study's clock
+    seconds: Sequence[tuple[int, float]]  # I/Os done in each second, and their latencies added up
+
+    def burst_s(self, baseline: float) -> int:
+        """For how long it was faster than the baseline."""
+        ends = [i + 1 for i, (done, _) in enumerate(self.seconds) if done > 1.5 * baseline]
+        return max(ends, default=0)
+
+    def part(self, begin_s: int, end_s: int) -> "Phase":
+        """Some of its seconds."""
+        return replace(self, start_s=self.start_s + begin_s, seconds=self.seconds[begin_s:end_s])
+
+    @property
+    def iops(self) -> float:
+        """I/Os in a middling second."""
+        return float(statistics.median(done for done, _ in self.seconds))
+
+    @property
+    def await_s(self) -> float:
+        """Mean latency, as sar's await."""
+        done = sum(count for count, _ in self.seconds)
+        return sum(latency for _, latency in self.seconds) / done
+
+
+class Runner(Protocol):
+    """Where jobs run."""
+
+    virtual: bool
+    scale: int  # a phase's credits and seconds are this many times fewer than the plan's
+
+    @property
+    def how(self) -> str:
+        """What the figures are, in one line for people."""
+
+    def phases(self, plan: Plan) -> list[Phase]:
+        """The plan's jobs on its first arm one after another, with their rests, watched by the second."""
+
+    def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
+        """Every job of the plan on every arm; ``reads`` by job: how many of its I/Os are reads, a count, or
+        a share below 1.
+        """
+
+
+class VirtualRunner:
+    """Virtual time: every job on a volume of its own, with full buckets."""
+
+    virtual = True
+    scale = 1
+
+    def __init__(self) -> None:
+        """Nothing has run yet."""
+        self._counts: list[int] = []
+
+    @property
+    def how(self) -> str:
+        """What the figures are."""
+        runs = f"{min(self._counts)} to {max(self._counts)} runs of a job" if self._counts else "its runs"
+        return f"simulated in virtual time from the volume models, emulated arms; median of {runs}"
+
+    def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
+        """See Runner."""
+        return [
+            run
+            for spec in plan.specs()
+            for job in plan.baseline
+            for run in self._of_job(spec, job, reads.get(job.name))
+        ]
+
+    def phases(self, plan: Plan) -> list[Phase]:
+        """See Runner; a job called prewarm finds blocks that were never written before."""
+        volume = SimulatedVolume(plan.specs()[0])
+        phases = []
+        for job in plan.baseline:
+            volume.rest(job.rest)
+            start_s = round(volume.clock_s)
+            seconds = int(job.runtime or 0)
+            run = simulated_on(volume, job, seconds=seconds, untouched=job.name == PREWARM)
+            phases.append(Phase(name=job.name, start_s=start_s, seconds=run.per_second))
+        return phases
+
+    def _of_job(self, spec: VolumeSpec, job: BaselineJob, reads: float | None) -> Iterator[Run]:
+        ios = job.numjobs * job.size // job.bs
+        small = job.runtime is None and ios < _SMALL_IOS
+        runs = max(_LEAST_RUNS, -(-_SMALL_IOS // ios)) if small else _RUNS
+        if job.runtime is None and job.bs * ios > 1 << 36:
+            runs = 1  # nothing is left to chance in 64 GiB
+        self._counts.append(runs)
+        for number in range(1, 1 + runs):
+            yield simulated(spec, job, number=number, reads=reads)
+
+
+def simulated(
+    spec: VolumeSpec,
+    job: BaselineJob,
+    *,
+    number: int = 1,
+    reads: float | None = None,
+    instance: SimulatedInstance | None = None,
+    seconds: int = 0,
+) -> Run:
+    """One job in virtual time on a volume of its own; ``seconds`` of it are also counted one by one."""
+    volume = SimulatedVolume(spec, seed=number, instance=instance)
+    return simulated_on(volume, job, number=number, reads=reads, seconds=seconds)
+
+
+def simulated_on(
+    volume: SimulatedVolume,
+    job: BaselineJob,
+    *,
+    number: int = 1,
+    reads: float | None = None,
+    seconds: int = 0,
+    untouched: bool = False,
+) -> Run:
+    """One job in virtual time on a volume that goes on from where it is."""
+    # Compiled whatever the size: all runs of a study share the seconds of compiling.
+    text = volume.run(job, reads=_count(job, reads), compiled=True, seconds=seconds, untouched=untouched)
+    return run_of(text, volume.spec.name, job, number, volume.levels())
+
+
+def run_of(
+    text: str,
+    arm: str,
+    job: BaselineJob,
+    number: int,
+    levels: Mapping[str, float],
+    waited_s: Mapping[str, float] | None = None,
+) -> Run:
+    """A run from what fio wrote, or would have written; waits that are not in there from ``waited_s``."""
+    document: Mapping[str, Any] = json.loads(text[text.index("{") :])
+    counted = document.get("per_second", {"ios": (), "latency_s": ()})
+    return Run(
+        arm=arm,
+        job=job.name,
+        number=number,
+        block_bytes=job.bs,
+        directions=tuple(parse_fio(text, f"fio job {job.name} on {arm}")),
+        waited_s=_unstriped(waited_s or document.get("limits", {}).get("waited_s", {})),
+        levels=dict(levels),
+        per_second=list(zip(counted["ios"], counted["latency_s"], strict=True)),
+    )
+
+
+def _count(job: BaselineJob, reads: float | None) -> int | None:
+    if reads is None or job.runtime is not None:
+        return None
+    total = job.numjobs * job.size // job.bs
+    return round(reads * total) if reads < 1 else int(reads)
+
+
+def _unstriped(waited_s: Mapping[str, float]) -> dict[str, float]:
+    """The limits of the second of several volumes are named ``2-iops``; here they are one."""
+    together: dict[str, float] = {}
+    for name, seconds in waited_s.items():
+        number, dash, rest = name.partition("-")
+        of = rest if dash and number.isdigit() else name
+        together[of] = together.get(of, 0.0) + seconds
+    return together

@@ -1,0 +1,202 @@
+"""The five studies in virtual time: what they must show, and the arithmetic that they rest on."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs import cost, studies
+from esrally_ebs.cli import main
+from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.formats.fio import PERCENTILES, FioDirection
+from esrally_ebs.plan import BaselineJob, Plan, load_plan
+from esrally_ebs.published import Result, Status
+from esrally_ebs.studies import burst
+from esrally_ebs.studies.nikkei import crossover
+from esrally_ebs.studies.runs import Phase, Run, run_of
+from esrally_ebs.studies.tuning import QUEUE, ceilings, verdict_of
+
+KIB, MIB = 1024, 1024**2
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+
+
+def plan_of(name: str) -> Plan:
+    return load_plan(PIPELINES / f"{name}.toml")
+
+
+def a_run(waited_s: dict[str, float], *, ios: int = 1000, mean_s: float = 0.01, op: str = "write") -> Run:
+    direction = FioDirection(
+        job="log", op=op, ios=ios, iops=100.0, bandwidth_bytes_per_s=1e6, mean_s=mean_s,
+        p50_s=mean_s, p90_s=mean_s, p99_s=mean_s, p999_s=mean_s,
+    )  # fmt: skip
+    return Run(
+        arm="t3-3000-250", job="log", number=1, block_bytes=64 * KIB, directions=(direction,),
+        waited_s=waited_s, levels={},
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A runner that has its runs and phases already."""
+
+    runs: list[Run] = field(default_factory=list)
+    phased: list[Phase] = field(default_factory=list)
+    scale: int = 1
+    virtual: bool = False
+    how: str = "recorded"
+
+    def jobs(self, plan: Plan, reads: Any) -> list[Run]:  # noqa: ANN401 - as the protocol has it
+        return self.runs
+
+    def phases(self, plan: Plan) -> list[Phase]:
+        return self.phased
+
+
+def show(name: str, runner: studies.Runner) -> Result:
+    return studies.run_study(name, runner, cost.price_list())
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_every_published_figure_has_its_arm_and_job_in_the_plan(name: str) -> None:
+    plan, study = plan_of(name), studies.read_study(name)
+    arms = {arm.name for arm in plan.arm} | {"", "vpn"}
+    jobs = {job.name for job in plan.baseline} | {"", "copy", "baseline"}
+    assert plan.name == name
+    assert {figure.arm for figure in study.figures} <= arms
+    assert {figure.job for figure in study.figures} <= jobs
+    assert study.corrected()
+
+
+def test_the_fio_rows_of_2021_are_within_tolerance_but_for_the_row_on_a_knife_edge() -> None:
+    result = show("nikkei-2021", studies.VirtualRunner())
+    missed = {(f.published.arm, f.published.job) for f in result.figures if f.status is Status.MISS}
+    assert missed <= {("gp2", "seq-rw-256k-x2")}
+    assert not [f for f in result.figures if f.status is Status.MISSING]
+    ours = {(f.published.arm, f.published.kind.key): f.ours for f in result.figures}
+    assert (ours["gp2", "usd"], ours["gp3", "usd"]) == (pytest.approx(12.00), pytest.approx(9.744))
+
+
+def test_gp2_reaches_gp3_at_the_size_of_the_article_s_graph() -> None:
+    specs = {spec.name: spec for spec in plan_of("nikkei-2021").specs()}
+    assert crossover(specs["gp2"], specs["gp3"]) == 1000  # 3 IOPS per GiB, 3,000 included
+
+
+def test_striped_volumes_add_up_and_efs_meters_reads_at_a_third() -> None:
+    result = show("efs-2022", studies.VirtualRunner())
+    metered = {(row[0], row[1]): row[4] for row in result.tables[0].rows}
+    assert metered["bursting", "write"] == pytest.approx(100)
+    assert metered["bursting", "read"] == pytest.approx(100 / 3)
+    bills = {row[0]: row[4] for row in result.tables[1].rows if row[1] == "together"}
+    # 100 GiB read and written: 3 + 6 USD in Ohio (taken to be Virginia's), 4 + 7 in Tokyo
+    assert bills == {"us-east-2": pytest.approx(9.0), "ap-northeast-1": pytest.approx(11.0)}
+    missed = [f.published.job for f in result.figures if f.status is Status.MISS]
+    assert missed == ["write"]  # Bursting's, 7.9 %: said so in the study
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4000), st.just(0.1)), min_size=1, max_size=2000), st.integers(0, 900)
+)
+def test_five_minute_sums_lose_nothing(seconds: list[tuple[int, float]], start_s: int) -> None:
+    sums = burst.five_minute_sums([Phase(name="a", start_s=start_s, seconds=seconds)])
+    assert sum(count for _, count in sums) == sum(done for done, _ in seconds)
+    assert [start for start, _ in sums] == list(range(0, 300 * len(sums), 300))
+
+
+def phase(name: str, start_s: int, fast_s: int, whole_s: int, iops: int) -> Phase:
+    """144 in flight all the time: in every second they have waited for 144 s together."""
+    seconds = [(iops if i < fast_s else 300, 144.0) for i in range(whole_s)]
+    return Phase(name=name, start_s=start_s, seconds=seconds)
+
+
+def test_a_burst_is_measured_by_the_second_and_scaled_back() -> None:
+    # a hundredth of everything: credits end after 20 s, two hours of rest are 72 s and give 8 s
+    phased = [phase("burst", 0, 20, 47, 3000), phase("again", 119, 8, 35, 3000)]
+    result = show("burst-2014", Recorded(phased=phased, scale=100))
+    ours = {(f.published.job, f.published.kind.key): f.ours for f in result.figures}
+    assert ours["burst", "iops"] == 3000
+    assert ours["burst", "await"] == pytest.approx(144 / 3000 * 1e3)
+    assert ours["baseline", "await"] == pytest.approx(480)
+    assert ours["", "again"] == pytest.approx(800 / 60)
+    assert ours["burst", "ops_5min"] == 900_000  # three seconds of 3,000, times a hundred
+    assert ours["prewarm", "iops"] is None  # a device has no blocks that were never written
+    assert ours["", "length"] is None
+
+
+def test_await_after_the_burst_follows_the_queue_and_not_a_tick_of_300_ms() -> None:
+    phased = [phase("burst", 0, 20, 47, 3000), phase("again", 119, 8, 35, 3000)]
+    result = show("burst-2014", Recorded(phased=phased, scale=100))
+    queues = next(table for table in result.tables if table.title.startswith("What await"))
+    for in_flight, ours, little, guess in queues.rows:
+        assert ours == pytest.approx(little, rel=0.05), in_flight
+        assert guess == 300
+
+
+def test_the_limit_that_was_waited_for_held_the_run_back() -> None:
+    model = model_for(plan_of("tuning-2023").specs()[1])  # 3,000 IOPS, 250 MiB/s, t3.small
+    job = next(job for job in plan_of("tuning-2023").baseline if job.name == "log")
+    # 1,000 I/Os of 10 ms are 10 s of latency
+    assert verdict_of(a_run({"throughput": 6.0, "iops": 1.0}), job, model).limit == "throughput"
+    assert verdict_of(a_run({"throughput": 6.0, "iops": 1.0}), job, model).share == pytest.approx(0.6)
+    assert verdict_of(a_run({"throughput": 0.5, "iops": 0.4}), job, model).limit == QUEUE  # 9 % of 10 s
+    assert verdict_of(a_run({}), job, model).limit == QUEUE
+    after = verdict_of(a_run({"throughput": 6.0}), job, model)
+    assert (after.then, after.then_bytes_per_s) == ("instance-throughput", pytest.approx(260.625e6))
+
+
+def test_each_limit_lets_a_load_have_so_many_bytes() -> None:
+    model = model_for(plan_of("tuning-2023").specs()[0])  # 3,000 IOPS, 125 MiB/s, t3.small
+    job = BaselineJob(name="oltp", rw="randwrite", bs=8 * KIB, engine="libaio", iodepth=4)
+    found = ceilings(a_run({}), job, model)
+    assert found["iops"] == 3000 * 8 * KIB
+    assert found["throughput"] == 125 * MIB
+    assert found["instance-iops"] == 11_800 * 8 * KIB
+    assert found[QUEUE] == pytest.approx(4 * 8 * KIB / (811e-6 + 8 * 3.1e-6))
+
+
+def test_striped_waits_are_added_up_by_limit() -> None:
+    percentiles = {f"{p:.6f}": 1 for p in PERCENTILES}
+    writes = {"total_ios": 1, "iops": 1, "bw_bytes": 1, "clat_ns": {"mean": 1, "percentile": percentiles}}
+    document = {
+        "fio version": "fio-3.0",
+        "limits": {"waited_s": {"1-iops": 1.0, "2-iops": 2.0, "instance-iops": 4.0}},
+        "jobs": [{"jobname": "j", "error": 0, "read": {"total_ios": 0}, "write": writes}],
+    }
+    text = json.dumps(document)
+    job = BaselineJob(name="j", rw="write", bs=4096)
+    assert run_of(text, "a", job, 1, {}).waited_s == {"iops": 3.0, "instance-iops": 4.0}
+
+
+def test_a_study_on_devices_shows_only_what_was_measured() -> None:
+    run = replace(a_run({"throughput": 9.0}), arm="t3-3000-125")
+    result = show("tuning-2023", Recorded(runs=[run]))
+    assert [f.status for f in result.figures].count(Status.MISSING) == len(result.figures) - 1
+    verdicts = result.tables[0].rows
+    assert [row[4] for row in verdicts] == ["volume throughput"]
+
+
+def test_the_command_lists_refuses_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in studies.names())
+    for argv, said in (
+        (["study"], "which one"),
+        (["study", "x", "--simulate"], "study 'x': not known; there is nikkei-2021"),
+        (["study", "efs-2022", "--simulate", "--format", "pdf"], "choose one of text, markdown, json, csv"),
+        (
+            ["study", "efs-2022", "--simulate", "--output", str(tmp_path / "no" / "a.svg")],
+            "there is no folder",
+        ),
+        (["study", "efs-2022", "--simulate", "--prices", str(tmp_path / "no")], "prices cannot be read"),
+    ):
+        assert main(argv) == PlanError.exit_code, argv
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    file = tmp_path / "study.html"
+    assert main(["study", "efs-2022", "--simulate", "--output", str(file)]) == 0
+    assert file.read_text().startswith("<!doctype html>")
