@@ -61,7 +61,12 @@ def look_at(
         asked.append(make_api(region, on_call))
         return asked[0]
 
-    found = survey({name: volume.mount for name, volume in real.items()}, roots=roots, make_api=make)
+    found = survey(
+        {name: volume.mount for name, volume in real.items()},
+        known={name: volume.identity.split() for name, volume in real.items() if volume.spec.aws},
+        roots=roots,
+        make_api=make,
+    )
     told = {name: _told(volume, found) for name, volume in real.items()}
     facts = _facts(told, found, asked[0] if asked else None, roots, clock)
     return Guarded(
@@ -77,8 +82,8 @@ def _told(volume: Volume, found: Survey) -> Volume:
     identity, members = found.identities[name], found.volumes_of(name)
     volume = replace(
         volume,
-        kind=identity.kind,
-        identity=identity.name,
+        kind=volume.kind if volume.spec.aws else identity.kind,
+        identity=volume.identity if volume.spec.aws else identity.name,
         readahead_bytes=identity.stack.readahead_bytes,
         scheduler=identity.stack.scheduler,
     )
@@ -113,7 +118,7 @@ def _facts(
             volume=volume,
             root=found.identities[name].root,
             volume_ids=found.identities[name].volume_ids,
-            members=found.volumes_of(name),
+            members=_initialised(volume, found.volumes_of(name)),
             file_system=found.file_systems.get(found.identities[name].file_system_id),
             balances=balances,
             watched=Watched(**asdict(seen[name])) if name in seen else None,
@@ -129,6 +134,13 @@ def _facts(
         clock=_clock(api) if found.on_aws else ClockFacts(),
         unknown=tuple(unknown),
     )
+
+
+def _initialised(volume: Volume, members: tuple[EbsVolume, ...]) -> tuple[EbsVolume, ...]:
+    """Volumes that were read through when they were attached just now; AWS says so minutes later."""
+    if volume.spec.aws is None or not volume.spec.aws.initialise:
+        return members
+    return tuple(replace(member, initialised=1.0) for member in members)
 
 
 def _clock(api: Api | None) -> ClockFacts:

@@ -84,6 +84,24 @@ def with_mapping(identity: Identity, mapping: dict[str, str]) -> Identity:
     return replace(changed, kind=Kind.EBS) if is_ebs else changed
 
 
+def with_known(identity: Identity, words: Sequence[str]) -> Identity:
+    """What its maker knows of a mount (ids of volumes, of a file system), where the machine shows none.
+
+    In a rehearsal other devices stand for the volumes, which no serial tells.
+    """
+    volumes = [word for word in words if word.startswith("vol-")]
+    systems = [word for word in words if word.startswith("fs-")]
+    if systems and not identity.file_system_id:
+        return replace(identity, kind=Kind.EFS, file_system_id=systems[0])
+    if not volumes or identity.volume_ids:
+        return identity
+    disks = tuple(
+        replace(disk, sort=Sort.EBS, volume_id=volume, known_by="made for this arm")
+        for disk, volume in zip(identity.stack.disks, volumes, strict=False)
+    )
+    return replace(identity, kind=Kind.EBS, stack=replace(identity.stack, disks=disks))
+
+
 def _mapped(disk: Disk, mapping: dict[str, str]) -> Disk:
     if disk.volume_id or disk.sort is not Sort.XEN:
         return disk

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from esrally_ebs.aws import describe
 from esrally_ebs.aws.clients import Api, Aws
 from esrally_ebs.aws.disks import Sort
-from esrally_ebs.aws.identity import Identity, identify, with_mapping
+from esrally_ebs.aws.identity import Identity, identify, with_known, with_mapping
 from esrally_ebs.aws.imds import Instance, this_instance
 from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.aws.roots import Roots
@@ -54,10 +54,21 @@ def connect(region: str | None, on_call: Callable[[str], None]) -> Api:
     )
 
 
-def survey(mounts: Mapping[str, Path], *, roots: Roots | None = None, make_api: MakeApi = connect) -> Survey:
-    """Look at the mounts of all arms, by name. Raises PlanError for a path on no mount; nothing of AWS's."""
+def survey(
+    mounts: Mapping[str, Path],
+    *,
+    known: Mapping[str, Sequence[str]] | None = None,
+    roots: Roots | None = None,
+    make_api: MakeApi = connect,
+) -> Survey:
+    """Look at the mounts of all arms, by name; ``known`` has the ids that whoever made an arm knows of it.
+
+    Raises PlanError for a path on no mount; nothing of AWS's.
+    """
     roots = roots or Roots()
-    found = {arm: identify(path, roots) for arm, path in mounts.items()}
+    found = {
+        arm: with_known(identify(path, roots), (known or {}).get(arm, ())) for arm, path in mounts.items()
+    }
     asking = _Asking()
     instance = asking.try_to("tell the instance", lambda: this_instance(roots))
     on_ec2 = roots.on_ec2()
