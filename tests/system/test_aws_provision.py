@@ -1,0 +1,252 @@
+"""Arms on AWS over real HTTP: moto's server stands for AWS, loop devices for volumes; all else is real.
+
+moto answers at once, so the states between are not seen here; the unit tests have them, in memory.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
+
+from esrally_ebs import by_hand, clean, volumes
+from esrally_ebs.aws import modify
+from esrally_ebs.aws.clients import Aws, AwsError, action_of
+from esrally_ebs.aws.provision.execute import Executor
+from esrally_ebs.aws.provision.goal import TAG_SESSION, new_goal
+from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.loop import LoopMachine
+from esrally_ebs.aws.provision.machine import LinuxMachine
+from esrally_ebs.aws.provision.memory import MemoryAws
+from esrally_ebs.aws.provision.memory_machine import MemoryMachine
+from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
+from esrally_ebs.cli import main
+from esrally_ebs.errors import EbsError
+from esrally_ebs.model import AwsSpec, Kind, VolumeSpec
+from esrally_ebs.resources import run_dir
+from esrally_ebs.system import Clock, run
+from esrally_ebs.volumes.mounts import mounts
+
+pytestmark = pytest.mark.system
+
+GIB = 1024**3
+PLAN = """name = "migrate"
+[[arm]]
+name = "gp2"
+type = "gp2"
+size = "1GiB"
+[[arm]]
+name = "gp3"
+type = "gp3"
+size = "2GiB"
+iops = 3000
+throughput = "125MiB/s"
+[aws]
+"""
+
+
+@cache
+def _client(endpoint: str) -> Aws:
+    return Aws()  # making one takes longer than many calls
+
+
+def aws_api() -> Aws:
+    return _client(os.environ["AWS_ENDPOINT_URL"])
+
+
+@pytest.fixture
+def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """An instance with a volume of somebody else's; what is left of ours afterwards fails the test."""
+    image = aws_api().call("ec2", "RegisterImage", Name="image", RootDeviceName="/dev/sda1")["ImageId"]
+    made = aws_api().call(
+        "ec2", "RunInstances", ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large"
+    )["Instances"][0]["InstanceId"]
+    zone = place_of(aws_api(), made).zone
+    theirs = aws_api().call("ec2", "CreateVolume", AvailabilityZone=zone, Size=8, VolumeType="gp2")[
+        "VolumeId"
+    ]
+    aws_api().call("ec2", "AttachVolume", VolumeId=theirs, InstanceId=made, Device="/dev/sdf")
+    monkeypatch.setenv(REHEARSAL_VARIABLE, made)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    yield made
+    for session in clean.live_sessions():
+        if (run_dir() / session).exists():
+            clean.take_down(session)
+    for loop in loops(tmp_path):
+        run(["losetup", "--detach", loop], timeout_s=10)
+    held = {v["VolumeId"]: v for v in aws_api().call("ec2", "DescribeVolumes")["Volumes"]}
+    assert held[theirs]["Attachments"][0]["InstanceId"] == made
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "migrate.toml"
+    path.write_text(PLAN)
+    return str(path)
+
+
+def ours() -> list[Mapping[str, Any]]:
+    tagged = [{"Name": "tag-key", "Values": [TAG_SESSION]}]
+    found: list[Mapping[str, Any]] = aws_api().call("ec2", "DescribeVolumes", Filters=tagged)["Volumes"]
+    return found
+
+
+def loops(root: Path) -> list[str]:
+    listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout_s=10)
+    return [line.split()[0] for line in listed.splitlines() if str(root) in line]
+
+
+def nothing_left(root: Path) -> bool:
+    return not ours() and not loops(root) and not [m for m in mounts() if root in m.mount_point.parents]
+
+
+def test_arms_come_up_and_go(instance: str, plan: str, tmp_path: Path) -> None:
+    gp2, gp3 = by_hand.up(plan)
+    assert (gp2.kind, gp3.kind) == (Kind.EBS, Kind.EBS)
+    assert gp3.filesystem == "xfs"
+    (gp3.mount / "file").write_text("x")
+    held = {volume["VolumeId"]: volume for volume in ours()}
+    assert set(held) == {gp2.identity, gp3.identity}
+    raw = held[gp3.identity]
+    assert (raw["VolumeType"], raw["Size"], raw["Throughput"], raw["Encrypted"]) == ("gp3", 2, 125, True)
+    assert raw["Attachments"][0]["InstanceId"] == instance
+    assert {volume["Attachments"][0]["Device"] for volume in ours()} == {"/dev/sdg", "/dev/sdh"}
+    assert by_hand.down() == ["migrate"]
+    assert nothing_left(tmp_path)
+
+
+def kill_at(word: str, line: str, process: subprocess.Popen[str]) -> bool:
+    """Kill the process once it says the word."""
+    if word in line:
+        os.kill(process.pid, signal.SIGKILL)
+    return word in line
+
+
+def test_an_up_that_was_killed_goes_on_where_it_was(instance: str, plan: str, tmp_path: Path) -> None:
+    words = ["-c", "import sys; from esrally_ebs.cli import main; main(sys.argv[1:])", "volumes", "up", plan]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [line for line in iter(process.stdout.readline, "") if kill_at("AttachVolume", line, process)]
+    before = {volume["VolumeId"] for volume in ours()}
+    assert before
+    assert [clean.owner_lives(path.name) for path in run_dir().iterdir()] == [False]
+    identities = {volume.identity for volume in by_hand.up(plan)}
+    assert before <= identities
+    assert len(ours()) == 2
+    by_hand.down()
+    assert nothing_left(tmp_path)
+
+
+def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: str, tmp_path: Path) -> None:
+    for volume in by_hand.up(plan):
+        run(["umount", volume.mount], timeout_s=10)
+    for path in sorted(run_dir().rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    said: list[str] = []
+    assert volumes.sweep_aws(said.append) == []
+    assert [line for line in said if "AWS still has by-hand-migrate/gp2: vol-" in line]
+    assert nothing_left(tmp_path)
+
+
+class Failing:
+    """AWS whose n-th change fails, before it takes effect or after."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self._aws, self._left, self._after = aws_api(), number, after
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        self._left -= not operation.startswith("Describe")
+        fails = self._left < 0 and not operation.startswith("Describe")
+        if not fails or self._after:
+            answer = self._aws.call(service, operation, **params)
+        if fails:
+            self._left = 1000
+            raise AwsError(action_of(service, operation), "ReadTimeoutError", "no answer")
+        return answer
+
+
+def up_and_down(executor: Executor) -> None:
+    executor.up()
+    executor.down()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after"])
+@pytest.mark.parametrize("number", range(4), ids=["create", "attach", "detach", "delete"])
+def test_a_call_that_fails_is_made_good(instance: str, tmp_path: Path, number: int, after: bool) -> None:
+    spec = VolumeSpec(name="a", type="gp3", size_bytes=GIB, aws=AwsSpec())
+    journal, now = Journal(tmp_path / "run" / "s" / "a"), [time.time()]
+    clock = Clock(
+        monotonic=lambda: now[0],
+        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+        epoch=lambda: now[0],
+    )
+    goal = new_goal(spec, place_of(aws_api(), instance), session="s", owner="o", point=tmp_path / "mnt")
+    journal.begin(goal, now[0])
+    machine = LoopMachine(tmp_path / "loops", LinuxMachine())
+    failing = Executor(api=Failing(number, after=after), machine=machine, journal=journal, clock=clock)
+    sound = Executor(api=aws_api(), machine=machine, journal=journal, clock=clock)
+    with pytest.raises(EbsError, match="no answer"):
+        up_and_down(failing)
+    sound.down()
+    assert nothing_left(tmp_path)
+    assert not journal.path.exists()
+
+
+def test_an_efs_arm_is_made_and_removed(instance: str, tmp_path: Path) -> None:
+    spec = VolumeSpec(name="a", type="efs", size_bytes=GIB, aws=AwsSpec())
+    goal = new_goal(spec, place_of(aws_api(), instance), session="s", owner="o", point=tmp_path / "mnt")
+    journal = Journal(tmp_path / "run")
+    journal.begin(goal, time.time())
+    machine = MemoryMachine(MemoryAws(Clock()), instance)  # nothing here speaks NFS
+    executor = Executor(api=aws_api(), machine=machine, journal=journal, clock=Clock(sleep=lambda _: None))
+    executor.up()
+    made = aws_api().call("efs", "DescribeFileSystems")["FileSystems"]
+    assert [(fs["ThroughputMode"], fs["NumberOfMountTargets"]) for fs in made] == [("elastic", 1)]
+    executor.down()
+    assert aws_api().call("efs", "DescribeFileSystems")["FileSystems"] == []
+
+
+def test_a_volume_is_changed_in_place_while_it_is_used(
+    instance: str, plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gp2, _ = by_hand.up(plan)
+    assert (
+        main(["volumes", "modify", "gp2", "--type", "gp3", "--iops", "3000", "--throughput", "250MiB/s"]) == 0
+    )
+    assert "from gp2 of 1 GiB" in capsys.readouterr().out
+    now, made_by_us = modify.settings_of(aws_api(), gp2.identity)
+    assert made_by_us
+    assert (now.type, now.iops, now.throughput_mib) == ("gp3", 3000, 250)
+    (gp2.mount / "file").write_text("x")
+    by_hand.down()
+    assert nothing_left(tmp_path)
+
+
+def test_a_volume_of_others_is_not_changed_unless_that_is_meant(
+    instance: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = aws_api().call("ec2", "DescribeVolumes")["Volumes"]
+    volume = next(raw["VolumeId"] for raw in theirs if raw["Size"] == 8)
+    words = ["volumes", "modify", volume, "--type", "gp3"]
+    assert main(words) == 2
+    assert "this pack has not made it; add --not-ours" in capsys.readouterr().err
+    assert main([*words, "--not-ours"]) == 0
+
+
+def test_nothing_that_is_kept_or_said_holds_an_account_key_or_token(
+    instance: str, plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["volumes", "up", plan])
+    kept = [path.read_text() for path in run_dir().rglob("*") if path.is_file()]
+    said = capsys.readouterr()
+    main(["volumes", "down"])
+    for text in (*kept, said.out, said.err):
+        assert not [secret for secret in (ACCOUNT, KEY_ID, SECRET, TOKEN) if secret in text]
