@@ -1,6 +1,6 @@
 """CloudWatch's minutes of volumes, instance and file systems: a window in, telemetry points out, base units.
 
-Everything here is of the policy ``iam/telemetry.json``. A metric costs 0.01 USD per 1,000 asked for
+Everything here is of the policy ``policies/telemetry.json``. A metric costs 0.01 USD per 1,000 asked for
 (GetMetricData, us-east-1, 2025); ``price_usd`` says what a window costs.
 """
 

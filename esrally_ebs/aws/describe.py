@@ -1,6 +1,6 @@
 """What AWS says of volumes, file systems and instances: read-only calls in, records in base units out.
 
-Everything here is of the policy ``iam/identity.json``.
+Everything here is of the policy ``policies/identity.json``.
 """
 
 from collections.abc import Mapping, Sequence

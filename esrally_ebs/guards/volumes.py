@@ -10,7 +10,7 @@ from esrally_ebs.model import Check
 from esrally_ebs.plan import Plan
 from esrally_ebs.units import MIB, format_bytes
 
-_TELEMETRY_POLICY = "allow what iam/telemetry.json lists"
+_TELEMETRY_POLICY = "allow what policies/telemetry.json lists"
 _IN_CHANGE = ("modifying", "optimizing")
 
 
