@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from esrally_ebs.report.model import Cell, Report, Table
-from esrally_ebs.report.text import state_line
+from esrally_ebs.report.text import called, state_line
 
 
 def render_markdown(report: Report) -> str:
@@ -19,7 +19,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.reasons:
         yield from (f"- why: {_escape(reason)}" for reason in report.reasons)
     yield from (f"- {label}" for label in report.labels)
-    yield f"- session `{report.session}`, {_escape(state_line(report))}"
+    yield f"- {called(report)} `{report.session}`, {_escape(state_line(report))}"
     for table in report.tables:
         yield ""
         yield from _table(table)

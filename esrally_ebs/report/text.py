@@ -33,7 +33,8 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
         console.print(Text(f"Why: {reason}"))
     for label in report.labels:
         console.print(Text(label, style="yellow"))
-    console.print(Text(f"Session {report.session}, plan {report.plan}, {state_line(report)}", style="dim"))
+    about = f"{called(report).capitalize()} {report.session}, plan {report.plan}, {state_line(report)}"
+    console.print(Text(about, style="dim"))
     for table in report.tables:
         console.print()
         _print_table(console, table)
@@ -43,6 +44,11 @@ def render_text(report: Report, *, colour: bool = False, width: int = WIDTH) -> 
     # rich puts an empty line below every table; one between two is enough
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).rstrip() + "\n"
+
+
+def called(report: Report) -> str:
+    """Whether it is about one session or about several."""
+    return "sessions" if report.kind == "compare" else "session"
 
 
 def state_line(report: Report) -> str:

@@ -9,7 +9,7 @@ from esrally_ebs.report.html.plots import distribution, forest
 from esrally_ebs.report.html.style import CSS
 from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
 from esrally_ebs.report.model import Cell, Report, Table
-from esrally_ebs.report.text import state_line
+from esrally_ebs.report.text import called, state_line
 
 # No request can leave the page even if a name in the session were to hold markup.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -56,7 +56,8 @@ def render_html(report: Report) -> str:
 
 
 def _title(report: Report) -> str:
-    return f"{report.plan or report.kind}: session {report.session[:8]}"
+    id_ = report.session if report.kind == "compare" else report.session[:8]
+    return f"{report.plan or report.kind}: {called(report)} {id_}"
 
 
 def _head(report: Report) -> str:
@@ -73,8 +74,7 @@ def _head(report: Report) -> str:
             f'<p class="verdict">{escape(report.verdict)}</p>',
             f'<ul class="reasons">{reasons}</ul>' if reasons else "",
             f'<ul class="labels">{labels}</ul>' if labels else "",
-            f'<p class="about">Session {escape(report.session)}, {escape(state_line(report))}. '
-            f"{', '.join(counts)}</p>",
+            f'<p class="about">{_about(report)}. {", ".join(counts)}</p>',
         )
     )
 
@@ -95,7 +95,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "trends", "Trends", _plots(((d.task, trend(d, arms)) for d in figures.trends), note=_TRENDS)
     yield "causes", "Why", _tables(report, _CAUSES)
     trades = ((d.title, tradeoff(d, arms)) for d in figures.tradeoffs)
-    yield "cost", "Cost", (*_tables(report, _COST), *_plots(trades, note=_TRADEOFFS))
+    yield "cost", "Cost against time", (*_tables(report, _COST), *_plots(trades, note=_TRADEOFFS))
     spread = ((d.task, distribution(d, arms)) for d in figures.distributions)
     yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
     yield "cold", "Cold starts", (*_cold_starts(report, arms), *_tables(report, _COLD))

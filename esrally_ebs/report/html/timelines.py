@@ -36,13 +36,15 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
     ticks = x.ticks(TICKS)
     drawn += axis(x, bottom, [number(value) for value in ticks], ticks)
     drawn.append(label(WIDTH - RIGHT, bottom + 36, "minutes since the start", anchor="end", class_="quiet"))
-    cut = f", cut off: fio reaches {number(beyond)}" if beyond else ""
-    drawn.append(label(LEFT, bottom + 36, f"{data.unit}, {_step(data.step_s)}{cut}", class_="quiet"))
+    drawn.append(label(LEFT, bottom + 36, f"{data.unit}, {_step(data.step_s)}", class_="quiet"))
+    if beyond:
+        cut = f"cut off where fio goes beyond: it reaches {number(beyond)}"
+        drawn.append(label(LEFT, bottom + AXIS + 10, cut, class_="quiet"))
     said = "; ".join(
         f"{curve.arm} from {number(min(curve.y))} to {number(max(curve.y))} {data.unit}"
         for curve in data.curves
     )
-    return figure(f"{data.title} over the session", said, bottom + AXIS, drawn)
+    return figure(f"{data.title} over the session", said, bottom + AXIS + (18 if beyond else 0), drawn)
 
 
 def _heights(data: Timeline, spans: Sequence[Span]) -> tuple[float, float]:
