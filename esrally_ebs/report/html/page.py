@@ -74,7 +74,8 @@ def _head(report: Report) -> str:
             f'<p class="verdict">{escape(report.verdict)}</p>',
             f'<ul class="reasons">{reasons}</ul>' if reasons else "",
             f'<ul class="labels">{labels}</ul>' if labels else "",
-            f'<p class="about">{_about(report)}. {", ".join(counts)}</p>',
+            f'<p class="about">{called(report).capitalize()} {escape(report.session)}, '
+            f"{escape(state_line(report))}. {', '.join(counts)}</p>",
         )
     )
 
