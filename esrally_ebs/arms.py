@@ -54,7 +54,9 @@ class Preparation:
         with stage(self.folder, "attach volumes"):
             self.say(f"Attaching {', '.join(spec.name for spec in specs)}")
             volumes.check_distinct(specs)
-            attached = [volumes.attach(spec, self.run / spec.name) for spec in specs]
+            for caveat in (text for spec in specs for text in volumes.caveats(spec)):
+                self.folder.add_warning(caveat)
+            attached = [volumes.attach(spec, self.run / spec.name, say=self.say) for spec in specs]
         self.folder.update(arms=attached)  # at once: from here on every output must say what they are
         return tuple(
             Arm(name=volume.spec.name, cluster=clusters[volume.spec.name], volume=volume, node=None)

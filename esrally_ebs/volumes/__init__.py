@@ -21,7 +21,7 @@ from esrally_ebs.volumes import aws as _aws
 from esrally_ebs.volumes import directory as _directory
 from esrally_ebs.volumes import emulated as _emulated
 from esrally_ebs.volumes import mounted as _mounted
-from esrally_ebs.volumes.aws import dry_run
+from esrally_ebs.volumes.aws import caveats, dry_run
 from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.mounted import check_distinct
 from esrally_ebs.volumes.record import read_record
@@ -31,6 +31,7 @@ __all__ = [
     "Leftover",
     "attach",
     "backend_name",
+    "caveats",
     "check_distinct",
     "detach",
     "dry_run",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from esrally_ebs.aws.clients import Api, Aws, configured_region
+from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.dryrun import dry_run as dry_runs
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import Goal, Place, new_goal
@@ -32,8 +33,11 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.resources import home, run_dir
 from esrally_ebs.system import SYSTEM_CLOCK
 from esrally_ebs.units import GIB
+from esrally_ebs.volumes.mounted import OWN_PREFIX
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
+
+__all__ = ["attach", "caveats", "detach", "dry_run", "open_volume", "sweep"]
 
 _BACKEND = "aws"
 _SOME_REGION = "us-east-1"  # of a dry run that nothing tells its region
@@ -68,7 +72,7 @@ def attach(
     size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
     return describe(
         replace(spec, size_bytes=size or spec.size_bytes),
-        goal.point,
+        _own_place(goal),
         _KINDS[goal.sort],
         identity=" ".join(_identities(Journal(directory))),
     )
@@ -111,6 +115,15 @@ def sweep(say: Say) -> list[str]:
         except (EbsError, OSError) as error:
             problems.append(str(error))
     return problems
+
+
+def _own_place(goal: Goal) -> Path:
+    """Where the session may write: a snapshot brings files of its own."""
+    if goal.snapshot is None:
+        return goal.point
+    own = goal.point / f"{OWN_PREFIX}{goal.session}"
+    own.mkdir(exist_ok=True)
+    return own
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from aws_world import HERE, THERE, ebs
 from fake_machine import GIB
 
 from esrally_ebs.aws.provision import ebs as volumes_of
+from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
 from esrally_ebs.aws.provision.journal import Entry, History, Journal
 from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenMachine, SeenVolume
@@ -196,3 +197,21 @@ def test_a_device_name_that_was_refused_or_is_in_use_is_not_asked_for_again() ->
     step = volumes_of.up(history, free)
     assert isinstance(step, Call)
     assert step.parameters["Device"] == "/dev/sdh"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (spec(), []),
+        (spec("efs"), ["NFS", "15,360 KiB", "burst credits"]),
+        (spec("instance-store"), ["lost when it stops", "fills"]),
+        (spec(stripes=2), ["any one of its volumes", "add up"]),
+        (spec(aws=AwsSpec(snapshot="snap-1", initialise=False)), ["come slowly"]),
+        (spec(aws=None, stripes=2), []),
+    ],
+)
+def test_what_must_be_known_of_an_arm_is_said(wanted: VolumeSpec, words: list[str]) -> None:
+    lines = caveats(wanted)
+    assert len(lines) >= len(words)
+    assert not [word for word in words if not any(word in line for line in lines)]
+    assert words or not lines
