@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import baseline, causes, conditions, costs, figures, search, verdict
+from esrally_ebs.report import aws, baseline, causes, conditions, costs, figures, search, verdict
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.report.moments import moments
 from esrally_ebs.stats.comparable import all_checks, is_cold
@@ -29,6 +29,7 @@ def build(session: Session) -> Report:
     priced = costs.costs(session)
     tables.append(costs.table(session, findings, priced))
     tables += baseline.tables(session.baseline, arms)
+    tables += aws.tables(session)
     tables += conditions.tables(session)
     return Report(
         session=session.id,

@@ -161,7 +161,7 @@ def _series(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]
 def environment(session: Session) -> Table | None:
     """Machine, software and dataset, one line each; what was not found out is left out."""
     facts: dict[str, Value] = {}
-    _flatten(facts, "", session.environment)
+    _flatten(facts, "", {key: value for key, value in session.environment.items() if key != "aws"})
     dataset = {key: session.dataset.get(key) for key in ("documents", "bytes", "hash")}
     _flatten(facts, "dataset", dataset)
     if not facts:

@@ -1,7 +1,7 @@
 """A telemetry source: the EBS performance statistics of an arm's volumes, as they grew since the last second.
 
-Several volumes of one arm are added up. What is exceeded is in seconds of that second: 0.7 of
-``ebs.volume_exceeded_iops_s`` says that the volume was asked for more IOPS than it has for 0.7 s.
+Several volumes of one arm are added up. ``ebs.exceeded_s.<limit>`` alone does not tell growth: it is the time
+since the volume was attached for which more was asked than it, or its instance, lets through.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from esrally_ebs.formats.ebs_log_page import Bin, LogPage
 from esrally_ebs.model import Kind, Volume
 from esrally_ebs.telemetry.sources import Value
 
-EXCEEDED: Mapping[str, str] = {  # metric -> counter, in us
-    "ebs.volume_exceeded_iops_s": "ebs_volume_performance_exceeded_iops",
-    "ebs.volume_exceeded_throughput_s": "ebs_volume_performance_exceeded_tp",
-    "ebs.instance_exceeded_iops_s": "ec2_instance_ebs_performance_exceeded_iops",
-    "ebs.instance_exceeded_throughput_s": "ec2_instance_ebs_performance_exceeded_tp",
+EXCEEDED: Mapping[str, str] = {  # limit, named as the emulator names it -> counter, in us
+    "iops": "ebs_volume_performance_exceeded_iops",
+    "throughput": "ebs_volume_performance_exceeded_tp",
+    "instance-iops": "ec2_instance_ebs_performance_exceeded_iops",
+    "instance-throughput": "ec2_instance_ebs_performance_exceeded_tp",
 }
 _GROWING = (
     ("ebs.reads", "total_read_ops", 1.0, ""),
@@ -29,7 +29,6 @@ _GROWING = (
     ("ebs.write_bytes", "total_write_bytes", 1.0, "B"),
     ("ebs.read_time_s", "total_read_time", 1e-6, "s"),
     ("ebs.write_time_s", "total_write_time", 1e-6, "s"),
-    *((metric, counter, 1e-6, "s") for metric, counter in EXCEEDED.items()),
 )
 
 
@@ -48,12 +47,15 @@ class EbsStatistics:
         self._before: list[LogPage] | None = None
 
     def read(self, now_s: float) -> list[Value]:
-        """The queue from the first call on, the rest from the second on."""
+        """The queue and what was exceeded from the first call on, growth from the second on."""
         before, self._before = self._before, None  # after a failure growth begins anew
         now = [reader.read() for reader in self._readers]
         self._before = now
         queue = sum(page.counters["volume_queue_length"] for page in now)
         values = [Value("ebs.queue_length", queue, "")]
+        for limit, counter in EXCEEDED.items():
+            exceeded_us = sum(page.counters[counter] for page in now)
+            values.append(Value(f"ebs.exceeded_s.{limit}", exceeded_us / 1e6, "s"))
         if before is not None:
             values += _growth(before, now)
         return values

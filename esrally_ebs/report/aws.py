@@ -1,0 +1,193 @@
+"""What AWS knows and counted: the arms' volumes, limits exceeded task by task, CloudWatch's minutes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.model import Phase
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB, format_bytes
+
+Floats = npt.NDArray[np.float64]
+_EXCEEDED = "ebs.exceeded_s."
+_CLOUDWATCH = "cloudwatch."
+_SAMPLE_S = 1.0  # what a request exceeded stands in the sample after it
+
+
+def tables(session: Session) -> list[Table]:
+    """All of these tables for which the session has data."""
+    arms = [arm.spec.name for arm in session.arms]
+    made = (_volumes(session.environment.get("aws") or {}), _exceeded(session, arms), _minutes(session, arms))
+    return [table for table in made if table is not None]
+
+
+def _volumes(aws: Mapping[str, Any]) -> Table | None:
+    rows = [
+        Row(item=f"{arm} {told['volume_id']}", cells=_volume(told))
+        for arm, found in aws.get("arms", {}).items()
+        for told in found["volumes"]
+    ]
+    rows += [
+        Row(item=f"{arm} {found['file_system']['file_system_id']}", cells=_file_system(found["file_system"]))
+        for arm, found in aws.get("arms", {}).items()
+        if found["file_system"]
+    ]
+    if not rows:
+        return None
+    titles = ("type", "size", "provisioned", "encrypted", "from snapshot", "state")
+    return Table(
+        key="aws",
+        title="What AWS says of the arms",
+        item_title="volume",
+        columns=tuple(Column(title=title, subject=title, left=True) for title in titles),
+        rows=tuple(rows),
+        notes=_instance(aws),
+    )
+
+
+def _volume(told: Mapping[str, Any]) -> tuple[Cell, ...]:
+    throughput, iops = told["throughput_bytes_per_s"], told["iops"]
+    provisioned = [f"{iops:,} IOPS"] if iops else []
+    provisioned += [f"{throughput / MIB:.0f} MiB/s"] if throughput else []
+    state = ", ".join(filter(None, [told["state"], told["modification"]]))
+    return (
+        _text("type", told["type"]),
+        Cell(text=format_bytes(told["size_bytes"]), facts={"size_bytes": told["size_bytes"]}),
+        Cell(text=", ".join(provisioned) or "-", facts={"iops": iops, "throughput_bytes_per_s": throughput}),
+        Cell(text="yes" if told["encrypted"] else "no", facts={"encrypted": told["encrypted"]}),
+        _text("snapshot", told["snapshot_id"]),
+        _text("state", state),
+    )
+
+
+def _file_system(told: Mapping[str, Any]) -> tuple[Cell, ...]:
+    given = told["provisioned_bytes_per_s"]
+    return (
+        _text("type", f"EFS, {told['throughput_mode']}"),
+        Cell(text=format_bytes(told["size_bytes"]), facts={"size_bytes": told["size_bytes"]}),
+        quantity("throughput_bytes_per_s", given, f"{(given or 0) / MIB:.0f} MiB/s"),
+        Cell(text="yes" if told["encrypted"] else "no", facts={"encrypted": told["encrypted"]}),
+        NOTHING,
+        _text("state", told["state"]),
+    )
+
+
+def _text(name: str, value: str) -> Cell:
+    return Cell(text=value, facts={name: value}) if value else NOTHING
+
+
+def _instance(aws: Mapping[str, Any]) -> tuple[str, ...]:
+    limits = aws.get("limits")
+    notes = [f"Not known: {reason}." for reason in aws.get("unknown", ())]
+    if limits:
+        base = f"{limits['baseline_iops']:,} IOPS, {limits['baseline_bytes_per_s'] / MIB:.0f} MiB/s"
+        most = f"{limits['maximum_iops']:,} IOPS, {limits['maximum_bytes_per_s'] / MIB:.0f} MiB/s"
+        notes.insert(0, f"All volumes of {limits['instance_type']} together: {base}; at most {most}.")
+    return tuple(notes)
+
+
+def _exceeded(session: Session, arms: Sequence[str]) -> Table | None:
+    """Seconds for which limits were exceeded while each task's measured requests ran."""
+    known = {arm: _metrics(session.telemetry, arm, _EXCEEDED) for arm in arms}
+    if not any(known.values()):
+        return None
+    blocks = _blocks(session.samples)
+    tasks = list(dict.fromkeys(task for _, task in blocks))
+    rows = tuple(
+        Row(item=task, cells=tuple(_cell(known[arm], blocks.get((arm, task), ())) for arm in arms))
+        for task in tasks
+    )
+    return Table(
+        key="exceeded",
+        title="Limits exceeded while measured requests ran",
+        item_title="task",
+        columns=tuple(Column(title=arm, subject=arm, left=True) for arm in arms),
+        rows=rows,
+        notes=("Of the volumes' own counters, once a second; several volumes of an arm are added up.",),
+    )
+
+
+def _metrics(telemetry: pa.Table, arm: str, prefix: str) -> dict[str, tuple[Floats, Floats]]:
+    """Times and values of an arm's metrics that begin so, by the rest of their names."""
+    names = telemetry["metric"].cast(pa.string())
+    own = telemetry.filter(
+        pc.and_(pc.equal(telemetry["arm"].cast(pa.string()), arm), pc.starts_with(names, prefix))
+    ).sort_by("at_s")
+    found = {}
+    for name in sorted(set(own["metric"].cast(pa.string()).to_pylist())):
+        rows = own.filter(pc.equal(own["metric"].cast(pa.string()), name))
+        found[name.removeprefix(prefix)] = (rows["at_s"].to_numpy(), rows["value"].to_numpy())
+    return found
+
+
+def _blocks(samples: pa.Table) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """By arm and task, from the first request to the end of the last one in each round (epoch seconds)."""
+    measured = samples.filter(pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value))
+    plain = pa.table(
+        {
+            "arm": measured["arm"].cast(pa.string()),
+            "task": measured["task"].cast(pa.string()),
+            "round": measured["round"],
+            "start": measured["started_s"],
+            "end": pc.add(measured["started_s"], measured["service_time_s"]),
+        }
+    )
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    grouped = plain.group_by(["arm", "task", "round"]).aggregate([("start", "min"), ("end", "max")])
+    for row in grouped.sort_by("start_min").to_pylist():
+        found.setdefault((row["arm"], row["task"]), []).append((row["start_min"], row["end_max"]))
+    return found
+
+
+def _cell(limits: Mapping[str, tuple[Floats, Floats]], spans: Sequence[tuple[float, float]]) -> Cell:
+    if not limits or not spans:
+        return NOTHING
+    seconds = sum(end - start for start, end in spans)
+    grown = {limit: _grown(at, values, spans) for limit, (at, values) in limits.items()}
+    facts: dict[str, Value] = {
+        f"{limit.replace('-', '_')}_exceeded_s": value for limit, value in grown.items()
+    }
+    told = [f"{limit} {value:.1f} s ({value / seconds:.0%})" for limit, value in grown.items() if value > 0]
+    return Cell(text=", ".join(told) or "none", facts=facts)
+
+
+def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> float:
+    """What a counter gained in the spans: from the sample before each to the one after it."""
+    total = 0.0
+    for start, end in spans:
+        before = max(0, int(np.searchsorted(at, start, side="right")) - 1)
+        after = min(len(at) - 1, int(np.searchsorted(at, end + _SAMPLE_S, side="right")) - 1)
+        total += max(0.0, float(values[after] - values[before])) if after > before else 0.0
+    return total
+
+
+def _minutes(session: Session, arms: Sequence[str]) -> Table | None:
+    known = {arm: _metrics(session.telemetry, arm, _CLOUDWATCH) for arm in arms}
+    names = sorted({name for found in known.values() for name in found})
+    if not names:
+        return None
+    return Table(
+        key="cloudwatch",
+        title="CloudWatch's minutes of the session",
+        item_title="metric",
+        columns=tuple(Column(title=arm, subject=arm) for arm in arms),
+        rows=tuple(
+            Row(item=name, cells=tuple(_range(name, known[arm].get(name)) for arm in arms)) for name in names
+        ),
+        notes=(
+            "Lowest to highest minute, of all volumes of an arm; the instance's are the same on every arm.",
+        ),
+    )
+
+
+def _range(name: str, series: tuple[Floats, Floats] | None) -> Cell:
+    if series is None:
+        return NOTHING
+    low, high = float(series[1].min()), float(series[1].max())
+    text = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return Cell(text=text, facts={f"{name}_min": low, f"{name}_max": high})
