@@ -64,6 +64,8 @@ class VolumeSpec:
     instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
     stripes: int = 1  # this many volumes of this spec as one (RAID 0)
     chunk_bytes: int = 512 * 1024  # of one volume before the next one's, when striped
+    striped_by: str = "device"  # "device": within the emulated device; or by the kernel's btrfs, md or lvm
+    time_scale: float = 1.0  # how many times as fast as real ones an emulated volume's buckets empty and fill
     mode: str | None = None  # EFS: bursting, provisioned or elastic
     one_zone: bool = False  # EFS: One Zone instead of Regional
     read_latency: float = 1.0  # factor on the service time of reads that the type has; emulated only

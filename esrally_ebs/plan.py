@@ -51,6 +51,8 @@ class ArmPlan(_Section):
     instance: str | None = None
     stripes: int = Field(default=1, ge=1, le=32)
     chunk: Bytes = Field(default=512 * 1024, ge=4096)
+    striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"
+    time_scale: float = Field(default=1.0, ge=1, le=10_000)
     mode: Literal["bursting", "provisioned", "elastic"] | None = None
     one_zone: bool = False
 
@@ -76,6 +78,8 @@ class ArmPlan(_Section):
             instance=self.instance,
             stripes=self.stripes,
             chunk_bytes=self.chunk,
+            striped_by=self.striped_by,
+            time_scale=self.time_scale,
             mode=self.mode,
             one_zone=self.one_zone,
         )

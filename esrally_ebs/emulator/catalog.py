@@ -12,7 +12,7 @@ from typing import Any, Self
 from esrally_ebs.emulator.generations import Constants, generation_of, volume_types
 from esrally_ebs.emulator.instances import instance_limits
 from esrally_ebs.emulator.latency import Service
-from esrally_ebs.emulator.limits import Accounting, Limit
+from esrally_ebs.emulator.limits import Accounting, Limit, shrunk
 from esrally_ebs.emulator.rules import limits_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import KIB
@@ -69,7 +69,7 @@ def model_for(spec: VolumeSpec) -> Model:
     return Model(
         name=spec.name,
         type=generation.type,
-        limits=limits_for(generation.rule, spec, constants),
+        limits=shrunk(limits_for(generation.rule, spec, constants), spec.time_scale),
         accounting=Accounting(
             max_io_bytes=constants["max_io_kib"] * KIB,
             merge_over_bytes=None if merge_over is None else merge_over * KIB,
@@ -81,7 +81,7 @@ def model_for(spec: VolumeSpec) -> Model:
         sources=generation.sources,
         latency_assumed="read" in generation.assumed or "write" in generation.assumed,
         instance=spec.instance or "",
-        instance_limits=() if generation.rule == "local" else instance_limits(spec),
+        instance_limits=() if generation.rule == "local" else shrunk(instance_limits(spec), spec.time_scale),
         stripes=spec.stripes,
         chunk_bytes=spec.chunk_bytes if spec.stripes > 1 else 0,
         untouched_iops=constants.get("untouched_iops"),

@@ -7,7 +7,7 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from esrally_ebs.errors import SetupError
 SOCKET_NAME = "control"
 _TIMEOUT_S = 5.0
 _LINE_BYTES = 65536
+_COUNTS = ("reads", "writes", "read_bytes", "written_bytes", "in_flight", "errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class LimiterState:
     target_s: Mapping[str, float]  # "read", "write": how long I/Os were meant to take, all added up
     in_flight: int  # replies that are held
     unlimited: bool
+    time_scale: float  # how many times as fast as real ones the buckets empty and fill
     errors: int  # I/Os that the backing store refused
 
     def to_json(self) -> dict[str, Any]:
@@ -45,7 +47,10 @@ class LimiterState:
 
 
 def read_state(control: Path) -> LimiterState:
-    """The state of the volume with this control socket; SetupError when its daemon does not answer."""
+    """The state of the volume with this control socket; SetupError when its daemon does not answer.
+
+    A directory stands for volumes that are striped into one: the sockets of all of them below it.
+    """
     return _ask(control, {"command": "state"})
 
 
@@ -53,7 +58,9 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
     """Change a running volume and return its state then.
 
     ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
-    empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket.
+    empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale``
+    (1 or more): every bucket holds so many times less, how full it is stays; rates and latencies stay, so
+    bursts and recoveries take so many times less.
     ``fixed_latency_s`` (least, most): a service time anywhere between for every I/O and no limits, None to
     end it. ``overhead``: what the path itself costs, taken off every wait: of an I/O alone and of one beside
     others, of reads and of writes, seconds and seconds per byte. Raises SetupError when the daemon refuses or
@@ -63,6 +70,11 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
 
 
 def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
+    if control.is_dir():
+        sockets = sorted(control.glob(f"*/{SOCKET_NAME}"))
+        if not sockets:
+            raise SetupError(f"{control}: no volume is attached there; run 'esrally-ebs volumes list'")
+        return together({socket.parent.name: _ask(socket, request) for socket in sockets})
     try:
         answer = json.loads(_exchange(control, json.dumps(request).encode() + b"\n"))
     except (OSError, ValueError) as error:
@@ -72,6 +84,36 @@ def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
     if "error" in answer:
         raise SetupError(f"{control}: the volume refuses {dict(request)}: {answer['error']}")
     return LimiterState(**answer)
+
+
+def together(states: Mapping[str, LimiterState]) -> LimiterState:
+    """The state of volumes that are striped into one, as if it were one volume's; limits as ``2-iops``."""
+    parts = list(states.values())
+    return LimiterState(
+        levels=_named(states, "levels"),
+        capacities=_named(states, "capacities"),
+        credits=_sum_of(part.credits for part in parts),
+        credits_capacity=_sum_of(part.credits_capacity for part in parts),
+        seconds_until_full=max(part.seconds_until_full for part in parts),
+        waited_s=_named(states, "waited_s"),
+        target_s={op: sum(part.target_s[op] for part in parts) for op in parts[0].target_s},
+        **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
+        unlimited=all(part.unlimited for part in parts),
+        time_scale=parts[0].time_scale,
+    )
+
+
+def _named(states: Mapping[str, LimiterState], field: str) -> dict[str, float]:
+    return {
+        f"{volume}-{limit}": value
+        for volume, state in states.items()
+        for limit, value in getattr(state, field).items()
+    }
+
+
+def _sum_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _exchange(control: Path, line: bytes) -> bytes:

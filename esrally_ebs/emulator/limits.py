@@ -35,6 +35,11 @@ def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, s
     return Limit(name=name, counts=counts, rate=rate, capacity=rate * seconds)
 
 
+def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
+    """The limits in a time that runs so many times faster: the same rates, and less saved up."""
+    return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
     """How an I/O is counted.
@@ -255,6 +260,26 @@ class Limiter:
         """Tokens in each bucket, negative while in debt."""
         fill(self._buckets, now)
         return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
+
+    def shrink(self, times: float, now: float) -> None:
+        """Let the volumes' buckets hold so many times less, as full as they are; rates and debts stay."""
+        fill(self._buckets, now)
+        own = len(self._limits) - self._shared
+        self._limits = shrunk(self._limits[:own], times) + self._limits[own:]
+        self._buckets = self._buckets._replace(capacities=[limit.capacity for limit in self._limits])
+        for i in range(own):
+            self._buckets.levels[i] /= times if self._buckets.levels[i] > 0.0 else 1.0
+
+    def shared_state(self) -> list[float]:
+        """Levels, and the times of their last filling, of the instance's buckets."""
+        own = len(self._limits) - self._shared
+        return [*self._buckets.levels[own:], *self._buckets.filled_s[own:]]
+
+    def set_shared_state(self, state: Sequence[float]) -> None:
+        """Take over what ``shared_state`` gave, maybe elsewhere."""
+        own = len(self._limits) - self._shared
+        self._buckets.levels[own:] = state[: self._shared]
+        self._buckets.filled_s[own:] = state[self._shared :]
 
     def _set_all(self, fraction: float, now: float) -> None:
         fill(self._buckets, now)

@@ -7,20 +7,17 @@ outlive the machine.
 """
 
 import heapq
-import random
 import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from esrally_ebs.emulator import fuse
-from esrally_ebs.emulator.catalog import Model
+from esrally_ebs.emulator.admission import Admission
 from esrally_ebs.emulator.channel import Channel
-from esrally_ebs.emulator.control import ControlPoint, LimiterState
-from esrally_ebs.emulator.latency import Latency
-from esrally_ebs.emulator.limits import CREDITS, Limiter
+from esrally_ebs.emulator.control import ControlPoint
 from esrally_ebs.emulator.wakefulness import Wakefulness
 
 _BATCH = 64  # requests taken before held replies are looked at again
@@ -41,9 +38,6 @@ _READ, _WRITE = int(fuse.Opcode.READ), int(fuse.Opcode.WRITE)
 _TRANSFERS = (_READ, _WRITE)
 _FOREVER = float("inf")
 
-_Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
-NO_OVERHEAD: tuple[_Lines, _Lines] = (((0.0, 0.0),) * 2,) * 2
-
 _Held = tuple[float, int, int, int, int, bool, int]  # due, order, unique, offset, size, write, errno
 
 
@@ -52,28 +46,11 @@ class Server:
 
     def __init__(self, settings: Mapping[str, Any], backing: int, device: int) -> None:
         """Serve ``backing`` on the FUSE connection ``device`` (both file descriptors); starts unlimited."""
-        model = Model.from_json(settings["model"])
-        now = time.monotonic()
         self._channel = Channel(backing, device)
-        self._limiter = Limiter(
-            model.limits,
-            model.accounting,
-            now,
-            shared=model.instance_limits,
-            stripes=model.stripes,
-            chunk_bytes=model.chunk_bytes,
-        )
-        self._limiter.set_credits(settings["credits"], now)
-        self._latency = Latency(model.read, model.write, settings["seed"])
+        self._admission = Admission(settings, time.monotonic())
         self._held: list[_Held] = []
         self._order = 0
         self._resting_until = 0.0  # requests are not taken before then; 0.0: as they come
-        self._counts = [0, 0]  # reads, writes
-        self._bytes = [0, 0]
-        self._unlimited = True
-        self._fixed_s: tuple[float, float] | None = None
-        self._target_s = [0.0, 0.0]  # what reads and writes were to take, added up
-        self._overhead = NO_OVERHEAD
         self._lead_s = 40e-6
         self._stopping = False
         self._control = ControlPoint(self._answer_control)
@@ -184,25 +161,18 @@ class Server:
     def _admit(self, write: bool, unique: int, offset: int, size: int) -> float:
         """Take one READ or WRITE: store its data, decide when it is due, hold it; the time it came."""
         now = time.monotonic()
-        self._counts[write] += 1
-        self._bytes[write] += size
+        admission = self._admission
+        admission.count(size, write=write)
         error = self._channel.store(offset, size) if write else 0
-        if self._unlimited:
+        if admission.unlimited:
             self._answer(unique, offset, size, write, error)
             return now
         if self._wakefulness.descriptor is None:
             self._wakefulness.hold()
-        if self._fixed_s is None:
-            wait = self._limiter.admit(offset, size, now, write=write)
-            if wait > _REST_S:
-                self._resting_until = now + _REST_S
-            wait += self._latency.seconds(size, write=write)
-        else:
-            wait = random.uniform(*self._fixed_s)
+        limited_s, due = admission.admit(offset, size, now, write=write, beside=bool(self._held))
+        if limited_s > _REST_S:
+            self._resting_until = now + _REST_S
         self._order += 1
-        self._target_s[write] += wait
-        seconds, seconds_per_byte = self._overhead[bool(self._held)][write]
-        due = now + wait - seconds - seconds_per_byte * size
         heapq.heappush(self._held, (due, self._order, unique, offset, size, write, error))
         return now
 
@@ -246,57 +216,16 @@ class Server:
                 return
 
     def _answer_control(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if request["command"] == "set":
-            self._change({key: value for key, value in request.items() if key != "command"})
-        elif request["command"] != "state":
-            raise ValueError(f"no command {request['command']!r}; there are state and set")
-        return self._state().to_json()
-
-    def _change(self, settings: Mapping[str, Any]) -> None:
+        settings = {key: value for key, value in request.items() if key != "command"}
         now = time.monotonic()
-        changes: Mapping[str, Callable[[Any], object]] = {
-            "unlimited": self._set_unlimited,
-            "refill": lambda on: self._limiter.refill(now) if on else None,
-            "drain": lambda on: self._limiter.drain(now) if on else None,
-            "credits": lambda fraction: self._limiter.set_credits(min(1.0, max(0.0, float(fraction))), now),
-            "fixed_latency_s": self._set_fixed,
-            "overhead": self._set_overhead,
-        }
-        unknown = sorted(settings.keys() - changes.keys())
-        if unknown:
-            raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
-        for key, value in settings.items():
-            changes[key](value)
-
-    def _set_unlimited(self, on: bool) -> None:
-        self._unlimited = on
-        if on:
-            self._release(_FOREVER)
-
-    def _set_fixed(self, between_s: Sequence[float] | None) -> None:
-        self._fixed_s = None if between_s is None else (float(between_s[0]), float(between_s[1]))
-
-    def _set_overhead(self, overhead: Sequence[Sequence[Sequence[float]]]) -> None:
-        alone, beside = (tuple((float(line[0]), float(line[1])) for line in lines) for lines in overhead)
-        self._overhead = (alone, beside)
-
-    def _state(self) -> LimiterState:
-        now = time.monotonic()
-        levels = self._limiter.levels(now)
-        capacities = {name: bucket.limit.capacity for name, bucket in self._limiter.buckets.items()}
-        return LimiterState(
-            levels=levels,
-            capacities=capacities,
-            credits=levels.get(CREDITS),
-            credits_capacity=capacities.get(CREDITS),
-            seconds_until_full=self._limiter.seconds_until_full(now),
-            waited_s={name: bucket.waited_s for name, bucket in self._limiter.buckets.items()},
-            reads=self._counts[0],
-            writes=self._counts[1],
-            read_bytes=self._bytes[0],
-            written_bytes=self._bytes[1],
-            target_s={"read": self._target_s[0], "write": self._target_s[1]},
-            in_flight=len(self._held),
-            unlimited=self._unlimited,
-            errors=self._channel.errors,
-        )
+        match request["command"]:
+            case "set":
+                self._admission.change(settings, now)
+                if self._admission.unlimited:
+                    self._release(_FOREVER)
+            case "state":
+                pass
+            case unknown:
+                raise ValueError(f"no command {unknown!r}; there are state and set")
+        state = self._admission.state(now, in_flight=len(self._held), errors=self._channel.errors)
+        return state.to_json()

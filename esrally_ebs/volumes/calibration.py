@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from esrally_ebs.emulator.admission import NO_OVERHEAD
 from esrally_ebs.emulator.control import change, read_state
-from esrally_ebs.emulator.server import NO_OVERHEAD
 from esrally_ebs.units import KIB
 
 Line = tuple[float, float]  # seconds, seconds per byte
@@ -36,17 +36,27 @@ _OPS = _READ, _WRITE = 0, 1
 _NAMES = ("read", "write")
 
 
-def calibrate(control: Path, mount: Path) -> Overhead:
-    """Measure and set the overhead of reads and of writes; returns it.
+def calibrate_in(control: Path, mount: Path) -> Overhead:
+    """``calibrate`` with a file of its own in a mounted file system."""
+    probe = mount / ".calibration"
+    probe.touch(mode=0o600)
+    try:
+        return calibrate(control, probe)
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
-    Takes about a second. Blocks of every kind take turns, and of each kind the median counts: what is typical
-    of the whole second, without what other work adds now and then.
+
+def calibrate(control: Path, probe: Path) -> Overhead:
+    """Measure and set the overhead of reads and of writes on a file or an empty device; returns it.
+
+    The first 4 MiB of ``probe`` are overwritten. Takes about a second. Blocks of every kind take turns, and
+    of each kind the median counts: what is typical of the whole second, without what other work adds now and
+    then.
     """
     change(control, overhead=NO_OVERHEAD, unlimited=True)
-    probe = mount / ".calibration"
     with contextlib.ExitStack() as stack:
-        stack.callback(probe.unlink, missing_ok=True)
-        descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
+        descriptor = os.open(probe, os.O_RDWR | os.O_DIRECT)
         stack.callback(os.close, descriptor)
         memory = {size: stack.enter_context(mmap.mmap(-1, size)) for size in _SIZES}  # page-aligned
         for slot in range(_SLOTS):

@@ -1,14 +1,16 @@
-"""The emulated backend: daemon, loop device and XFS for one VolumeSpec; a mounted Volume out.
+"""The emulated backend: daemon, loop device and file system for one VolumeSpec; a mounted Volume out.
 
 Everything it acquires lies in, or is found from, the volume's directory: ``disk`` (the daemon's file),
-``mnt`` (the file system), ``control``, ``daemon.json``. ``detach`` undoes all of it from that path alone.
+``mnt`` (the file system), ``control``, ``daemon.json``. Volumes that the kernel stripes have a directory each
+below it. ``detach`` undoes all of it from that path alone.
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from esrally_ebs.emulator import control, daemon
@@ -17,10 +19,11 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.system import is_root, run
 from esrally_ebs.units import GIB, KIB, MIB, format_bytes
-from esrally_ebs.volumes.calibration import calibrate
+from esrally_ebs.volumes.calibration import calibrate, calibrate_in
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, write_record
-from esrally_ebs.volumes.release import MOUNT_NAME, detach, image_of, image_roots, note_loops
+from esrally_ebs.volumes.release import MOUNT_NAME, PAGE_SUFFIX, detach, image_of, image_roots, note_loops
+from esrally_ebs.volumes.striping import check_striping
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
 _QUICK_S = 30.0
@@ -51,22 +54,71 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     PlanError when the type does not allow the spec, SetupError when the machine cannot; nothing is left
     behind then.
     """
-    model = model_for(spec)
+    model_for(spec)  # refuses what the type does not allow, before anything is made
     _check_machine()
     directory = directory.resolve()
+    if spec.stripes > 1 and spec.striped_by != "device":
+        return _attach_striped(spec, directory, backing)
+    device, fresh = _attach_device(spec, directory, directory.parent, backing)
+    try:
+        return _mount(spec, directory, device, fresh=fresh)
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _attach_device(
+    spec: VolumeSpec, directory: Path, session: Path, backing: Path | None
+) -> tuple[Path, bool]:
+    """Daemon and loop device; the device, and whether it is empty."""
+    model = model_for(spec)
     image = backing or _default_image(directory)
     fresh = not image.exists()
     created = (image,) if fresh else ()
     write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type, created=created))
     try:
         if fresh:
-            _make_image(image, spec.size_bytes)
-        _start_daemon(spec, model, directory, image)
-        device = _attach_loop(directory / daemon.DISK_NAME, model, spec.readahead_bytes)
-        return _mount(spec, directory, device, fresh=fresh)
+            _make_image(image, spec.size_bytes * spec.stripes)
+        _start_daemon(spec, model, directory, session, image)
+        return _attach_loop(directory / daemon.DISK_NAME, model, spec.readahead_bytes), fresh
     except BaseException:
         detach(directory)
         raise
+
+
+def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> Volume:
+    """As many devices as stripes, and a file system of the kernel's over all of them."""
+    check_striping(spec)
+    if backing is not None:
+        raise SetupError(
+            f"volume '{spec.name}': an image cannot be striped by {spec.striped_by};"
+            " use striped_by = 'device'"
+        )
+    write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type))
+    try:
+        devices = []
+        for number in range(1, spec.stripes + 1):
+            one = replace(spec, name=f"{spec.name}-{number}", stripes=1)
+            device, _ = _attach_device(one, directory / str(number), directory.parent, None)
+            calibrate(directory / str(number) / control.SOCKET_NAME, device)
+            devices.append(device)
+        return _mount_striped(spec, directory, devices)
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -> Volume:
+    point = directory / MOUNT_NAME
+    point.mkdir()
+    control.change(directory, unlimited=True)
+    raid0 = ["-d", "raid0", "-m", "raid0"]
+    run(["mkfs.btrfs", "-q", "-f", "-K", *raid0, *devices], timeout_s=_FORMAT_S)
+    # No checksums and no copies on write: a file lies where it was laid out, as on XFS.
+    options = ",".join(["noatime,nodatasum,nodatacow", *(f"device={device}" for device in devices)])
+    run(["mount", "-t", "btrfs", "-o", options, devices[0], point], timeout_s=_QUICK_S)
+    control.change(directory, unlimited=False, refill=True, credits=spec.credits)
+    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=directory)
 
 
 def _check_machine() -> None:
@@ -102,8 +154,15 @@ def _make_image(image: Path, size_bytes: int) -> None:
             ) from error
 
 
-def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, image: Path) -> None:
-    settings = {"model": model.to_json(), "seed": _SEED, "backing": str(image), "credits": spec.credits}
+def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, session: Path, image: Path) -> None:
+    settings = {
+        "model": model.to_json(),
+        "seed": _SEED,
+        "backing": str(image),
+        "credits": spec.credits,
+        "time_scale": spec.time_scale,
+        "instance_page": _instance_page(model, session),
+    }
     (directory / daemon.SETTINGS_NAME).write_text(json.dumps(settings))
     (directory / control.SOCKET_NAME).unlink(missing_ok=True)
     run(
@@ -112,6 +171,14 @@ def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, image: Path) 
         cwd=directory,
         env={daemon.START_VARIABLE: daemon.__name__},
     )
+
+
+def _instance_page(model: Model, session: Path) -> str | None:
+    """What the daemons of one instance's volumes share; an instance of another date has other limits."""
+    if not model.instance_limits:
+        return None
+    instance = model.instance.replace("/", "-")
+    return str(session / f"{instance}-{len(model.instance_limits)}{PAGE_SUFFIX}")
 
 
 def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
@@ -132,6 +199,6 @@ def _mount(spec: VolumeSpec, directory: Path, device: Path, *, fresh: bool) -> V
     # A copied image has the file system's UUID of its origin, which may be mounted too.
     run(["mount", "-t", "xfs", "-o", "noatime,nouuid", device, point], timeout_s=_QUICK_S)
     socket = directory / control.SOCKET_NAME
-    calibrate(socket, point)
+    calibrate_in(socket, point)
     control.change(socket, unlimited=False, refill=True, credits=spec.credits)
     return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=socket)

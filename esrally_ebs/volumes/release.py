@@ -19,6 +19,7 @@ from esrally_ebs.volumes.mounts import mount_at, mounts
 from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
 
 MOUNT_NAME = "mnt"
+PAGE_SUFFIX = ".instance"  # of the page that the volumes of one instance share, in their session's directory
 _DEFAULT_RUN = Path("/run/esrally-ebs")
 _SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
 _UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does unlimited
@@ -55,6 +56,8 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     if not _open_up(directory):
         _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
     _unmount(directory / MOUNT_NAME)
+    for member in sorted(directory.glob(f"*/{RECORD_NAME}")):
+        detach(member.parent, clock=clock)
     loops = _loops_of(directory)
     note_loops(directory, loops)
     for device in loops:
@@ -77,6 +80,9 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
         raise SetupError(f"{directory}: still there: {what}; end what uses it and run 'esrally-ebs clean'")
     (directory / _LOOPS_NAME).unlink(missing_ok=True)
     drop_record(directory)
+    if not any(directory.parent.glob(f"*/{RECORD_NAME}")):
+        for page in directory.parent.glob(f"*{PAGE_SUFFIX}"):
+            page.unlink(missing_ok=True)
 
 
 def note_loops(directory: Path, names: Sequence[str]) -> None:
@@ -106,10 +112,15 @@ def leftovers() -> tuple[Leftover, ...]:
         for image in sorted(images.glob("*/*.img"))
     ]
     return tuple(
-        Leftover(what=what, directory=where, text=f"{what} {text}")
+        Leftover(what=what, directory=_whole(where), text=f"{what} {text}")
         for what, where, text in found
         if where.is_relative_to(root)
     )
+
+
+def _whole(directory: Path) -> Path:
+    """The directory of the volume that this one is striped into, or this one."""
+    return directory.parent if (directory.parent / RECORD_NAME).exists() else directory
 
 
 def image_roots() -> tuple[Path, Path]:
@@ -165,7 +176,8 @@ def _is_daemon(entry: Path) -> bool:
 
 
 def _daemons_of(directory: Path) -> list[Process]:
-    return [process for process, where in _daemons() if where == directory]
+    """Also those of the volumes that are striped into this one."""
+    return [process for process, where in _daemons() if directory in (where, where.parent)]
 
 
 def _loops_of(directory: Path) -> list[str]:
@@ -188,8 +200,9 @@ def _sequence_number(name: str) -> int:
 
 def _open_up(directory: Path) -> bool:
     """Lift all limits so that dirty pages are written fast; whether the daemon answers at all."""
+    socket = directory / control.SOCKET_NAME
     try:
-        control.change(directory / control.SOCKET_NAME, unlimited=True)
+        control.change(socket if socket.exists() else directory, unlimited=True)
     except SetupError:
         return False
     return True

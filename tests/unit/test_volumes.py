@@ -165,6 +165,7 @@ def _state(seconds_until_full: float) -> dict[str, Any]:
         written_bytes=0,
         in_flight=0,
         unlimited=False,
+        time_scale=1.0,
         errors=0,
     ).to_json()
 

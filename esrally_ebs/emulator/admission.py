@@ -1,0 +1,154 @@
+"""What one I/O on a volume has to wait, and what of that can be changed while it runs.
+
+Takes an I/O and the time; gives when it is due: the limiters' wait, then the service time, less what the path
+itself will take. Pure but for the page that volumes of one instance share.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.emulator.catalog import Model
+from esrally_ebs.emulator.control import LimiterState
+from esrally_ebs.emulator.instance_page import InstancePage
+from esrally_ebs.emulator.latency import Latency
+from esrally_ebs.emulator.limits import Limiter
+
+Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
+NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
+_MOST_TIME_SCALE = 10_000.0
+
+
+class Admission:
+    """The limiters, latencies and counters of one volume."""
+
+    def __init__(self, settings: Mapping[str, Any], now: float) -> None:
+        """Full buckets, and credits as set; unlimited until told otherwise."""
+        model = Model.from_json(settings["model"])
+        self._limiter = Limiter(
+            model.limits,
+            model.accounting,
+            now,
+            shared=model.instance_limits,
+            stripes=model.stripes,
+            chunk_bytes=model.chunk_bytes,
+        )
+        self._time_scale = float(settings["time_scale"])  # the model's limits are scaled already
+        self._limiter.set_credits(settings["credits"], now)
+        self._page: InstancePage | None = None
+        if settings["instance_page"] is not None:
+            self._page = InstancePage(Path(settings["instance_page"]), self._limiter.shared_state())
+        self._latency = Latency(model.read, model.write, settings["seed"])
+        self.unlimited = True
+        self._fixed_s: tuple[float, float] | None = None
+        self._overhead = NO_OVERHEAD
+        self._counts = [0, 0]  # reads, writes
+        self._bytes = [0, 0]
+        self._target_s = [0.0, 0.0]  # what reads and writes were to take, added up
+
+    def count(self, size: int, *, write: bool) -> None:
+        """An I/O has come."""
+        self._counts[write] += 1
+        self._bytes[write] += size
+
+    def admit(self, offset: int, size: int, now: float, *, write: bool, beside: bool) -> tuple[float, float]:
+        """Charge one I/O; the seconds that it waits for a limit, and when it is due.
+
+        ``beside``: other I/Os are in flight, which makes the path itself slower.
+        """
+        if self._fixed_s is None:
+            limited_s = self._limited_s(offset, size, now, write)
+            target_s = limited_s + self._latency.seconds(size, write=write)
+        else:
+            limited_s, target_s = 0.0, random.uniform(*self._fixed_s)
+        self._target_s[write] += target_s
+        seconds, seconds_per_byte = self._overhead[beside][write]
+        return limited_s, now + target_s - seconds - seconds_per_byte * size
+
+    def _limited_s(self, offset: int, size: int, now: float, write: bool) -> float:
+        if self._page is None:
+            return self._limiter.admit(offset, size, now, write=write)
+        with self._shared():
+            return self._limiter.admit(offset, size, now, write=write)
+
+    def change(self, settings: Mapping[str, Any], now: float) -> None:
+        """Change what ``control.change`` names; ValueError for anything else."""
+        changes: Mapping[str, Callable[[Any], object]] = {
+            "unlimited": self._set_unlimited,
+            "time_scale": lambda times: self._set_time_scale(times, now),
+            "refill": lambda on: self._limiter.refill(now) if on else None,
+            "drain": lambda on: self._limiter.drain(now) if on else None,
+            "credits": lambda fraction: self._limiter.set_credits(_fraction(fraction), now),
+            "fixed_latency_s": self._set_fixed,
+            "overhead": self._set_overhead,
+        }
+        unknown = sorted(settings.keys() - changes.keys())
+        if unknown:
+            raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
+        with self._shared():
+            for key, apply in changes.items():  # in this order, whatever theirs
+                if key in settings:
+                    apply(settings[key])
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """With the instance's buckets as all its volumes left them, and what is done to them for all."""
+        if self._page is None:
+            yield
+            return
+        with self._page.numbers() as numbers:
+            self._limiter.set_shared_state(numbers)
+            yield
+            for i, number in enumerate(self._limiter.shared_state()):
+                numbers[i] = number
+
+    def _set_unlimited(self, on: bool) -> None:
+        self.unlimited = bool(on)
+
+    def _set_time_scale(self, times: float, now: float) -> None:
+        times = float(times)
+        if not 1.0 <= times <= _MOST_TIME_SCALE:
+            raise ValueError(f"a time scale of {times:g} is outside 1 to {_MOST_TIME_SCALE:,.0f}")
+        self._limiter.shrink(times / self._time_scale, now)
+        self._time_scale = times
+
+    def _set_fixed(self, between_s: Sequence[float] | None) -> None:
+        self._fixed_s = None if between_s is None else (float(between_s[0]), float(between_s[1]))
+
+    def _set_overhead(self, overhead: Sequence[Sequence[Sequence[float]]]) -> None:
+        alone, beside = (tuple((float(line[0]), float(line[1])) for line in lines) for lines in overhead)
+        self._overhead = (alone, beside)
+
+    def state(self, now: float, *, in_flight: int, errors: int) -> LimiterState:
+        """All that can be asked for."""
+        with self._shared():
+            levels = self._limiter.levels(now)
+            buckets = self._limiter.buckets.items()
+            full_s = self._limiter.seconds_until_full(now)
+        capacities = {name: bucket.limit.capacity for name, bucket in buckets}
+        own = [
+            name for name, bucket in buckets if bucket.limit.of_credits and not name.startswith("instance")
+        ]
+        return LimiterState(
+            levels=levels,
+            capacities=capacities,
+            credits=sum(levels[name] for name in own) if own else None,
+            credits_capacity=sum(capacities[name] for name in own) if own else None,
+            seconds_until_full=full_s,
+            waited_s={name: bucket.waited_s for name, bucket in buckets},
+            reads=self._counts[0],
+            writes=self._counts[1],
+            read_bytes=self._bytes[0],
+            written_bytes=self._bytes[1],
+            target_s={"read": self._target_s[0], "write": self._target_s[1]},
+            in_flight=in_flight,
+            unlimited=self.unlimited,
+            time_scale=self._time_scale,
+            errors=errors,
+        )
+
+
+def _fraction(number: float) -> float:
+    return min(1.0, max(0.0, float(number)))
