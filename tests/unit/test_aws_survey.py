@@ -2,65 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_imds import imds
 from fake_machine import FakeMachine
+from recorded_aws import ALL, GP3, METADATA, RecordedAws
 
-from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.clients import Api
 from esrally_ebs.aws.imds import Instance, endpoint, this_instance
 from esrally_ebs.aws.survey import Survey, survey
 from esrally_ebs.errors import SetupError
 
-ID = "vol-0123456789abcdef0"
-METADATA = {
-    "instance-id": "i-0123456789abcdef0",
-    "instance-type": "r5.large",
-    "placement/availability-zone": "eu-west-1b",
-    "placement/region": "eu-west-1",
-}
-VOLUME = {
-    "VolumeId": ID,
-    "VolumeType": "gp3",
-    "Size": 100,
-    "Iops": 3000,
-    "Throughput": 125,
-    "State": "in-use",
-}
-LIMITS = {
-    "BaselineIops": 3600,
-    "BaselineBandwidthInMbps": 650,
-    "MaximumIops": 18750,
-    "MaximumBandwidthInMbps": 4750,
-}
-
-
-class Recorded:
-    """AWS with the answers that it is given; an operation without one is refused."""
-
-    def __init__(self, **answers: dict[str, Any]) -> None:
-        self.answers = answers
-        self.region: str | None = None
-        self.asked: list[str] = []
-
-    def make(self, region: str | None, on_call: Callable[[str], None]) -> Api:
-        self.region, self._on_call = region, on_call
-        return self
-
-    def call(self, service: str, operation: str, **params: object) -> dict[str, Any]:
-        self._on_call(f"{service}:{operation}")
-        self.asked.append(operation)
-        if operation not in self.answers:
-            raise AwsError(f"{service}:{operation}", "UnauthorizedOperation", "not allowed")
-        return self.answers[operation]
-
-
-ALL = {
-    "DescribeVolumes": {"Volumes": [VOLUME]},
-    "DescribeVolumesModifications": {"VolumesModifications": []},
-    "DescribeInstanceTypes": {"InstanceTypes": [{"EbsInfo": {"EbsOptimizedInfo": LIMITS}}]},
-}
+VOLUME = {**GP3, "Size": 100}
+ID = GP3["VolumeId"]
+HERE = {**ALL, "DescribeVolumes": {"Volumes": [VOLUME]}}
 
 
 @pytest.fixture(autouse=True)
@@ -76,14 +31,14 @@ def machine(tmp_path: Path) -> FakeMachine:
     return made
 
 
-def look(machine: FakeMachine, aws: Recorded, path: str = "/mnt/a") -> Survey:
+def look(machine: FakeMachine, aws: RecordedAws, path: str = "/mnt/a") -> Survey:
     return survey({"a": Path(path)}, roots=machine.roots, make_api=aws.make)
 
 
 def test_a_volume_is_told_with_its_provisioned_limits_and_its_instance(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aws = Recorded(**ALL)
+    aws = RecordedAws(**HERE)
     with imds(METADATA) as service:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
@@ -96,11 +51,11 @@ def test_a_volume_is_told_with_its_provisioned_limits_and_its_instance(
     assert found.limits.bursts
     assert aws.region == "eu-west-1"
     assert found.unknown == ()
-    assert found.calls == {f"ec2:{operation}": 1 for operation in ALL}
+    assert found.calls == {f"ec2:{operation}": 1 for operation in HERE}
 
 
 def test_what_is_not_allowed_is_unknown_with_its_reason_and_the_rest_is_told(machine: FakeMachine) -> None:
-    found = look(machine, Recorded(DescribeVolumes=ALL["DescribeVolumes"]))
+    found = look(machine, RecordedAws(DescribeVolumes=HERE["DescribeVolumes"]))
     (volume,) = found.volumes_of("a")
     assert (volume.type, volume.modification) == ("gp3", None)
     assert found.unknown == (
@@ -122,18 +77,18 @@ def test_without_a_way_to_aws_the_volume_id_is_still_known(machine: FakeMachine)
 def test_mounts_of_other_kinds_are_no_reason_to_ask_aws(machine: FakeMachine) -> None:
     machine.device("loop3", "7:3")
     machine.mount("/mnt/loop", "/dev/loop3", "7:3")
-    aws = Recorded(**ALL)
+    aws = RecordedAws(**HERE)
     found = look(machine, aws, "/mnt/loop")
-    assert (aws.asked, found.on_aws, found.unknown) == ([], False, ())
+    assert (aws.actions, found.on_aws, found.unknown) == ([], False, ())
 
 
 def test_a_volume_made_from_a_snapshot_is_told_with_what_has_been_read_from_it(machine: FakeMachine) -> None:
     restored = {**VOLUME, "SnapshotId": "snap-1"}
     status = {"VolumeId": ID, "InitializationStatusDetails": {"Progress": 40}}
-    answers = {**ALL, "DescribeVolumes": {"Volumes": [restored]}}
-    found = look(machine, Recorded(**answers, DescribeVolumeStatus={"VolumeStatuses": [status]}))
+    answers = {**HERE, "DescribeVolumes": {"Volumes": [restored]}}
+    found = look(machine, RecordedAws(**answers, DescribeVolumeStatus={"VolumeStatuses": [status]}))
     assert found.volumes_of("a")[0].initialised == 0.4
-    assert look(machine, Recorded(**answers)).volumes_of("a")[0].initialised is None
+    assert look(machine, RecordedAws(**answers)).volumes_of("a")[0].initialised is None
 
 
 def test_the_latest_of_several_modifications_counts(machine: FakeMachine) -> None:
@@ -142,8 +97,8 @@ def test_the_latest_of_several_modifications_counts(machine: FakeMachine) -> Non
         {"VolumeId": ID, "StartTime": at, "ModificationState": state, "Progress": percent}
         for at, state, percent in states
     ]
-    answers = {**ALL, "DescribeVolumesModifications": {"VolumesModifications": changes}}
-    (volume,) = look(machine, Recorded(**answers)).volumes_of("a")
+    answers = {**HERE, "DescribeVolumesModifications": {"VolumesModifications": changes}}
+    (volume,) = look(machine, RecordedAws(**answers)).volumes_of("a")
     assert (volume.modification, volume.modified) == ("optimizing", 0.3)
 
 
@@ -157,7 +112,7 @@ def test_a_xen_disk_is_looked_up_in_its_instances_mapping(
     with imds(METADATA) as service:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
-        found = look(machine, Recorded(**ALL, DescribeInstances=instances), "/mnt/x")
+        found = look(machine, RecordedAws(**HERE, DescribeInstances=instances), "/mnt/x")
     assert found.volumes_of("a")[0].volume_id == ID
 
 
@@ -169,7 +124,7 @@ def test_efs_is_told_with_its_throughput_mode(machine: FakeMachine) -> None:
         "ProvisionedThroughputInMibps": 100.0,
         "Encrypted": True,
     }
-    found = look(machine, Recorded(DescribeFileSystems={"FileSystems": [answer]}), "/mnt/efs")
+    found = look(machine, RecordedAws(DescribeFileSystems={"FileSystems": [answer]}), "/mnt/efs")
     told = found.file_systems["fs-0a1b2c3d"]
     assert (told.throughput_mode, told.provisioned_bytes_per_s, told.encrypted) == (
         "provisioned",
