@@ -177,7 +177,8 @@ def _minutes(session: Session, arms: Sequence[str]) -> Table | None:
         item_title="metric",
         columns=tuple(Column(title=arm, subject=arm) for arm in arms),
         rows=tuple(
-            Row(item=name, cells=tuple(_range(name, known[arm].get(name)) for arm in arms)) for name in names
+            Row(item=name.replace("_", " "), cells=tuple(_range(name, known[arm].get(name)) for arm in arms))
+            for name in names
         ),
         notes=(
             "Lowest to highest minute, of all volumes of an arm; the instance's are the same on every arm.",
