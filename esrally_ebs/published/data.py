@@ -77,7 +77,9 @@ class Study:
     corrections: tuple[str, ...]
     notes: tuple[str, ...]
     not_covered: tuple[str, ...]
-    knife_edges: Mapping[str, str] = field(default_factory=dict)  # "arm job": why its percentiles may be off
+    knife_edges: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "arm job" or "arm job kind": why it may be off
     settings: Mapping[str, Any] = field(default_factory=dict)  # what only this study needs
 
     def corrected(self) -> tuple[str, ...]:

@@ -96,7 +96,8 @@ def name_of(figure: Figure) -> str:
 
 
 def _apart(study: Study, figure: Figure) -> str:
-    why = study.knife_edges.get(f"{figure.published.arm} {figure.published.job}")
+    row = f"{figure.published.arm} {figure.published.job}"
+    why = study.knife_edges.get(f"{row} {figure.published.kind.key}", study.knife_edges.get(row))
     return f"Outside: {name_of(figure)} {_error(figure)}" + (f" ({why})" if why else "")
 
 

@@ -29,12 +29,14 @@ def analysed(task: Task, phases: Sequence[Phase], spec: VolumeSpec, credit: Limi
         ("", "", "full"): credit.capacity / credit.rate,
         ("", "", "token"): 1 / credit.rate,
     }
+    scale = task.runner.scale
     by_name = {phase.name: phase for phase in phases}
     lengths = {name: phase.burst_s(credit.rate) for name, phase in by_name.items()}
-    plateaus = {name: phase.part(_SETTLING_S, lengths[name]) for name, phase in by_name.items()}
+    settling = max(1, _SETTLING_S // scale)
+    plateaus = {name: phase.part(settling, int(lengths[name])) for name, phase in by_name.items()}
     spent = by_name["burst"]
-    plateaus["baseline"] = spent.part(lengths["burst"] + _SETTLING_S, len(spent.seconds) - _SETTLING_S)
-    scale = task.runner.scale
+    begin = int(lengths["burst"]) + settling + 1
+    plateaus["baseline"] = spent.part(begin, len(spent.seconds) - settling)
     sums = five_minute_sums(phases, _WINDOW_S // scale)
     for name, plateau in plateaus.items():
         if plateau.seconds:
@@ -53,7 +55,9 @@ def analysed(task: Task, phases: Sequence[Phase], spec: VolumeSpec, credit: Limi
         observed=figures,
         tables=(_phase_table(plateaus, lengths, scale), queues),
         plots=(_sums_plot(sums, scale), *_second_plots(phases)),
-        remarks=_remarks(task, _whole_sums(sums, by_name["again"], _WINDOW_S // scale), queues, credit),
+        remarks=_remarks(
+            task, lengths, _whole_sums(sums, by_name["again"], _WINDOW_S // scale), queues, credit
+        ),
     )
 
 
@@ -89,7 +93,7 @@ def _queues(task: Task, spec: VolumeSpec, credit: Limit) -> Table:
     return Table(title="What await after the burst depends on", columns=columns, rows=rows, note=note)
 
 
-def _phase_table(plateaus: Mapping[str, Phase], lengths: Mapping[str, int], scale: int) -> Table:
+def _phase_table(plateaus: Mapping[str, Phase], lengths: Mapping[str, float], scale: int) -> Table:
     rows: list[list[Cell]] = [
         [
             name,
@@ -106,15 +110,22 @@ def _phase_table(plateaus: Mapping[str, Phase], lengths: Mapping[str, int], scal
     return Table(title="Phases", columns=columns, rows=rows, note="Queue length is IOPS times await.")
 
 
-def _remarks(task: Task, again: Sequence[int], queues: Table, credit: Limit) -> tuple[str, ...]:
+def _remarks(
+    task: Task, lengths: Mapping[str, float], again: Sequence[int], queues: Table, credit: Limit
+) -> tuple[str, ...]:
     full = sum(count > 0.98 * max(again) for count in again)
     worst = max(abs(float(row[1] or 0) / float(row[2] or 1) - 1) for row in queues.rows[1:])
     shortest = queues.rows[0]
     rest_s = next(job.rest for job in task.plan.baseline if job.name == "again")
+    saved = rest_s * credit.rate
+    # They are spent at what the burst takes beyond what comes in meanwhile.
+    arithmetic_s = saved / (next(x.rate for x in model_for(task.plan.specs()[0]).limits) - credit.rate)
+    ours_s = lengths["again"] * task.runner.scale
     return (
         f"Little's law holds within {worst * 100:.1f} % for every queue of more than one; with one in flight"
         f" await is {float(shortest[1] or 0):.2f} ms, so tokens cannot come every 300 ms.",
-        f"In {rest_s:,.0f} s of rest {rest_s * credit.rate:,.0f} tokens are saved up; the second burst fills"
+        f"In {rest_s:,.0f} s of rest {saved:,.0f} tokens are saved up: {arithmetic_s:,.0f} s of burst by"
+        f" arithmetic, {ours_s:,.0f} s here ({(ours_s / arithmetic_s - 1) * 100:+.1f} %); it fills"
         f" {full} sums of five minutes, {full * _WINDOW_S // 60} minutes.",
     )
 

@@ -25,7 +25,7 @@ from esrally_ebs.units import GIB, MIB
 CUT_S = 20.0
 CUT_BYTES = 2 * GIB
 BURST_SCALE = 100  # a burst's credits and rests are divided by it
-_BURST_CUT_S = 20.0  # what a phase of the burst takes beyond its scaled time
+_BURST_MORE_S = 10.0  # beyond its scaled time, so that the baseline after a burst can be seen
 _BURST_FILE = 16 * MIB  # laying it out costs 64 credits
 _DISKSTATS = Path("/proc/diskstats")
 
@@ -158,7 +158,7 @@ def _scaled_arm(plan: Plan) -> ArmPlan:
 
 
 def _burst_job(job: BaselineJob) -> BaselineJob:
-    runtime = (job.runtime or 0.0) / BURST_SCALE + _BURST_CUT_S
+    runtime = (job.runtime or 0.0) / BURST_SCALE + _BURST_MORE_S
     return job.model_copy(update={"runtime": runtime, "rest": 0.0, "size": _BURST_FILE})
 
 

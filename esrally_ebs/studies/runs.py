@@ -14,6 +14,7 @@ from esrally_ebs.simulate import SimulatedInstance, SimulatedVolume
 # Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
 _SMALL_IOS = 200_000
 PREWARM = "prewarm"
+_FASTER = 1.2  # than the baseline: a second with some of the burst in it
 _RUNS = 3  # of a job that runs for a time, or moves much
 _LEAST_RUNS = 5  # of a small one
 
@@ -50,10 +51,12 @@ class Phase:
     start_s: int  # on the study's clock
     seconds: Sequence[tuple[int, float]]  # I/Os done in each second, and their latencies added up
 
-    def burst_s(self, baseline: float) -> int:
-        """For how long it was faster than the baseline."""
-        ends = [i + 1 for i, (done, _) in enumerate(self.seconds) if done > 1.5 * baseline]
-        return max(ends, default=0)
+    def burst_s(self, baseline: float) -> float:
+        """For how long it was faster than the baseline: I/Os beyond it by those of a middling fast second."""
+        fast = [done for done, _ in self.seconds if done > _FASTER * baseline]
+        if not fast:
+            return 0.0
+        return sum(done - baseline for done in fast) / (statistics.median(fast) - baseline)
 
     def part(self, begin_s: int, end_s: int) -> "Phase":
         """Some of its seconds."""
