@@ -38,7 +38,12 @@ class Migration:
 
         Raises PlanError or SetupError before anything is changed when it is not allowed.
         """
-        now, _ = modify.settings_of(self.api, self.volume)
+        now, ours = modify.settings_of(self.api, self.volume)
+        if not ours:
+            raise PlanError(
+                f"{self.volume}: this pack has not made it, so no plan changes it; 'esrally-ebs volumes"
+                f" modify {self.volume} --not-ours' does"
+            )
         target = modify.target_of(now, self.change)
         last = modify.progress_of(self.api, self.volume)
         for warning in modify.check_free(self.volume, last, at_s=self.clock.epoch()):

@@ -6,6 +6,7 @@ journal in its directory, from which ``attach`` goes on and ``detach`` undoes, w
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,10 +32,10 @@ from esrally_ebs.aws.provision.sweep import MOUNT_NAME, adopt, orphans, owner_of
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.resources import home, run_dir
-from esrally_ebs.system import SYSTEM_CLOCK
+from esrally_ebs.system import SYSTEM_CLOCK, is_root
 from esrally_ebs.units import GIB
 from esrally_ebs.volumes.mounted import OWN_PREFIX
-from esrally_ebs.volumes.mounts import describe
+from esrally_ebs.volumes.mounts import describe, mount_at
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 __all__ = ["attach", "caveats", "detach", "dry_run", "open_volume", "sweep"]
@@ -88,6 +89,8 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
         history = Journal(directory).read()
         if history is not None:
             _executor(Aws(history.goal.place.region), history.goal, directory, say).down()
+        if mount_at(directory / MOUNT_NAME) is not None:
+            raise SetupError(f"{directory / MOUNT_NAME}: its device is gone, but not the mount; umount it")
         if (directory / MOUNT_NAME).is_dir():
             (directory / MOUNT_NAME).rmdir()
         drop_record(directory)
@@ -150,6 +153,9 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
     if history is not None:
         _check_same(history.goal, spec, directory)
         return history.goal
+    if not is_root():
+        raise SetupError(f"volume '{spec.name}': only root can format and mount; run with sudo")
+    check_tools(spec)  # before anything is made that costs
     place = place_of(api, instance_here())
     owner = owner_of(place.instance, run_dir())
     point = directory / MOUNT_NAME
@@ -158,6 +164,22 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
         write_record(directory, Record(backend=_BACKEND, name=spec.name, type=spec.type))
     journal.begin(goal, SYSTEM_CLOCK.epoch())
     return goal
+
+
+def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = shutil.which) -> None:
+    """SetupError for a tool that the arm will need and that is missing."""
+    needed = {"mount.nfs4": "nfs-common"} if spec.type == "efs" and rehearsed_instance() is None else {}
+    if spec.type != "efs":
+        needed = {"wipefs": "util-linux", "mkfs.xfs": "xfsprogs"}
+    if spec.stripes > 1:
+        stripe_with = spec.aws.stripe_with if spec.aws else "mdadm"
+        needed |= {"mdadm": "mdadm"} if stripe_with == "mdadm" else {"lvcreate": "lvm2"}
+    for tool, package in needed.items():
+        if find(tool) is None:
+            raise SetupError(
+                f"volume '{spec.name}': {tool} is missing; install it (apt-get install {package}), then try"
+                " again"
+            )
 
 
 def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:

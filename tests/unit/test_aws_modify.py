@@ -8,6 +8,7 @@ import pytest
 from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.modify import Change, Progress, Settings
+from esrally_ebs.aws.provision.goal import TAG_RUN
 from esrally_ebs.aws.provision.memory import MemoryAws
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.migration import Migration, phases, summary, volume_of
@@ -93,7 +94,7 @@ class World:
             VolumeType="gp2",
             Iops=300,
             ClientToken="",
-            TagSpecifications=[{"Tags": []}],
+            TagSpecifications=[{"Tags": [{"Key": TAG_RUN, "Value": "1"}]}],
         )["VolumeId"]
         self.now = 100.0
 
@@ -167,6 +168,14 @@ def test_nothing_is_measured_or_changed_when_the_change_is_not_allowed() -> None
             record=events.append,
             clock=world.clock,
         ).run()
+    assert world.aws.volumes[world.volume].modified_s is None
+
+
+def test_a_plan_changes_no_volume_that_the_session_has_not_made() -> None:
+    world, events = World(), list[Event]()
+    world.aws.volumes[world.volume].tags.clear()
+    with pytest.raises(PlanError, match="this pack has not made it, so no plan changes it"):
+        migrated(world, lambda _: pytest.fail("measured"), events)
     assert world.aws.volumes[world.volume].modified_s is None
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aws_world import GOALS, HERE, THERE, World, ebs
@@ -11,9 +12,10 @@ from esrally_ebs.aws.provision.dryrun import dry_run
 from esrally_ebs.aws.provision.goal import TAG_OWNER, Place
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, rehearsed_instance
-from esrally_ebs.aws.provision.sweep import adopt, orphans
+from esrally_ebs.aws.provision.sweep import adopt, orphans, owner_of
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
+from esrally_ebs.volumes.aws import check_tools
 
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
 
@@ -90,3 +92,27 @@ def test_a_rehearsal_never_reaches_aws() -> None:
     for endpoint in ("", "https://ec2.us-east-1.amazonaws.com", "http://10.0.0.1:5000"):
         with pytest.raises(SetupError, match="needs a stand-in of AWS on this machine"):
             rehearsed_instance(loopback | {"AWS_ENDPOINT_URL": endpoint})
+
+
+def test_the_owner_has_the_characters_and_length_of_a_tag() -> None:
+    owner = owner_of(HERE, Path("/run/~someone/ü" + "x" * 300))
+    assert owner.startswith(f"{HERE}:/run/_someone/_x")
+    assert len(owner) == 256
+
+
+@pytest.mark.parametrize(
+    ("type_", "more", "tool"),
+    [
+        ("gp3", {}, "wipefs"),
+        ("gp3", {"stripes": 2}, "mdadm"),
+        ("gp3", {"stripes": 2, "aws": AwsSpec(stripe_with="lvm")}, "lvcreate"),
+        ("efs", {}, "mount.nfs4"),
+    ],
+)
+def test_a_missing_tool_is_named_before_anything_is_made(
+    type_: str, more: dict[str, Any], tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(REHEARSAL_VARIABLE, raising=False)
+    spec = VolumeSpec(**{"name": "a", "type": type_, "size_bytes": GIB, "aws": AwsSpec()} | more)
+    with pytest.raises(SetupError, match=f"^volume 'a': {tool} is missing; install it"):
+        check_tools(spec, lambda name: None if name == tool else name)

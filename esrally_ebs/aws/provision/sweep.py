@@ -4,6 +4,7 @@ Only resources whose owner is this very instance and run directory, and volumes 
 more. Other instances' are theirs.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Entry, Journal
 
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
+_LONGEST_TAG = 256
 _GONE = ("terminated", "shutting-down")
 
 
@@ -43,8 +46,8 @@ class Orphan:
 
 
 def owner_of(instance: str, run_dir: Path) -> str:
-    """The value of the owner's tag."""
-    return f"{instance}:{run_dir}"
+    """The value of the owner's tag, in the characters and the length that AWS allows."""
+    return f"{instance}:{_NOT_IN_TAGS.sub('_', str(run_dir))}"[:_LONGEST_TAG]
 
 
 def known_runs(run_dir: Path) -> set[str]:
