@@ -95,15 +95,17 @@ def _agree(name: str, by_arm: Mapping[str, Mapping[str, Any]]) -> Check | None:
 
 
 def _volumes(session: Session) -> Check | None:
-    check = _agree("settings", {arm.spec.name: _settings(arm) for arm in session.arms})
+    accepted = {check.name for check in session.checks if check.accepted}
+    keys = [key for key in VOLUME_SETTINGS if key.removesuffix("_bytes") not in accepted]
+    check = _agree("settings", {arm.spec.name: _settings(arm, keys) for arm in session.arms})
     if check is None or check.ok or len({arm.kind for arm in session.arms}) == 1:
         return check
     # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
     return replace(check, ok=True, text=f"{check.text} (arms of different kinds)")
 
 
-def _settings(arm: Volume) -> dict[str, Any]:
-    return _pick({key: getattr(arm, key) for key in VOLUME_SETTINGS}, VOLUME_SETTINGS)
+def _settings(arm: Volume, keys: Iterable[str]) -> dict[str, Any]:
+    return _pick({key: getattr(arm, key) for key in keys}, keys)
 
 
 def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
