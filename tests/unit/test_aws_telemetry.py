@@ -13,8 +13,9 @@ from recorded_aws import ID_GP2, RecordedAws
 from esrally_ebs import aws_telemetry
 from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
 from esrally_ebs.errors import SetupError
-from esrally_ebs.model import Kind, Phase, Sample, State, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import Check, Kind, Phase, Sample, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.report import RENDERERS, build
+from esrally_ebs.stats import check_comparable
 from esrally_ebs.store import SessionFolder, load_session
 
 MIB = 1024**2
@@ -197,3 +198,25 @@ def test_cloudwatch_that_does_not_answer_is_a_warning_and_no_failure(
     )
     with pytest.raises(SetupError):
         aws_telemetry.collect(folder)
+
+
+def test_a_difference_that_was_accepted_stands_at_the_end_too(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path, "s-3", kind="baseline", plan={"name": "p"})
+    arms = [
+        Volume(
+            spec=VolumeSpec(name=name, type="mounted", size_bytes=1),
+            kind=Kind.EBS,
+            mount=Path("/mnt"),
+            filesystem="xfs",
+            readahead_bytes=size,
+        )
+        for name, size in (("a", 1), ("b", 2))
+    ]
+    made.update(arms=arms)
+    assert [check.ok for check in check_comparable(load_session(made.path)) if check.name == "settings"] == [
+        False
+    ]
+    made.add_check(Check(name="readahead", ok=False, value="", text="differ", mend="mend it", accepted=True))
+    session = load_session(made.path)
+    assert [check.mark for check in session.checks] == ["accepted"]
+    assert [check.ok for check in check_comparable(session) if check.name == "settings"] == [True]
