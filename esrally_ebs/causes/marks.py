@@ -7,18 +7,23 @@ verdict can give it with and without the marked rounds.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.causes.profile import Profiles, profiles
 from esrally_ebs.causes.windows import Window, windows
 from esrally_ebs.model import Event, Phase
+from esrally_ebs.store.grouping import rows_by
 from esrally_ebs.store.session import Session
 
 # An event counts when it took more than this share of the time of the block's requests.
 MATTERS = 0.01
 
 Block = tuple[str, str, int]  # arm, task, round
+# Start and end (epoch seconds) of each request, a row each, in order
+Spans = Mapping[Block, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
     for arm, task, round_ in requests:
         arms_of.setdefault((task, round_), set()).add(arm)
     marked = {}
-    for block in sorted(befallen, key=lambda block: requests.get(block, [(0.0, 0.0)])[0]):
+    for block in sorted(befallen, key=lambda block: _begin(requests, block)):
         _, task, round_ = block
         arms = arms_of.get((task, round_), set())
         own = tuple(
@@ -56,26 +61,26 @@ def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
     return marked
 
 
+def _begin(requests: Spans, block: Block) -> float:
+    return float(requests[block][0, 0]) if block in requests else 0.0
+
+
 def _on_all(kind: str, arms: set[str], task: str, round_: int, befallen: Mapping[Block, list[Cause]]) -> bool:
     return len(arms) > 1 and all(
         any(cause.kind == kind for cause in befallen.get((arm, task, round_), ())) for arm in arms
     )
 
 
-Spans = Mapping[Block, list[tuple[float, float]]]
-
-
 def _requests(samples: pa.Table) -> Spans:
-    """Start and end (epoch seconds) of the measured requests of each block, in order."""
-    measured = pc.and_(
-        pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value), pc.greater(samples["round"], 0)
-    )
-    own = samples.filter(measured).select(["arm", "task", "round", "started_s", "service_time_s"])
-    spans: dict[Block, list[tuple[float, float]]] = {}
-    columns = (own[name].to_pylist() for name in own.column_names)
-    for arm, task, round_, start, length in zip(*columns, strict=True):
-        spans.setdefault((arm, task, round_), []).append((start, start + length))
-    return {block: sorted(own) for block, own in spans.items()}
+    """The measured requests of each block."""
+    measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater(samples["round"], 0))
+    own = samples.select(["arm", "task", "round", "started_s", "service_time_s"]).filter(measured)
+    starts, lengths = own["started_s"].to_numpy(), own["service_time_s"].to_numpy()
+    spans: dict[Block, npt.NDArray[np.float64]] = {}
+    for (arm, task, round_), rows in rows_by(own, ["arm", "task", "round"]):
+        rows = rows[np.argsort(starts[rows], kind="stable")]
+        spans[arm, task, round_] = np.stack([starts[rows], starts[rows] + lengths[rows]], axis=1)
+    return spans
 
 
 def _causes(session: Session, found: Iterable[Window], requests: Spans) -> Iterator[tuple[Block, Cause]]:
@@ -107,13 +112,13 @@ def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
         if event.kind == "gc" and _number(event, "seconds") > 0
     ]
     for block, spans in requests.items():
-        begin, end = spans[0][0], max(end for _, end in spans)
-        own = [(p, q) for arm, p, q in pauses if arm == block[0] and p < end and q > begin]
-        overlaps = [max(0.0, min(q, end) - max(p, start)) for p, q in own for start, end in spans]
-        total = sum(end - start for start, end in spans)
-        share = sum(overlaps) / total if total > 0 else 0.0
+        starts, ends = spans.T
+        own = [(p, q) for arm, p, q in pauses if arm == block[0] and p < ends.max() and q > starts[0]]
+        overlaps = np.array([np.maximum(0.0, np.minimum(q, ends) - np.maximum(p, starts)) for p, q in own])
+        total = float((ends - starts).sum())
+        share = float(overlaps.sum()) / total if total > 0 else 0.0
         if share > MATTERS:
-            count = sum(overlap > 0 for overlap in overlaps)
+            count = int((overlaps > 0).sum())
             text = f"{count} garbage collection pause{'' if count == 1 else 's'} took {share:.0%} of its time"
             yield block, Cause(kind="gc", what="garbage collection", text=text, share=share)
 
@@ -124,9 +129,9 @@ def _faults(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
         if event.kind != "fault" or event.arm is None:
             continue
         begun = [
-            (spans[0][0], block)
+            (float(spans[0, 0]), block)
             for block, spans in requests.items()
-            if block[0] == event.arm and spans[0][0] <= event.at_s
+            if block[0] == event.arm and spans[0, 0] <= event.at_s
         ]
         if begun:
             yield (

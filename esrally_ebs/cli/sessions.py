@@ -19,6 +19,7 @@ from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.resources import home
 from esrally_ebs.stats.gate import parse_limit
 from esrally_ebs.store import find_session, list_sessions, load_session
+from esrally_ebs.store.session import Session
 
 app = typer.Typer()
 
@@ -60,7 +61,7 @@ def report_command(
     """Report on a session from its folder alone, on any machine."""
     if form not in report.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
-    built = report.build(load_session(find_session(home(), session)))
+    built = report.build(_load(session))
     if form == "text" and output is None:
         _show(built)
         return
@@ -79,7 +80,7 @@ def compare_command(
     """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
     if form not in report.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
-    built = compare_sessions([load_session(find_session(home(), name)) for name in names])
+    built = compare_sessions([_load(name) for name in names])
     if form == "text" and output is None:
         _show(built)
     else:
@@ -103,7 +104,7 @@ def gate_command(
     allowed = [parse_limit(text) for text in limits or []]
     recorded = None
     try:
-        recorded = load_session(find_session(home(), session))
+        recorded = _load(session)
         judged = gates.judge_session(recorded, allowed, base=base, other=other)
     except MeasurementError as error:
         if junit is not None:
@@ -140,6 +141,11 @@ def dashboard_command(
     from esrally_ebs.metrics_store import render_dashboard
 
     put(render_dashboard(), output)
+
+
+def _load(name: str) -> Session:
+    """A session by its name, with what reports look at."""
+    return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
 def _show(built: report.Report) -> None:

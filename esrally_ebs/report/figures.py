@@ -145,8 +145,9 @@ def _spans(session: Session) -> Iterator[Span]:
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples
     ends = pc.add(samples["started_s"], samples["service_time_s"])
-    phases = samples["phase"].cast(pa.string())
-    times = pa.table({"phase": phases, "round": samples["round"], "start": samples["started_s"], "end": ends})
+    times = pa.table(
+        {"phase": samples["phase"], "round": samples["round"], "start": samples["started_s"], "end": ends}
+    )
     grouped = times.group_by(["phase", "round"]).aggregate([("start", "min"), ("end", "max")])
     for row in grouped.to_pylist():
         warm = row["phase"] == Phase.WARMUP.value
@@ -161,12 +162,13 @@ def _spans(session: Session) -> Iterator[Span]:
 def _turns(session: Session) -> Iterator[Turn]:
     """When each task was measured on each arm, in the order of the first round."""
     samples = session.samples
-    rounds = samples.filter(
+    looked_at = ["task", "arm", "round", "started_s", "service_time_s"]
+    rounds = samples.select(looked_at).filter(
         pc.and_(pc.greater(samples["round"], 0), pc.equal(samples["phase"], Phase.MEASURE.value))
     )
     ends = pc.add(rounds["started_s"], rounds["service_time_s"])
     columns = {"task": rounds["task"], "arm": rounds["arm"], "round": rounds["round"]}
-    times = pa.table({**columns, "start": rounds["started_s"], "end": ends})
+    times = pa.table({**columns, "start": rounds["started_s"], "end": ends}).unify_dictionaries()
     grouped = times.group_by(["task", "arm", "round"]).aggregate([("start", "min"), ("end", "max")])
     turns: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in grouped.sort_by("start_min").to_pylist():

@@ -17,9 +17,8 @@ from esrally_ebs.stats import (
     Verdict,
     compare,
     measured_blocks,
-    summarize,
 )
-from esrally_ebs.stats.summary import Scope
+from esrally_ebs.stats.summary import Scope, failures, summarize_blocks
 from esrally_ebs.store.session import Session
 
 
@@ -43,7 +42,7 @@ def find(session: Session, scope: Scope = "all", *, arms: Sequence[str] | None =
     blocks = measured_blocks(session.samples, scope)
     return Findings(
         scope=scope,
-        summaries=summarize(session.samples, scope),
+        summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
         comparisons=compare(blocks, arms, margin=margin, confidence=confidence),
         blocks=blocks,
         margin=margin,

@@ -62,5 +62,5 @@ def _seconds(events: Sequence[Event], kind: str, key: str) -> float:
 
 def _requests_s(samples: pa.Table, phase: Phase) -> float:
     """Time in requests; of several clients at once only the first one's counts."""
-    mask = pc.and_(pc.equal(samples["phase"].cast(pa.string()), phase.value), pc.equal(samples["client"], 0))
-    return float(pc.sum(samples.filter(mask)["service_time_s"]).as_py() or 0.0)
+    mask = pc.and_(pc.equal(samples["phase"], phase.value), pc.equal(samples["client"], 0))
+    return float(pc.sum(samples["service_time_s"].filter(mask)).as_py() or 0.0)

@@ -20,8 +20,9 @@ def check_comparable(session: Session) -> list[Check]:
 
     Hits, segments, versions, volume settings, numbers of requests, failed requests, and coldness.
     """
-    measured = session.samples.filter(
-        pc.equal(session.samples["phase"].cast(pa.string()), Phase.MEASURE.value)
+    looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
+    measured = session.samples.select(looked_at).filter(
+        pc.equal(session.samples["phase"], Phase.MEASURE.value)
     )
     found = [
         _hits(measured),
@@ -50,9 +51,10 @@ def is_cold(session: Session) -> bool:
 
 
 def _hits(measured: pa.Table) -> Check | None:
-    counted = measured.filter(pc.and_(measured["success"], pc.is_valid(measured["hits"])))
+    keys = ["task", "arm", "hits"]
+    counted = measured.select(keys).filter(pc.and_(measured["success"], pc.is_valid(measured["hits"])))
     hits: dict[str, dict[str, set[int]]] = {}
-    distinct = _strings(counted, ["task", "arm", "hits"]).group_by(["task", "arm", "hits"]).aggregate([])
+    distinct = _grouped(counted, keys).aggregate([])
     for row in distinct.to_pylist():
         hits.setdefault(row["task"], {}).setdefault(row["arm"], set()).add(row["hits"])
     if not hits:
@@ -114,7 +116,7 @@ def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 
 def _requests(measured: pa.Table) -> Check | None:
     counts: dict[str, dict[str, int]] = {}
-    rows = _strings(measured, ["task", "arm"]).group_by(["task", "arm"]).aggregate([([], "count_all")])
+    rows = _grouped(measured, ["task", "arm"]).aggregate([([], "count_all")])
     for row in rows.to_pylist():
         counts.setdefault(row["task"], {})[row["arm"]] = row["count_all"]
     if not counts:
@@ -161,7 +163,6 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
     return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
 
 
-def _strings(table: pa.Table, columns: list[str]) -> pa.Table:
-    """The columns with text as plain strings: groups of dictionary columns are not to be relied on."""
-    texts = {"task", "arm"}
-    return pa.table({c: table[c].cast(pa.string()) if c in texts else table[c] for c in columns})
+def _grouped(table: pa.Table, columns: list[str]) -> pa.TableGroupBy:
+    """Groups by columns; those of text have one dictionary for all their chunks then, as groups need it."""
+    return table.select(columns).unify_dictionaries().group_by(columns)

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.model import Phase
 from esrally_ebs.stats.rounds import Arm, Estimate, Floats
+from esrally_ebs.store.grouping import rows_by
 
 PERCENTILES = (50, 90, 99)
 MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
@@ -60,19 +59,10 @@ def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
     if scope == "first":
         mask = pc.and_(mask, pc.equal(samples["iteration"], 1))
     table = samples.select(["task", "arm", "round", "service_time_s"]).filter(mask)
-    if not table.num_rows:
-        return {}
-    tasks, task_of = _codes(table["task"])
-    arms, arm_of = _codes(table["arm"])
-    round_of = table["round"].to_numpy()
     times = table["service_time_s"].to_numpy()
-    order = np.lexsort((round_of, arm_of, task_of))  # stable: requests stay in their order
-    keys = np.stack([task_of[order], arm_of[order], round_of[order]], axis=1)
-    starts = np.flatnonzero(np.any(np.diff(keys, axis=0, prepend=keys[:1] - 1), axis=1))
     blocks: dict[tuple[str, str], dict[int, Floats]] = {}
-    for start, part in zip(starts, np.split(times[order], starts[1:]), strict=True):
-        task, arm, round_ = keys[start]
-        blocks.setdefault((tasks[task], arms[arm]), {})[int(round_)] = part
+    for (task, arm, round_), rows in rows_by(table, ["task", "arm", "round"]):
+        blocks.setdefault((task, arm), {})[round_] = times[rows]
     return blocks
 
 
@@ -130,10 +120,4 @@ def _summary(
 
 
 def _measured(samples: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value)
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Distinct values in order of appearance, and each row's place among them."""
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+    return pc.equal(samples["phase"], Phase.MEASURE.value)
