@@ -1,0 +1,92 @@
+"""The runbook's own commands, read out of its page and run in its order, on small volumes and without Rally.
+
+moto's server stands for AWS and loop devices for volumes. What a plan's name means is the only thing that is
+replaced: the plans are the runbook's, made small enough for a test, and without their race.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from moto_server import Moto
+from sessions_of_six_rounds import make
+
+from esrally_ebs import by_hand
+from esrally_ebs.aws.clients import Aws
+from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
+from esrally_ebs.cli import main
+from esrally_ebs.system import run
+
+pytestmark = pytest.mark.system
+
+PAGE = (Path(__file__).parents[2] / "docs" / "runbooks" / "gp2-to-gp3.md").read_text()
+JOBS = '[[baseline]]\nname = "read"\nrw = "randread"\nbs = "4k"\nsize = "4m"\nruntime = "0.2s"\n'
+COMPARED = (
+    'name = "gp2-vs-gp3"\n[[arm]]\nname = "gp2"\ntype = "gp2"\nsize = "1GiB"\n'
+    '[[arm]]\nname = "gp3"\ntype = "gp3"\nsize = "1GiB"\nthroughput = "128MiB/s"\n'
+)
+IN_PLACE = (
+    'name = "gp2-to-gp3-in-place"\n[aws]\n[[arm]]\nname = "data"\ntype = "gp2"\nsize = "8GiB"\n'
+    '[modify]\narm = "data"\ntype = "gp3"\npasses = 1\n'
+)
+
+
+@pytest.fixture
+def production(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """An instance of production with a gp2 volume, whose id it gives; runs and home of their own."""
+    api = Aws()
+    image = api.call("ec2", "RegisterImage", Name="image", RootDeviceName="/dev/sda1")["ImageId"]
+    made = api.call("ec2", "RunInstances", ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
+    instance = made["Instances"][0]["InstanceId"]
+    zone = place_of(api, instance).zone
+    volume = api.call("ec2", "CreateVolume", AvailabilityZone=zone, Size=500, VolumeType="gp2")["VolumeId"]
+    monkeypatch.setenv(REHEARSAL_VARIABLE, instance)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    (tmp_path / "gp2-vs-gp3.toml").write_text(COMPARED + JOBS)
+    (tmp_path / "gp2-to-gp3-in-place.toml").write_text(IN_PLACE + JOBS)
+    yield volume
+    by_hand.down()
+    listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout_s=10)
+    assert str(tmp_path) not in listed
+
+
+def commands() -> list[list[str]]:
+    return [shlex.split(line) for line in re.findall(r"^\$ esrally-ebs (.+)$", PAGE, re.MULTILINE)]
+
+
+# a session's reaper ends by itself a moment after it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_runbook_can_be_followed(
+    production: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = {"gp2-vs-gp3", "gp2-to-gp3-in-place"}
+    said: dict[str, str] = {}
+    for words in commands():
+        if words[0] in ("clean", "doctor"):
+            continue  # clean would take down what others race on this machine; doctor judges the machine
+        if words[0] == "gate":
+            make(tmp_path / "home", "a-race", at=4e9)  # the latest
+        small = [str(tmp_path / f"{word}.toml") if word in plans else word for word in words]
+        small = [production if word == "vol-0123456789abcdef0" else word for word in small]
+        allowed = (0, 5) if words[0] == "gate" else (0,)  # six rounds are few for a p99
+        assert main(small) in allowed, f"{shlex.join(words)}: {capsys.readouterr().err}"
+        said[shlex.join(words)] = capsys.readouterr().out
+    assert len(said) == len(commands()) - 3  # doctor, and clean twice
+    dry = next(text for words, text in said.items() if "--dry-run" in words)
+    assert "ec2 CreateVolume" in dry
+    assert "USD an hour" in dry
+    in_place = said["run gp2-to-gp3-in-place"]
+    assert re.search(r"read \(read\) +before +1 ", in_place)
+    assert re.search(r"read \(read\) +after +1 ", in_place)
+    forth, back = (text for words, text in said.items() if words.startswith("volumes modify"))
+    assert "from gp2 of 500 GiB" in forth
+    assert "to gp3 of 500 GiB, 3000 IOPS, 250 MiB/s" in forth
+    assert "to gp2 of 500 GiB" in back
+    # Production's volume is as it was, and nothing else is left.
+    volumes = Aws().call("ec2", "DescribeVolumes")["Volumes"]
+    assert [(v["VolumeId"], v["VolumeType"]) for v in volumes if v["Size"] == 500] == [(production, "gp2")]
+    tagged = [{"Name": "tag-key", "Values": ["esrally-ebs:run"]}]
+    assert Aws().call("ec2", "DescribeVolumes", Filters=tagged)["Volumes"] == []
