@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import aws, baseline, causes, conditions, costs, figures, search, verdict
+from esrally_ebs.report import aws, baseline, causes, coldstarts, conditions, costs, figures, search, verdict
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.report.moments import moments
+from esrally_ebs.stats.coldstart import cold_starts
 from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
 
@@ -23,6 +24,8 @@ def build(session: Session) -> Report:
     tables: list[Table | None] = [conditions.arms_table(session.arms)]
     for scope in scopes:
         tables += search.percentile_tables(scope, arms)
+    starts = cold_starts(session.samples) if len(scopes) > 1 else ()
+    tables.append(coldstarts.table(starts, arms))
     tables.append(search.single_table(session, findings, arms))
     explained = causes.explain(session, findings)
     tables += causes.tables(findings, explained)
@@ -54,6 +57,7 @@ def build(session: Session) -> Report:
         figures=replace(
             figures.figures(session, findings),
             moments=moments(session),
+            cold_starts=coldstarts.figures(starts),
             tradeoffs=costs.tradeoffs(findings, priced),
         ),
     )

@@ -94,7 +94,6 @@ class ColdStart:
 
     task: str
     curves: tuple[Curve, ...]
-    notes: tuple[str, ...] = ()  # a sentence per arm: where its curve meets the warm level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

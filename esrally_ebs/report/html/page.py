@@ -99,7 +99,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "cost", "Cost against time", (*_tables(report, _COST), *_plots(trades, note=_TRADEOFFS))
     spread = ((d.task, distribution(d, arms)) for d in figures.distributions)
     yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
-    yield "cold", "Cold starts", (*_cold_starts(report, arms), *_tables(report, _COLD))
+    starts = ((d.task, cold_start(d, arms)) for d in figures.cold_starts)
+    yield "cold", "Cold starts", (*_plots(starts, note=_COLD_STARTS), *_tables(report, _COLD))
     yield "telemetry", "Over time", _timelines(report, arms)
     yield "fio", "fio", _tables(report, _FIO)
     yield "conditions", "Conditions", _tables(report, _CONDITIONS)
@@ -139,14 +140,6 @@ def _arms(report: Report) -> list[str]:
 
 def _forests(report: Report) -> Iterator[str]:
     return _plots(((data.title, forest(data)) for data in report.figures.forests), note=_FORESTS)
-
-
-def _cold_starts(report: Report, arms: Sequence[str]) -> Iterator[str]:
-    starts = report.figures.cold_starts
-    yield from _plots(((d.task, cold_start(d, arms)) for d in starts), note=_COLD_STARTS)
-    said = [note for start in starts for note in start.notes]
-    if said:
-        yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in said)}</ul>"
 
 
 def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
