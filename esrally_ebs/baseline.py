@@ -117,6 +117,8 @@ def job_argv(job: BaselineJob, file: Path) -> list[str]:
     }
     if job.rw in ("readwrite", "randrw") and job.rwmixread != 50:
         options["rwmixread"] = job.rwmixread
+    if job.randseed is not None:
+        options["randseed"] = job.randseed
     if job.runtime is not None:
         options |= {"time_based": 1, "runtime": f"{round(job.runtime * 1e6)}us"}
     # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.

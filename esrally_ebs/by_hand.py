@@ -11,6 +11,8 @@ from esrally_ebs.aws.identity import Identity, candidates
 from esrally_ebs.aws.provision.place import region_here
 from esrally_ebs.aws.roots import Roots
 from esrally_ebs.context import FILE, Arm, Context, load_context
+from esrally_ebs.emulator.control import LimiterState, read_state
+from esrally_ebs.emulator.control import change as control_volume
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.migration import volume_of
 from esrally_ebs.model import Volume, VolumeSpec
@@ -115,12 +117,33 @@ def modify(
 
 
 def _volume_of(name: str) -> str:
-    found = [volume for volume in attached() if volume.spec.name == name]
+    return volume_of(_attached_as(name, "the id of the volume, vol-..."))
+
+
+def limiters(name: str) -> LimiterState:
+    """What the limiters of an attached emulated arm hold, by its name or mount; PlanError for any other."""
+    return read_state(_control_of(name))
+
+
+def set_limiters(name: str, **settings: float) -> LimiterState:
+    """Change the limiters of an attached emulated arm as ``control.change`` does; their state then."""
+    return control_volume(_control_of(name), **settings)
+
+
+def _control_of(name: str) -> Path:
+    volume = _attached_as(name, "its mount")
+    if volume.control is None:
+        raise PlanError(f"arm {name}: it is {volume.kind}, and only emulated volumes have limiters to ask")
+    return volume.control
+
+
+def _attached_as(name: str, otherwise: str) -> Volume:
+    found = [volume for volume in attached() if name in (volume.spec.name, str(volume.mount))]
     if not found:
         raise PlanError(f"arm {name}: not attached; 'esrally-ebs volumes list' shows the arms that are")
     if len(found) > 1:
-        raise PlanError(f"arm {name}: {len(found)} are attached; give the id of the volume, vol-...")
-    return volume_of(found[0])
+        raise PlanError(f"arm {name}: {len(found)} are attached; give {otherwise}")
+    return found[0]
 
 
 def down() -> list[str]:

@@ -129,6 +129,7 @@ class BaselineJob(_Section):
     size: Bytes = Field(default=128 * 1024**2, gt=0)
     runtime: Seconds | None = Field(default=None, gt=0)
     rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
+    randseed: int | None = Field(default=None, ge=1)  # of fio's toss of which I/Os of a mix are reads
     rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
     stonewall: bool = True  # false: begins together with the job before it; only in virtual time
     repeat: bool = False  # again at the end of the session

@@ -8,6 +8,7 @@ import typer
 
 from esrally_ebs import by_hand
 from esrally_ebs.aws.identity import Identity
+from esrally_ebs.cli import limiters
 from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of
 from esrally_ebs.model import Volume
 from esrally_ebs.units import format_bytes
@@ -34,7 +35,9 @@ def volumes_list(as_json: Json = False) -> None:
     attached = by_hand.attached()
     taken = [volume.mount for volume in attached]
     free = [
-        found for found in by_hand.mounts() if not any(path.is_relative_to(found.mount_point) for path in taken)
+        found
+        for found in by_hand.mounts()
+        if not any(path.is_relative_to(found.mount_point) for path in taken)
     ]
     if as_json:
         print(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
@@ -101,6 +104,10 @@ def _print_mounts(found: Sequence[Identity]) -> None:
         note = "the system's own disk" if each.root else ""
         rows.add_row(str(each.mount_point), each.kind, stack.mount.filesystem, device, each.name, note)
     console().print(rows)
+
+
+app.command("show")(limiters.show)
+app.command("set")(limiters.change)
 
 
 def _print_volumes(volumes: Sequence[Volume]) -> None:
