@@ -4,6 +4,7 @@
 #
 #   PYTHON       the Python (3.11 to 3.13) to make .venv with; default: the first that fits
 #   ES_IMAGE     the Elasticsearch image to use; default: the official one, else one built here
+#   WITH_BROWSER any text: Chromium too, which the tests of report.html need and skip without; default: not
 #   PULL_WAIT_S  how long a registry may take to answer before the image is built here; default 20
 #
 # Exit code 3: root is needed and neither root nor sudo is there; the commands to run are printed.
@@ -62,6 +63,12 @@ compose_packages() {
     return 0
 }
 
+# Tests skip without it, so nobody is asked for root because of it.
+wants_browser() {
+    [ -n "${WITH_BROWSER:-}" ] && [ "$have_root" = yes ] && ! have chromium && ! have google-chrome &&
+        [ -n "$(candidate chromium)" ]
+}
+
 missing_packages() {
     local names=()
     have fio || names+=(fio)
@@ -75,6 +82,7 @@ missing_packages() {
     have docker || have dockerd || names+=(docker.io)
     have dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
     have_compose || read -ra names <<<"${names[*]} $(compose_packages)"
+    if wants_browser; then names+=(chromium); fi
     echo "${names[*]}"
 }
 
