@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Self
 
 from esrally_ebs.emulator.catalog import model_for
 from esrally_ebs.errors import PlanError
@@ -87,6 +88,11 @@ class ArmCost:
     problem: str = ""
     iops: float | None  # that the volume holds for good: without burst credits, without the instance
     bytes_per_s: float | None
+
+    @classmethod
+    def without(cls, arm: str, problem: str) -> Self:
+        """An arm that has no price."""
+        return cls(arm=arm, price=None, problem=problem, iops=None, bytes_per_s=None)
 
     @property
     def usd_per_1000_iops(self) -> float | None:

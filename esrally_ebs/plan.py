@@ -13,6 +13,7 @@ from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import parse_bytes, parse_rate, parse_seconds
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
+_REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 _DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 
 
@@ -88,7 +89,7 @@ class ArmPlan(_Section):
 class AwsPlan(_Section):
     """``[aws]``: make the arms on AWS, on the instance that this runs on, instead of emulating them."""
 
-    region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
+    region: str | None = Field(default=None, pattern=_REGION)
     snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
     initialise: bool = True
     stripe_with: Literal["mdadm", "lvm"] = "mdadm"
@@ -173,6 +174,15 @@ class DesignPlan(_Section):
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
 
+class CostPlan(_Section):
+    """``[cost]``: where prices are from, and what is paid by use."""
+
+    region: str | None = Field(default=None, pattern=_REGION)
+    prices: Path | None = None  # a price list of one's own
+    read: Bytes = Field(default=0, ge=0)  # a month and arm: what EFS Elastic asks for
+    written: Bytes = Field(default=0, ge=0)
+
+
 class Plan(_Section):
     """A whole plan."""
 
@@ -185,6 +195,7 @@ class Plan(_Section):
     cache: CachePlan = CachePlan()
     design: DesignPlan = DesignPlan()
     baseline: tuple[BaselineJob, ...] = ()
+    cost: CostPlan = CostPlan()
     accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
     modify: ModifyPlan | None = None
 

@@ -158,7 +158,7 @@ def _aligned(table: Table) -> str:
 
 def _numeric(table: Table, column: int) -> bool:
     """A column of figures that were made text, such as ``+1.4 %``."""
-    cells = [cell for row in table.rows if isinstance(cell := row[column], str) and cell]
+    cells = [cell for row in table.rows if isinstance(cell := row[column], str) and cell not in ("", "-")]
     return bool(cells) and all(any(c.isdigit() for c in cell) and _leads(cell) for cell in cells)
 
 

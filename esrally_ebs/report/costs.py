@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from esrally_ebs import cost
 from esrally_ebs.cost import ArmCost
+from esrally_ebs.errors import PlanError
 from esrally_ebs.report.model import NOTHING, Cell, Column, Curve, Row, Table, Tradeoff, Value, quantity
 from esrally_ebs.report.search import Findings
 from esrally_ebs.store.session import Session
@@ -23,18 +24,28 @@ _TITLES = (
 def costs(session: Session) -> tuple[ArmCost, ...]:
     """The arms' costs on the day of the session, in the region of the plan."""
     day = datetime.fromtimestamp(session.started_at, UTC).strftime("%Y-%m-%d")
-    return cost.of_arms([arm.spec for arm in session.arms], _region(session)[0], on=day)
+    wanted = session.plan.get("cost") or {}
+    usage = cost.Usage(read_bytes=wanted.get("read", 0), written_bytes=wanted.get("written", 0))
+    specs = [arm.spec for arm in session.arms]
+    try:
+        prices = cost.price_list(wanted.get("prices"))
+    except PlanError as error:  # the session was moved, its price list was not
+        return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
+    used = {spec.name: usage for spec in specs}
+    return cost.of_arms(specs, _region(session)[0], usage=used, prices=prices, on=day)
 
 
 def _region(session: Session) -> tuple[str, bool]:
     """The region, and whether the plan or the machine named it."""
-    named = (session.plan.get("aws") or {}).get("region") or session.environment.get("region")
+    plan = session.plan
+    named = (plan.get("cost") or {}).get("region") or (plan.get("aws") or {}).get("region")
+    named = named or session.environment.get("region")
     return (str(named), True) if named else (_REGION, False)
 
 
 def table(session: Session, findings: Findings, found: Sequence[ArmCost]) -> Table | None:
-    """A row per arm; None where no arm has a price."""
-    if all(one.price is None for one in found):
+    """A row per arm; None where no arm has a price and the plan names no price list."""
+    if all(one.price is None for one in found) and not (session.plan.get("cost") or {}).get("prices"):
         return None
     p99 = _p99(findings)
     return Table(

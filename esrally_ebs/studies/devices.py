@@ -41,20 +41,22 @@ class DeviceRunner:
     virtual: bool = field(default=False, init=False)
     scale: int = field(default=BURST_SCALE, init=False)
     sessions: list[str] = field(default_factory=list, init=False)
-    cut: list[str] = field(default_factory=list, init=False)
+    cut: str = field(default="", init=False)  # what was shortened
 
     @property
     def how(self) -> str:
         """What the figures are."""
-        cut = f"; cut to {CUT_S:g} s or {CUT_BYTES // GIB} GiB: {', '.join(self.cut)}" if self.cut else ""
         told = ", ".join(self.sessions)
-        return f"measured with fio on emulated devices, {self.repeats} runs of a job (session {told}){cut}"
+        runs = f"{self.repeats} runs" if self.repeats > 1 else "one run"
+        return f"measured with fio on emulated devices, {runs} of a job (session {told}){self.cut}"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
         """See Runner; the coin of a mix is fio's own here."""
         del reads
         short, drained = _cut(plan)
-        self.cut = sorted(drained)
+        if drained:
+            names = ", ".join(sorted(drained))
+            self.cut = f"; cut to {CUT_S:g} s or {CUT_BYTES // GIB} GiB, from empty buckets: {names}"
 
         def prepare(arm: Arm, job: BaselineJob) -> None:
             if job.name in drained and arm.volume.control is not None:
@@ -69,6 +71,7 @@ class DeviceRunner:
 
     def phases(self, plan: Plan) -> list[Phase]:
         """See Runner; nothing is prewarmed, as no block of an emulated device is slower than another."""
+        self.cut = f"; credits, rests and seconds are {BURST_SCALE} times fewer, and scaled back"
         jobs = [job for job in plan.baseline if job.name != PREWARM]
         rests = {job.name: job.rest / BURST_SCALE for job in jobs}
         short = plan.model_copy(

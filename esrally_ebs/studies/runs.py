@@ -106,8 +106,9 @@ class VirtualRunner:
     @property
     def how(self) -> str:
         """What the figures are."""
-        runs = f"{min(self._counts)} to {max(self._counts)} runs of a job" if self._counts else "its runs"
-        return f"simulated in virtual time from the volume models, emulated arms; median of {runs}"
+        least, most = min(self._counts, default=1), max(self._counts, default=1)
+        runs = f"{least} to {most} runs" if least < most else f"{most} runs" if most > 1 else "one run"
+        return f"simulated in virtual time from the volume models, emulated arms; median of {runs} of a job"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
         """See Runner."""

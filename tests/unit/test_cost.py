@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from esrally_ebs import cost
 from esrally_ebs.cost import Usage, monthly, of_arms, price_list
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.report.costs import costs
+from esrally_ebs.store import Session, SessionFolder, load_session
 
 MIB, GIB = 1024**2, 1024**3
 GP2 = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB)
@@ -148,3 +151,45 @@ def test_more_never_costs_less(gib: int, iops: int, mib: int) -> None:
     assert here <= usd(gib + 1, iops, mib)
     assert here <= usd(gib, iops + 1, mib)
     assert here <= usd(gib, iops, mib + 1)
+
+
+def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps({"regions": {"eu-north-1": {"efs": EFS_RATES}}}))
+    plan = parse_plan(
+        f"""name = "p"
+        [[arm]]
+        name = "a"
+        type = "efs"
+        mode = "elastic"
+        size = "100GiB"
+        [cost]
+        region = "eu-north-1"
+        prices = "{file}"
+        read = "10GiB"
+        written = "20GiB"
+        """,
+        "p.toml",
+    )
+    session = recorded(plan, tmp_path)
+    (found,) = costs(session)
+    assert found.price is not None
+    assert found.price.usd == pytest.approx(100 * 0.5 + 10 * 0.1 + 20 * 0.2)
+    file.unlink()  # the folder was moved to another machine
+    (found,) = costs(session)
+    assert found.price is None
+    assert "prices cannot be read" in found.problem
+
+
+EFS_RATES = {
+    "gb": [[0.5, "2026-01-01", "invoice"]],
+    "read_gb": [[0.1, "2026-01-01", "invoice"]],
+    "written_gb": [[0.2, "2026-01-01", "invoice"]],
+}
+
+
+def recorded(plan: Plan, home: Path) -> Session:
+    folder = SessionFolder.create(home, "s", kind="fio", plan=plan.model_dump(mode="json"))
+    (spec,) = plan.specs()
+    folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=home)])
+    return load_session(folder.path)

@@ -1,0 +1,47 @@
+"""A study on devices: sessions as ``run`` makes them, fio's figures and the limits' waits read back."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs import cost, studies
+from esrally_ebs.plan import load_plan
+from esrally_ebs.published import compare
+from esrally_ebs.resources import resource, run_dir
+from esrally_ebs.store import list_sessions
+from esrally_ebs.studies import striping
+from esrally_ebs.studies.parts import Task
+from esrally_ebs.units import MIB
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for block devices"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+
+
+def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    whole = load_plan(resource("pipelines") / "striping-2015.toml")
+    arm = next(arm for arm in whole.arm if arm.name == "3x1tib")
+    job = whole.baseline[0].model_copy(update={"size": 64 * MIB, "runtime": 4.0})
+    plan = whole.model_copy(update={"arm": (arm,), "baseline": (job,)})
+    study = replace(studies.read_study("striping-2015"), settings={"compared": []})
+    runner = studies.DeviceRunner(say=lambda text: None)
+
+    parts = striping.run(Task(study=study, plan=plan, runner=runner, prices=cost.price_list()))
+
+    # 3 x 3072 IOPS, and 0.03 s of them saved up, in 4 s; the article had 9,307.6
+    assert parts.observed["3x1tib", "random-read", "iops"] == pytest.approx(3 * 3072 * 4.03 / 4, rel=0.03)
+    figure = compare(study, parts.observed)[8]
+    assert (figure.published.arm, figure.published.job) == ("3x1tib", "random-read")
+    assert figure.error == pytest.approx(0, abs=0.05)
+    (recorded,) = list_sessions(tmp_path / "home")
+    assert recorded.id == runner.sessions[0]
+    assert list(run_dir().glob("*")) == []
