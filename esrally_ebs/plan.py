@@ -167,11 +167,23 @@ class ModifyPlan(_Section):
 class DesignPlan(_Section):
     """``[design]``: rounds, their order, and what a verdict must reach."""
 
-    rounds: int = Field(default=6, ge=1)
+    rounds: Annotated[int, Field(ge=1)] | Literal["auto"] = 6
+    max_rounds: int = Field(default=48, ge=6)  # of "auto"
+    budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
     seed: int = 1
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether rounds end when every task is decided."""
+        return self.rounds == "auto"
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds there are, or are at most."""
+        return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 
 class CostPlan(_Section):

@@ -100,5 +100,5 @@ def _reads(plan: Plan, index_bytes: float) -> float:
         return 0.0
     per_request = max(_LEAST_READS, _READS_PER_REQUEST_AND_GIB * index_bytes / GIB)
     cold = plan.cache.mode == "cold"
-    requests = _TASKS * plan.race.iterations * plan.design.rounds if cold else _TASKS * plan.design.rounds
+    requests = _TASKS * plan.design.most_rounds * (plan.race.iterations if cold else 1)
     return requests * per_request

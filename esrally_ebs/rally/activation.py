@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.context import Context, load_context
-from esrally_ebs.rally import failure, pace, taps
+from esrally_ebs.rally import failure, pace, rounds, taps
 
 _installed: dict[str, Any] = {}
 
@@ -37,6 +37,7 @@ def install(context_path: Path) -> None:
     pace.quicken()
     failure.speak_plainly()
     taps.install(context_path)
+    rounds.install(current)
 
 
 def current() -> Context:

@@ -96,7 +96,7 @@ def _warmups(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: d
 def _rounds(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: dict[str, str]) -> list[Any]:
     tasks = []
     fixed = plan.design.order == "fixed"
-    orders = round_orders(arms, plan.design.rounds, seed=plan.design.seed, fixed=fixed)
+    orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
     for number, order in enumerate(orders, start=1):
         for task in searches:
             for arm in order:

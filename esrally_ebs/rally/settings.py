@@ -62,6 +62,8 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
     overrides: dict[str, Any] = dict(params.get("set", {}))
     for key, where in (
         ("rounds", "design.rounds"),
+        ("max_rounds", "design.max_rounds"),
+        ("budget", "design.budget"),
         ("iterations", "race.iterations"),
         ("warmup_iterations", "race.warmup_iterations"),
         ("documents", "dataset.documents"),
@@ -133,4 +135,4 @@ def _shortened(plan: Plan) -> Plan:
     plan = _updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    return _updated(plan, "design", rounds=min(2, plan.design.rounds))
+    return _updated(plan, "design", rounds=min(2, plan.design.most_rounds))

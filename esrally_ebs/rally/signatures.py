@@ -48,6 +48,12 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
     ("driver.Driver.close", lambda: driver.Driver.close, ("self",)),
     ("driver.TaskExecutionActor", lambda: driver.TaskExecutionActor.__init__, ("self",)),
     ("driver.Worker.send_samples", lambda: driver.Worker.send_samples, ("self",)),
+    (
+        "driver.Worker.current_tasks_and_advance",
+        lambda: driver.Worker.current_tasks_and_advance,
+        ("self",),
+    ),
+    ("driver.Worker.at_joinpoint", lambda: driver.Worker.at_joinpoint, ("self",)),
     ("driver.Worker.WAKEUP_INTERVAL_SECONDS", lambda: driver.Worker.WAKEUP_INTERVAL_SECONDS, ()),
     ("telemetry.TelemetryDevice", lambda: telemetry.TelemetryDevice.__init__, ("self",)),
     ("client.RequestContextHolder", lambda: client.RequestContextHolder.new_request_context, ("self",)),
