@@ -5,15 +5,8 @@ why.
 """
 
 from esrally_ebs.stats.comparable import check_comparable
-from esrally_ebs.stats.compare import (
-    Comparison,
-    Judgement,
-    Overall,
-    PercentileComparison,
-    Verdict,
-    compare,
-    judge,
-)
+from esrally_ebs.stats.compare import compare, judge
+from esrally_ebs.stats.found import Comparison, Judgement, Overall, PercentileComparison, Verdict
 from esrally_ebs.stats.rounds import Estimate
 from esrally_ebs.stats.summary import (
     MIN_ROUNDS,

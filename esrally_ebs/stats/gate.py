@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.stats.compare import Comparison, PercentileComparison
+from esrally_ebs.stats.found import Comparison, PercentileComparison
 from esrally_ebs.stats.rounds import Estimate, below, holm
 from esrally_ebs.stats.summary import PERCENTILES
 

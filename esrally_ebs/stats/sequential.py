@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.stats.compare import Verdict, judge
+from esrally_ebs.stats.compare import judge
+from esrally_ebs.stats.found import Verdict
 from esrally_ebs.stats.summary import MIN_ROUNDS, Blocks
 
 AUTO = "auto"
@@ -61,7 +62,7 @@ def confidence_of(design: Mapping[str, Any]) -> float:
 def look(blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, most: int) -> Look:
     """Judge what was measured so far; ``confidence`` is that of the whole session."""
     own = confidence_of_a_look(confidence, most)
-    found = judge(blocks, arms, margin=margin, confidence=own).comparisons
+    found = judge(blocks, arms, margin=margin, confidence=own, intervals=False).comparisons
     return Look(
         rounds=max((comparison.rounds for comparison in found), default=0),
         confidence=own,
