@@ -181,7 +181,7 @@ def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileCom
 
 
 def _together(
-    measured: Sequence[_Measured], pair: tuple[str, str], confidence: float | None
+    measured: Sequence[_Measured], arms: tuple[str, str], confidence: float | None
 ) -> _Question | None:
     """All tasks of a pair as one question; None unless there are several, measured in the same rounds."""
     own = [m for m in measured if (m.comparison.a, m.comparison.b) == arms]
