@@ -92,7 +92,7 @@ def test_plain_defaults_are_documented(heading: str) -> None:
             assert default == f"`{str(key.default).lower()}`"
         elif isinstance(key.default, str):
             assert default == f'`"{key.default}"`'
-        elif isinstance(key.default, int | float) and name not in {"size", "readahead"}:  # shown with a unit
+        elif isinstance(key.default, int | float) and name not in {"size", "chunk"}:  # shown with a unit
             assert float(default) == key.default
 
 
