@@ -62,8 +62,8 @@ def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[
 def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
     for caveat in volumes.caveats(spec):
         say(caveat)
-    if spec.aws is None:
-        volumes.detach(directory)  # of an 'up' that was killed; nothing otherwise
+    if spec.aws is None and directory.exists():
+        volumes.detach(directory)  # what an 'up' that was killed has left
     return volumes.attach(spec, directory, say=say)
 
 

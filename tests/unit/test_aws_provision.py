@@ -1,13 +1,15 @@
 """The parts of making arms on AWS one by one: goals, the journal, whose a volume is, devices, a dry run."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_world import HERE, THERE, ebs
+from aws_world import HERE, THERE, World, ebs
 from fake_machine import GIB
 
+from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.provision import ebs as volumes_of
 from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
@@ -35,7 +37,7 @@ def goal_of(wanted: VolumeSpec) -> Goal:
     [
         (spec("directory"), "AWS has no type 'directory'; use one of gp2, gp3"),
         (spec(size_bytes=GIB + 1), "size: AWS takes whole GiB"),
-        (spec(throughput_bytes_per_s=1), "throughput: AWS takes whole MiB/s"),
+        (spec(throughput_bytes_per_s=200 * 1024**2 + 1), "throughput: AWS takes whole MiB/s"),
         (spec("efs", stripes=2), "EFS is not striped; remove stripes"),
         (spec(stripes=2, aws=AwsSpec(snapshot="snap-1")), "a snapshot holds one volume; remove stripes"),
         (spec(read_latency=2.0), "read_latency: AWS does not slow a volume"),
@@ -44,6 +46,43 @@ def goal_of(wanted: VolumeSpec) -> Goal:
 def test_what_aws_cannot_make_is_refused_before_it_is_asked(wanted: VolumeSpec, text: str) -> None:
     with pytest.raises(PlanError, match=f"^volume 'a': {text}"):
         goal_of(wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (spec("gp2", iops=4000), "IOPS and throughput follow from the size"),
+        (spec("gp3", iops=10**6), "1,000,000 IOPS is outside"),
+        (spec("io2"), "iops is missing"),
+    ],
+)
+def test_what_a_type_does_not_allow_is_refused_before_aws_is_asked(wanted: VolumeSpec, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        goal_of(wanted)
+
+
+class Refusing:
+    """AWS that refuses every attachment with a reason of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.times = world, 0
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        if operation == "AttachVolume":
+            self.times += 1
+            raise AwsError("ec2:AttachVolume", "InvalidParameterValue", "InvalidParameterValue: not here")
+        return self._world.aws.call(service, operation, **params)
+
+
+def test_a_refusal_that_stays_is_told_in_the_words_of_aws(tmp_path: Path) -> None:
+    world = World(tmp_path, ebs())
+    world.start()
+    executor, refusing = world.executor(), Refusing(world)
+    with pytest.raises(AwsError, match="not here"):
+        replace(executor, api=refusing).up()
+    assert 1 < refusing.times <= 20
+    executor.down()
+    assert world.left() == []
 
 
 def test_a_plan_makes_on_aws_what_is_not_there_already() -> None:

@@ -112,7 +112,7 @@ def test_a_fault_at_any_moment_of_down_is_mended_by_another_down(
     faults=st.lists(st.tuples(st.integers(0, 25), st.sampled_from(FAULTS)), min_size=1, max_size=5),
     ways=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_row_of_faults_ends_in_nothing(
     goal: Goal,
     faults: list[tuple[int, str]],

@@ -9,7 +9,7 @@ from aws_world import GOALS, HERE, THERE, World, ebs
 from fake_machine import GIB
 
 from esrally_ebs.aws.provision.dryrun import dry_run
-from esrally_ebs.aws.provision.goal import TAG_OWNER, Place
+from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, Place
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, rehearsed_instance
 from esrally_ebs.aws.provision.sweep import adopt, orphans, owner_of
@@ -68,6 +68,18 @@ def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
     Journal(world.directory).remove()
     assert orphans(world.aws, HERE, tmp_path) == []  # of another run directory
     assert orphans(world.aws, THERE, tmp_path) == []  # of another instance, which runs
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(name: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "s" / "a", replace(ebs(), owner=owner_of(HERE, tmp_path)))
+    world.start()
+    world.executor().up()
+    Journal(world.directory).remove()
+    assert len(orphans(world.aws, HERE, tmp_path)) == 1
+    for tag in world.aws.volumes["vol-00000000000000003"].tags:
+        tag["Value"] = name if tag["Key"] == TAG_SESSION else tag["Value"]
+    assert orphans(world.aws, HERE, tmp_path) == []
 
 
 def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None:

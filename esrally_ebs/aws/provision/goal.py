@@ -2,10 +2,11 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from esrally_ebs.emulator.catalog import model_for, volume_types
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
@@ -87,6 +88,8 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
     """The goal of an arm; PlanError when AWS has no such volume."""
     sort = sort_of(spec)
     made = spec.aws or AwsSpec()
+    if sort == "ebs" and spec.type in volume_types():
+        model_for(replace(spec, date=None, instance=None))  # what AWS would refuse, in better words
     snapshot = made.snapshot if sort == "ebs" else None  # the others cannot be made from one
     if spec.read_latency != 1:
         raise PlanError(f"volume '{spec.name}': read_latency: AWS does not slow a volume; remove it")

@@ -26,6 +26,7 @@ from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Entry, Journal
 
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
 _LONGEST_TAG = 256
 _GONE = ("terminated", "shutting-down")
@@ -71,7 +72,7 @@ def orphans(api: Api, instance: str, run_dir: Path) -> list[Orphan]:
 
 def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
     """Write the journal that the arm has lost; the directory that taking it down begins from."""
-    session, arm = Path(orphan.tags[TAG_SESSION]).name, Path(orphan.tags[TAG_ARM]).name
+    session, arm = orphan.tags[TAG_SESSION], orphan.tags[TAG_ARM]
     directory = run_dir / session / arm
     goal = Goal(
         session=session,
@@ -121,7 +122,10 @@ def _file_systems(api: Api) -> Iterator[_Found]:
 
 def _complete(tags: Mapping[str, str]) -> bool:
     """All our tags, with the values that only we give them."""
-    return all(name in tags for name in _ALL_TAGS) and tags[TAG_MEMBER].isdigit()
+    if not all(name in tags for name in _ALL_TAGS):
+        return False
+    names = (tags[TAG_SESSION], tags[TAG_ARM])  # they become directories
+    return tags[TAG_MEMBER].isdigit() and all(_NAME.fullmatch(name) for name in names)
 
 
 def _may_go(api: Api, tagged: str, owner: str, *, idle: bool) -> bool:

@@ -1,0 +1,70 @@
+"""Volumes attached by hand: kept by their owner, taken down whole, gone on with after a crash."""
+
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs import by_hand, clean
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.resources import run_dir
+
+pytestmark = pytest.mark.system  # taking down asks Docker
+
+PLAN = """name = "two"
+[[arm]]
+name = "a"
+type = "directory"
+[[arm]]
+name = "b"
+type = "directory"
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    (tmp_path / "two.toml").write_text(PLAN)
+    return str(tmp_path / "two.toml")
+
+
+def test_what_is_up_is_the_users_own_until_it_goes_down(plan: str) -> None:
+    assert [volume.spec.name for volume in by_hand.up(plan)] == ["a", "b"]
+    assert clean.owner_lives("by-hand-two")
+    with pytest.raises(SetupError, match="attached already"):
+        by_hand.up(plan)
+    assert by_hand.down() == ["two"]
+    assert not (run_dir() / "by-hand-two").exists()
+
+
+def test_an_up_that_was_killed_is_nobodys_and_the_next_one_begins_anew(plan: str) -> None:
+    first = by_hand.up(plan)
+    (first[0].mount / "file").touch()
+    (run_dir() / "by-hand-two" / "owner").write_text("1 0")  # as if a process had died before it was done
+    assert not clean.owner_lives("by-hand-two")
+    second = by_hand.up(plan)
+    assert not (second[0].mount / "file").exists()
+    assert clean.owner_lives("by-hand-two")
+    by_hand.down()
+
+
+def test_an_arm_that_cannot_be_attached_takes_the_others_down(plan: str) -> None:
+    Path(plan).write_text(PLAN + '[[arm]]\nname = "c"\ntype = "gp9"\n')
+    with pytest.raises(PlanError, match="no type 'gp9'"):
+        by_hand.up(plan)
+    assert not (run_dir() / "by-hand-two").exists()
+
+
+def test_a_dry_run_without_an_arm_on_aws_says_how_to_have_one(plan: str) -> None:
+    with pytest.raises(PlanError, match=r"add --set 'aws=\{\}'"):
+        by_hand.dry_run(plan)
+
+
+def test_an_arm_that_is_not_on_one_ebs_volume_is_not_changed(plan: str) -> None:
+    change = by_hand.change(type_="gp3", size="1TiB", iops=None, throughput="250MiB/s")
+    assert (change.size_gib, change.throughput_mib) == (1024, 250)
+    with pytest.raises(PlanError, match="arm a: not attached"):
+        by_hand.modify("a", change)
+    by_hand.up(plan)
+    with pytest.raises(PlanError, match="only an arm on one EBS volume"):
+        by_hand.modify("a", change)
+    by_hand.down()
