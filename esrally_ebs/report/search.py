@@ -1,7 +1,8 @@
 """Tables of service times and verdicts, from the statistics of a session."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,13 @@ from esrally_ebs.stats import (
     PERCENTILES,
     Blocks,
     Comparison,
+    Overall,
     Summary,
     Verdict,
-    compare,
+    judge,
     measured_blocks,
 )
+from esrally_ebs.stats.sequential import AUTO, confidence_of, looks
 from esrally_ebs.stats.summary import Scope, failures, summarize_blocks
 from esrally_ebs.store.session import Session
 
@@ -29,24 +32,43 @@ class Findings:
     scope: Scope
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
+    overall: tuple[Overall, ...]
     blocks: Blocks
     margin: float
     confidence: float
+    ended: str = ""  # of rounds that end themselves: how many there were, and why no more
 
 
 def find(session: Session, scope: Scope = "all", *, arms: Sequence[str] | None = None) -> Findings:
     """Summaries and comparisons at the plan's margin and confidence; of all arms, or in the order given."""
     design = session.plan.get("design", {})
-    margin, confidence = float(design.get("margin", 0.05)), float(design.get("confidence", 0.95))
+    margin, confidence = float(design.get("margin", 0.05)), confidence_of(design)
     arms = [arm.spec.name for arm in session.arms] if arms is None else arms
     blocks = measured_blocks(session.samples, scope)
+    judged = judge(blocks, arms, margin=margin, confidence=confidence)
     return Findings(
         scope=scope,
         summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
-        comparisons=compare(blocks, arms, margin=margin, confidence=confidence),
+        comparisons=judged.comparisons,
+        overall=judged.overall,
         blocks=blocks,
         margin=margin,
         confidence=confidence,
+        ended=_ended(session, design),
+    )
+
+
+def _ended(session: Session, design: Mapping[str, Any]) -> str:
+    if design.get("rounds") != AUTO:
+        return ""
+    seen = [event.fields for event in session.events if event.kind == "look"]
+    most = int(design["max_rounds"])
+    why = str(seen[-1]["ends"]) if seen else ""
+    after = ", ".join(str(fields["rounds"]) for fields in seen) or "no"
+    return (
+        f"Rounds: at most {most}; looked after {after} rounds{f', and ended as {why}' if why else ''}. "
+        f"Each of {len(looks(most))} possible looks claims at {confidence_of(design):.1%}, "
+        f"so all together at {float(design.get('confidence', 0.95)):.0%}."
     )
 
 
@@ -142,7 +164,7 @@ def _notes(findings: Findings, percentile: int) -> tuple[str, ...]:
         notes.append(
             "'~N more' rounds is an estimate: if the truth is what is seen here and noise stays as it is."
         )
-    return tuple(notes)
+    return (*notes, findings.ended) if findings.ended else tuple(notes)
 
 
 def single_table(session: Session, findings: Findings, arms: Sequence[str]) -> Table | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from esrally_ebs.model import Check, Kind, State
+from esrally_ebs.report.cells import percent_change
 from esrally_ebs.report.search import Findings
 from esrally_ebs.stats import MIN_ROUNDS, Comparison, Verdict
 from esrally_ebs.stats.comparable import is_cold
@@ -53,6 +54,7 @@ def _of_pairs(session: Session, findings: Findings) -> str:
     sentences = [
         f"{names[b]} against {names[a]}, 50th percentile of service time, cache: {cache}: "
         f"{_counts([c for c in findings.comparisons if (c.a, c.b) == (a, b)], findings.margin)}"
+        f"{_together(a, b, findings)}"
         for a, b in pairs
     ]
     return f"{'; '.join(sentences)}."
@@ -78,6 +80,14 @@ def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
             share = str(len(of_kind)) if parts else _share(len(of_kind), total)
             parts.append(f"{_words(verdict, margin)} on {share}{_most(verdict, of_kind)}")
     return ", ".join(parts)
+
+
+def _together(a: str, b: str, findings: Findings) -> str:
+    for overall in findings.overall:
+        if (overall.a, overall.b) == (a, b):
+            change = percent_change(overall.ratio)
+            return f"; over all tasks {_words(overall.verdict, findings.margin)}, {change}"
+    return ""
 
 
 def _words(verdict: Verdict, margin: float) -> str:
