@@ -13,16 +13,20 @@ def bars(plot: Plot) -> str:
     if not count or count > _MOST or plot.logarithmic:
         return ""
     highest = max((up for series in plot.series for _, up in series.points), default=0.0)
-    across = max(len(shown(x)) for series in plot.series for x, _ in series.points)
+    across = max(len(_place(plot, x)) for series in plot.series for x, _ in series.points)
     lines = [f"{plot.title} ({plot.up} by {plot.across})"]
     for series in plot.series:
         if len(plot.series) > 1:
             lines.append(series.name)
         lines += [
-            f"{shown(x):>{across}} {_bar(up / highest if highest > 0 else 0.0)} {shown(up)}"
+            f"{_place(plot, x):>{across}} {_bar(up / highest if highest > 0 else 0.0)} {shown(up)}"
             for x, up in series.points
         ]
     return "\n".join(lines)
+
+
+def _place(plot: Plot, x: float) -> str:
+    return plot.names[int(x)] if plot.names else shown(x)
 
 
 def _bar(share: float) -> str:

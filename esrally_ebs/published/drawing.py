@@ -6,7 +6,7 @@ from html import escape
 
 from esrally_ebs.published.figures import Figure, Status, name_of
 from esrally_ebs.published.formats import figure_table, words
-from esrally_ebs.published.result import Plot, Result, Series, Table, shown
+from esrally_ebs.published.result import Cell, Plot, Result, Series, Table, shown
 from esrally_ebs.report.html import svg
 from esrally_ebs.report.html.style import CSS
 
@@ -15,6 +15,7 @@ _HEIGHT = 268
 _COLOURS = 4
 _TICKS = 6
 _ROW = 18  # of a figure in the plot of errors
+_LETTERS = 32  # of its name
 
 
 def page(result: Result) -> str:
@@ -61,10 +62,10 @@ def _drawings(result: Result) -> Iterator[str]:
 
 def _plot(plot: Plot) -> str:
     points = [point for series in plot.series for point in series.points]
-    x = _span(min(x for x, _ in points), max(x for x, _ in points))
+    x = _across(plot, [x for x, _ in points])
     y = _upward(plot, [up for _, up in points])
     drawn = list(_rungs(plot, y))
-    drawn += _axis(x, plot.across)
+    drawn += _axis(x, plot)
     for i, series in enumerate(plot.series):
         drawn += _drawn_series(plot, series, i, x, y)
     drawn += _legend(plot.series)
@@ -75,7 +76,10 @@ def _plot(plot: Plot) -> str:
     )
 
 
-def _span(low: float, high: float) -> svg.Scale:
+def _across(plot: Plot, values: Sequence[float]) -> svg.Scale:
+    if plot.names:  # half a place free on both sides
+        return svg.Scale(-0.5, len(plot.names) - 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    low, high = min(values), max(values)
     return svg.Scale(low, high if high > low else low + 1, svg.LEFT, svg.WIDTH - svg.RIGHT)
 
 
@@ -99,12 +103,15 @@ def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
         yield svg.label(svg.LEFT - 6, y.at(value) + 4, text, anchor="end")
 
 
-def _axis(x: svg.Scale, name: str) -> Iterator[str]:
+def _axis(x: svg.Scale, plot: Plot) -> Iterator[str]:
     yield svg.line(x.start, _FOOT, x.end, _FOOT, "axis")
-    for value in x.ticks(_TICKS):
+    named = dict(enumerate(plot.names)) or {value: svg.number(value) for value in x.ticks(_TICKS)}
+    for number, (value, name) in enumerate(named.items()):
         yield svg.line(x.at(value), _FOOT, x.at(value), _FOOT + 4, "axis")
-        yield svg.label(x.at(value), _FOOT + 18, svg.number(value), anchor="middle")
-    yield svg.label(x.end, _FOOT + 34, name, anchor="end")
+        lower = 14 * (number % 2) if plot.names and len(plot.names) > _TICKS // 2 else 0
+        yield svg.label(x.at(value), _FOOT + 18 + lower, name, anchor="middle")
+    if not plot.names:
+        yield svg.label(x.end, _FOOT + 34, plot.across, anchor="end")
 
 
 def _drawn_series(plot: Plot, series: Series, number: int, x: svg.Scale, y: svg.Scale) -> Iterator[str]:
@@ -161,16 +168,20 @@ def _error_row(figure: Figure, middle: float, x: svg.Scale) -> Iterator[str]:
     error = (figure.error or 0.0) * 100
     state = "ok" if figure.status is Status.OK else "slower"
     yield svg.box(x.at(-allowed), middle - 6, x.at(allowed) - x.at(-allowed), 12, "margin")
-    yield svg.label(0, middle + 4, name_of(figure))
+    name = name_of(figure)
+    yield svg.label(0, middle + 4, name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…")
     yield svg.tag("circle", cx=x.at(error), cy=middle, r=4, class_=f"mark {state}")
 
 
 def _html_table(table: Table) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in table.columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(shown(cell))}</td>" for cell in row) + "</tr>" for row in table.rows
-    )
+    body = "".join("<tr>" + "".join(map(_html_cell, row)) + "</tr>" for row in table.rows)
     heading = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     shell = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'{heading}<div class="scroll">{shell}</div>{note}'
+
+
+def _html_cell(cell: Cell) -> str:
+    left = ' class="left"' if isinstance(cell, str) and not cell[:2].strip("+-").isdigit() else ""
+    return f"<td{left}>{escape(shown(cell))}</td>"

@@ -77,13 +77,18 @@ def summary(study: Study, figures: Sequence[Figure]) -> list[str]:
     counted = [figure for figure in figures if figure.status in (Status.OK, Status.MISS)]
     missed = [figure for figure in counted if figure.status is Status.MISS]
     lines = [f"{len(counted) - len(missed)} of {len(counted)} published figures are within tolerance."]
-    lines += [_apart(study, figure) for figure in missed]
-    lines += [
-        f"Not covered: {name_of(figure)} {_error(figure)}: {figure.published.outside}"
-        for figure in figures
-        if figure.status is Status.OUTSIDE
-    ]
+    lines += _by_reason("Outside", [(figure, _why(study, figure)) for figure in missed])
+    outside = [figure for figure in figures if figure.status is Status.OUTSIDE]
+    lines += _by_reason("Not covered", [(figure, figure.published.outside) for figure in outside])
     return lines
+
+
+def _by_reason(heading: str, found: Sequence[tuple[Figure, str]]) -> list[str]:
+    """A line for each reason, with the figures that it is about."""
+    named: dict[str, list[str]] = {}
+    for figure, reason in found:
+        named.setdefault(reason, []).append(f"{name_of(figure)} {_error(figure)}".rstrip())
+    return [f"{heading}: {'; '.join(those)}" + (f": {why}" if why else "") for why, those in named.items()]
 
 
 def name_of(figure: Figure) -> str:
@@ -95,10 +100,9 @@ def name_of(figure: Figure) -> str:
     )
 
 
-def _apart(study: Study, figure: Figure) -> str:
+def _why(study: Study, figure: Figure) -> str:
     row = f"{figure.published.arm} {figure.published.job}"
-    why = study.knife_edges.get(f"{row} {figure.published.kind.key}", study.knife_edges.get(row))
-    return f"Outside: {name_of(figure)} {_error(figure)}" + (f" ({why})" if why else "")
+    return study.knife_edges.get(f"{row} {figure.published.kind.key}", study.knife_edges.get(row, ""))
 
 
 def _error(figure: Figure) -> str:

@@ -30,13 +30,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Values against a common horizontal axis; ``logarithmic`` is the vertical one."""
+    """Values against a common horizontal axis; ``logarithmic`` is the vertical one.
+
+    Where ``names`` are given the horizontal values are places among them.
+    """
 
     title: str
     across: str
     up: str
     series: Sequence[Series]
     logarithmic: bool = False
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,5 +117,4 @@ def _throughputs(task: Task, figures: _Figures) -> Plot:
         )
         for arm in task.plan.arm
     ]
-    title = "Throughput: " + ", ".join(f"{i} = {job}" for i, job in enumerate(jobs))
-    return Plot(title=title, across="job", up="MB/s", series=series)
+    return Plot(title="Throughput", across="job", up="MB/s", series=series, names=jobs)

@@ -80,8 +80,7 @@ def _latencies(figures: Mapping[tuple[str, str, str], float], task: Task) -> Plo
         )
         for arm in task.plan.arm
     ]
-    title = "Read p50, ours: " + ", ".join(f"{i} = {job}" for i, job in enumerate(jobs))
-    return Plot(title=title, across="job", up="us", series=ours, logarithmic=True)
+    return Plot(title="Read p50", across="job", up="us", series=ours, logarithmic=True, names=jobs)
 
 
 def _bills(task: Task, specs: Mapping[str, VolumeSpec]) -> Table:

@@ -54,5 +54,4 @@ def _bars(task: Task, figures: _Figures, jobs: list[str]) -> Plot:
         )
         for job in jobs
     ]
-    title = "IOPS of 4 KiB: " + ", ".join(f"{i} = {arm}" for i, arm in enumerate(arms))
-    return Plot(title=title, across="arm", up="IOPS", series=series)
+    return Plot(title="IOPS of 4 KiB", across="arm", up="IOPS", series=series, names=arms)

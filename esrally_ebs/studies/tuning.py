@@ -210,5 +210,4 @@ def _plot(verdicts: Sequence[Verdict]) -> Plot:
         )
         for job in jobs
     ]
-    title = "Throughput: " + ", ".join(f"{i} = {arm}" for i, arm in enumerate(arms))
-    return Plot(title=title, across="arm", up="MiB/s", series=series)
+    return Plot(title="Throughput", across="arm", up="MiB/s", series=series, names=arms)

@@ -86,7 +86,7 @@ def test_what_is_given_not_covered_or_not_measured_is_no_test() -> None:
     }
     lines = summary(STUDY, compare(STUDY, OBSERVED))
     assert lines[0] == "2 of 3 published figures are within tolerance."
-    assert lines[1] == "Outside: a j throughput +10.0 % (close)"
+    assert lines[1] == "Outside: a j throughput +10.0 %: close"
     assert lines[2].startswith("Not covered: b j throughput ")
     assert lines[2].endswith(": a network")
 
