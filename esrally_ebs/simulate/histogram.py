@@ -1,7 +1,9 @@
 """fio's histogram of latencies: nanoseconds in, a bin out, and back."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 
 BINS = 29 * 64  # 64 to each power of two of nanoseconds, as fio has them; the last ends at 17 s
 
@@ -25,10 +27,7 @@ def middle_ns(number: int) -> int:
 
 def percentile_ns(bins: Sequence[int], percentile: float) -> int:
     """Nanoseconds: the middle of the first bin that, with those below it, holds the share; 0 for no I/O."""
-    wanted = percentile / 100 * sum(bins)
-    seen = 0
-    for number, count in enumerate(bins):
-        seen += count
-        if count and seen >= wanted:
-            return middle_ns(number)
-    return 0
+    seen = list(accumulate(bins))
+    if not seen or not seen[-1]:
+        return 0
+    return middle_ns(bisect_left(seen, max(1, percentile / 100 * seen[-1])))

@@ -23,8 +23,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="module")
 def documents(corpus: Corpus) -> list[Document]:
-    with corpus.path.open() as lines:
-        return [json.loads(line) for line in lines]
+    lines = corpus.path.read_text().splitlines()
+    found: list[Document] = json.loads(f"[{','.join(lines)}]")  # at once: half the time of line by line
+    return found
 
 
 def in_range(low: float, high: float) -> Callable[[Document], bool]:

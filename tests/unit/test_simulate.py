@@ -152,6 +152,7 @@ def test_a_block_that_does_not_fit_into_the_file_is_refused() -> None:
         SimulatedVolume(GP3).run(job(bs=2 * MIB, size=MIB))
 
 
+@pytest.mark.system  # compiles for several seconds
 @settings(max_examples=25, deadline=None)
 @given(of=jobs)
 def test_the_compiled_kernel_gives_the_same_bytes(of: BaselineJob) -> None:

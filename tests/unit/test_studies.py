@@ -72,6 +72,7 @@ def test_every_published_figure_has_its_arm_and_job_in_the_plan(name: str) -> No
     assert study.corrected()
 
 
+@pytest.mark.system  # compiles for several seconds
 def test_the_fio_rows_of_2021_are_within_tolerance_but_for_the_row_on_a_knife_edge() -> None:
     result = show("nikkei-2021", studies.VirtualRunner())
     missed = {(f.published.arm, f.published.job) for f in result.figures if f.status is Status.MISS}
@@ -86,6 +87,7 @@ def test_gp2_reaches_gp3_at_the_size_of_the_article_s_graph() -> None:
     assert crossover(specs["gp2"], specs["gp3"]) == 1000  # 3 IOPS per GiB, 3,000 included
 
 
+@pytest.mark.system  # compiles for several seconds
 def test_striped_volumes_add_up_and_efs_meters_reads_at_a_third() -> None:
     result = show("efs-2022", studies.VirtualRunner())
     metered = {(row[0], row[1]): row[4] for row in result.tables[0].rows}
@@ -113,6 +115,7 @@ def phase(name: str, start_s: int, fast_s: int, whole_s: int, iops: int) -> Phas
     return Phase(name=name, start_s=start_s, seconds=seconds)
 
 
+@pytest.mark.system  # compiles for several seconds
 def test_a_burst_is_measured_by_the_second_and_scaled_back() -> None:
     # a hundredth of everything: credits end after 20 s, two hours of rest are 72 s and give 8 s
     phased = [phase("burst", 0, 20, 47, 3000), phase("again", 119, 8, 35, 3000)]
