@@ -294,7 +294,9 @@ def _load(explained: Explained) -> Table | None:
         item_title="arm",
         columns=tuple(Column(title=title, subject=title) for title in titles),
         rows=tuple(rows),
-        notes=("Waits add up all I/Os that the volume's limiters held. Credits are less what flowed back.",),
+        notes=(
+            "Waits add up all I/Os that the limiters held. Credits (operations, of HDD types bytes) are net.",
+        ),
     )
 
 
