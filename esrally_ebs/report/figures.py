@@ -28,7 +28,7 @@ _METRICS = (
     ("device.read_bytes_per_s", "Read throughput", "MiB/s", float(MIB)),
     ("device.read_await_s", "Time of a read at the device", "ms", 1e-3),
     ("device.queue_depth", "Queue depth", "requests", 1.0),
-    ("emulator.credits", "Burst credits", "million credits", 1e6),
+    ("emulator.credits", "Burst credits", "% of the bucket", 0.01),
     ("memory.cache_bytes", "Page cache of the node", "MiB", float(MIB)),
 )
 
@@ -117,12 +117,21 @@ def _timelines(session: Session) -> Iterator[Timeline]:
             own = telemetry.filter(pc.and_(pc.equal(names, metric), pc.equal(arms, arm.spec.name)))
             own = own.sort_by("at_s")
             at, values = own["at_s"].to_numpy() - session.started_at, own["value"].to_numpy() / size
+            if metric == "emulator.credits":  # operations, or of HDD types bytes
+                values = values / _bucket(telemetry, arm.spec.name)
             known = np.isfinite(values)
             if known.any():
                 curve, step_s = _thinned(arm.spec.name, at[known], values[known])
                 curves.append(curve)
         if curves:
             yield Timeline(title=title, unit=unit, step_s=step_s, curves=tuple(curves))
+
+
+def _bucket(telemetry: pa.Table, arm: str) -> float:
+    """How many credits the arm's bucket holds; without a record no share can be told."""
+    names, arms = (telemetry[column].cast(pa.string()) for column in ("metric", "arm"))
+    own = telemetry.filter(pc.and_(pc.equal(names, "emulator.credits_capacity"), pc.equal(arms, arm)))
+    return float(pc.max(own["value"]).as_py() or np.nan)
 
 
 def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
@@ -136,18 +145,18 @@ def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
 
 
 def _spans(session: Session) -> Iterator[Span]:
-    fio = [
-        (e.at_s - float(e.fields.get("seconds") or 0.0), e.at_s)
-        for e in session.events
-        if e.kind == "baseline"
-    ]
-    for start, end in _joined(fio):
+    fio: dict[int, list[tuple[float, float]]] = {}  # by round: before the first one, after the last one
+    for event in session.events:
+        if event.kind == "baseline":
+            begin = event.at_s - float(event.fields.get("seconds") or 0.0)
+            fio.setdefault(int(event.fields.get("round") or 0), []).append((begin, event.at_s))
+    for start, end in (span for spans in fio.values() for span in _joined(spans)):
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples
     ends = pc.add(samples["started_s"], samples["service_time_s"])
     times = pa.table(
         {"phase": samples["phase"], "round": samples["round"], "start": samples["started_s"], "end": ends}
-    )
+    ).unify_dictionaries()
     grouped = times.group_by(["phase", "round"]).aggregate([("start", "min"), ("end", "max")])
     for row in grouped.to_pylist():
         warm = row["phase"] == Phase.WARMUP.value

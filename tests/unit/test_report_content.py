@@ -146,3 +146,20 @@ def test_a_recorded_check_is_not_made_again(tmp_path: Path) -> None:
     SessionFolder(path).add_check(Check(name="hits", ok=True, value="", text="seen while racing"))
     texts = [check.text for check in report.build(load_session(path)).checks if check.name == "hits"]
     assert texts == ["seen while racing"]
+
+
+def test_fio_at_the_end_of_a_short_session_does_not_cover_its_rounds(tmp_path: Path) -> None:
+    path = make(tmp_path, samples(rounds=1))
+    for round_, at in ((0, START), (1, START + 20)):
+        fields = {"job": "j", "round": round_, "seconds": 2.0}
+        SessionFolder(path).event(Event(at_s=at, kind="baseline", arm="gp2", fields=fields))
+    spans = report.build(load_session(path)).figures.spans
+    assert [(s.start_s, s.end_s) for s in spans if s.name == "fio"] == [(-2.0, 0.0), (18.0, 20.0)]
+
+
+def test_credits_are_drawn_as_a_share_of_the_bucket_whatever_they_count(recorded: Path) -> None:
+    timelines = {t.title: t for t in report.build(load_session(recorded)).figures.timelines}
+    (curve,) = timelines["Burst credits"].curves
+    # 5.4 million at first, a thousand less each second: after nine seconds 99.83 % are left
+    assert curve.y[0] == 100
+    assert curve.y[-1] == pytest.approx(100 * (5.4e6 - 9000) / 5.4e6)

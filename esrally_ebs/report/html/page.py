@@ -82,8 +82,8 @@ def _head(report: Report) -> str:
 
 # What a section shows, by the keys of its tables; what no section names is told with the session.
 _ARMS, _TIMES, _COST = r"arms$|sessions$", r"(first_)?service_time|once$|between_arms", r"cost"
-_CAUSES, _COLD, _FIO = r"cause|events$", r"cold_start", r"fio_"
-_CONDITIONS = r"coldness$|credits$|load$"
+_CAUSES, _COLD, _FIO = r"io$|expected$|marks$", r"cold_start", r"fio_"
+_CONDITIONS = r"coldness$|credits$|load$|exceeded$|cloudwatch$|aws$"
 _NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _CONDITIONS))
 
 

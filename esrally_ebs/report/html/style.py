@@ -45,7 +45,7 @@ tbody th { font-weight: 400; overflow-wrap: anywhere; min-width: 9rem; }
 thead th { color: var(--quiet); vertical-align: bottom; }
 th.left, td.left, tbody th, thead th:first-child { text-align: left; }
 td { white-space: nowrap; }
-td.left { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; }
+td.left { white-space: normal; overflow-wrap: break-word; min-width: 7rem; }
 .better { color: var(--good); font-weight: 600; }
 .ok { color: var(--good); } .failed { color: var(--bad); font-weight: 700; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr));
@@ -90,7 +90,8 @@ footer { margin: 3rem auto 2rem; color: var(--quiet); font-size: .875rem; }
     --arm0: #0072b2; --arm1: #c04f00; --arm2: #00795a; --arm3: #9a4c7d;
     --good: #00695c; --bad: #b02a00; --even: #444; --shade: #e8e8e8; --shade2: #f4f4f4; --fio: #f6e8c3; }
   nav, .skip { display: none; } .scroll { overflow: visible; } table { font-size: .65rem; }
-  th, td, td.left, tbody th { min-width: 0; white-space: normal; padding: .2rem .4rem; }
+  th, td, td.left, tbody th { min-width: 0; white-space: normal; overflow-wrap: anywhere;
+    padding: .2rem .4rem; }
   main, header, footer { max-width: none; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } body { font-size: .85rem; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
