@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.resources import run_dir
 from esrally_ebs.system import last_lines, run
 
 SESSION_LABEL = "esrally-ebs.session"
+_RUN_LABEL = (
+    "esrally-ebs.run"  # the run directory, so that who uses another one does not take it for left behind
+)
 BY_HAND = "by-hand"  # the label's value on a node that the user started with Compose; never ours to remove
 VERSION = "8.8.2"
 OFFICIAL_IMAGE = f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
@@ -148,12 +152,16 @@ def reason(text: str) -> str:
 
 
 def leftovers() -> list[str]:
-    """Sessions that still have a container, network or volume; none when there is no engine to have them."""
+    """Sessions of this run directory that still have a container, network or volume.
+
+    None when there is no engine to have them.
+    """
     found: set[str] = set()
     form = f'{{{{.Label "{SESSION_LABEL}"}}}}'
     for words in (("ps", "-a"), ("network", "ls"), ("volume", "ls")):
         try:
-            found.update(docker(*words, "--filter", f"label={SESSION_LABEL}", "--format", form).split())
+            ours = f"label={_RUN_LABEL}={run_dir()}"
+            found.update(docker(*words, "--filter", ours, "--format", form).split())
         except EngineDownError:
             return []
     return sorted(found - {BY_HAND})

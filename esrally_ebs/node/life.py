@@ -12,7 +12,7 @@ from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.node import api, cgroups, engine
 from esrally_ebs.node.settings import NodeSettings, compose_variables, environment_file
-from esrally_ebs.resources import resource
+from esrally_ebs.resources import resource, run_dir
 from esrally_ebs.system import SYSTEM_CLOCK, Clock
 from esrally_ebs.units import MIB, format_bytes
 
@@ -132,6 +132,7 @@ def _up(
             "ES_NODE_NAME": arm,
             "ES_HEALTH_INTERVAL": _RARE_CHECK,
             "EBS_SESSION": session,
+            "EBS_RUN": str(run_dir()),
             "EBS_ARM": arm,
         }
         file = str(resource("compose/node.yml"))

@@ -136,6 +136,13 @@ def test_a_running_node_is_found_as_its_sessions(up: Node, module_session: str) 
     assert node.death(up) is None
 
 
+def test_a_node_of_another_run_directory_is_not_taken_for_left_behind(
+    up: Node, module_session: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path))
+    assert module_session not in node.leftovers()
+
+
 def test_a_taken_port_is_named_in_one_line(image: str, session: str, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
