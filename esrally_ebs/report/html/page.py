@@ -132,7 +132,8 @@ def _arms(report: Report) -> list[str]:
     figures = report.figures
     curves = [curve for spread in figures.distributions for curve in spread.curves]
     curves += [curve for series in figures.timelines for curve in series.curves]
-    curves += [curve for plot in (*figures.cold_starts, *figures.trends) for curve in plot.curves]
+    curves += [curve for start in figures.cold_starts for curve in start.curves]
+    curves += [curve for drawn in figures.trends for curve in drawn.curves]
     known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
     priced = [arm for plot in figures.tradeoffs for arm in plot.arms]
     return list(dict.fromkeys((*known, *(curve.arm for curve in curves), *priced)))
