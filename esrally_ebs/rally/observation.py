@@ -5,16 +5,19 @@ gaps later: overlapping windows are joined, and nothing is counted twice.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from esrally_ebs.emulator.control import read_state
+from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.telemetry import snapshot
 from esrally_ebs.telemetry.counters import IN_FLIGHT
+from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
 
 # Of many warm requests, which are all alike, one in so many seconds is enough.
 _PACE_S = 0.2
@@ -40,7 +43,7 @@ class Pace:
 @asynccontextmanager
 async def observe(volume: Volume, folder: SessionFolder, ours: dict[str, Any]) -> AsyncIterator[None]:
     """Record what the volume does while the block runs; a block that fails leaves no record."""
-    begin = snapshot(volume, read_state=read_state)
+    begin = _counters(volume)
     started = time.time()
     yield
     ended = time.time()
@@ -59,8 +62,28 @@ async def observe(volume: Volume, folder: SessionFolder, ours: dict[str, Any]) -
 async def _settled(volume: Volume) -> dict[str, float]:
     """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
     for _ in range(_SETTLE_TIMES):
-        found = snapshot(volume, read_state=read_state)
+        found = _counters(volume)
         if not found.get(IN_FLIGHT):
             return found
         await asyncio.sleep(_SETTLE_S)
     return found
+
+
+def _counters(volume: Volume) -> dict[str, float]:
+    return snapshot(volume, read_state=read_state, read_more=_exceeded)
+
+
+def _exceeded(volume: Volume) -> dict[str, float]:
+    """For how long an EBS volume's limits were exceeded so far; nothing for other volumes."""
+    statistics = _statistics(volume)
+    values = [] if statistics is None else statistics.read(time.monotonic())
+    return {value.metric: value.value for value in values if value.metric.startswith("ebs.exceeded_s.")}
+
+
+@functools.cache
+def _statistics(volume: Volume) -> EbsStatistics | None:
+    """Found once; why there are none is said by the once-a-second telemetry."""
+    try:
+        return ebs_statistics(volume)
+    except (EbsError, OSError):
+        return None
