@@ -70,7 +70,7 @@ def moto() -> Iterator[Moto]:
     if found is None:
         pytest.skip("moto's server is not installed: run scripts/moto.sh, or set ESRALLY_EBS_MOTO to one")
     port = _free_port()
-    # The first seconds of an instance's or a volume's life would otherwise pass in real time.
+    # Hundreds of images that no test asks for would otherwise be loaded.
     environment = {**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false", "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
         [str(found), "-H", "127.0.0.1", "-p", str(port)],
