@@ -97,7 +97,10 @@ def _limiters(found: Profiles) -> Iterator[tuple[Block, Cause]]:
         for round_, profile in by_round.items():
             for limit, share in profile.held_back.items():
                 if share > MATTERS:
-                    text = f"its {limit} limiter held it back for {share:.0%} of its I/O time"
+                    if limit in profile.exceeded_s:
+                        text = f"it asked for more than its {limit} limit for {share:.0%} of its time"
+                    else:
+                        text = f"its {limit} limiter held it back for {share:.0%} of its I/O time"
                     yield (
                         (arm, task, round_),
                         Cause(kind="limiter", what=f"{limit} limiter", text=text, share=share),
