@@ -149,11 +149,11 @@ def simulated(
     number: int = 1,
     reads: float | None = None,
     instance: SimulatedInstance | None = None,
-    seconds: int = 0,
+    compiled: bool | None = True,
 ) -> Run:
-    """One job in virtual time on a volume of its own; ``seconds`` of it are also counted one by one."""
+    """One job in virtual time on a volume of its own."""
     volume = SimulatedVolume(spec, seed=number, instance=instance)
-    return simulated_on(volume, job, number=number, reads=reads, seconds=seconds)
+    return simulated_on(volume, job, number=number, reads=reads, compiled=compiled)
 
 
 def simulated_on(
@@ -164,10 +164,12 @@ def simulated_on(
     reads: float | None = None,
     seconds: int = 0,
     untouched: bool = False,
+    compiled: bool | None = True,
 ) -> Run:
-    """One job in virtual time on a volume that goes on from where it is."""
-    # Compiled whatever the size: all runs of a study share the seconds of compiling.
-    text = volume.run(job, reads=_count(job, reads), compiled=True, seconds=seconds, untouched=untouched)
+    """One job in virtual time on a volume that goes on from where it is; ``seconds`` of it are also counted
+    one by one. Compiled whatever its size, as all runs of a study share the seconds of compiling.
+    """
+    text = volume.run(job, reads=_count(job, reads), compiled=compiled, seconds=seconds, untouched=untouched)
     return run_of(text, volume.spec.name, job, number, volume.levels())
 
 

@@ -23,6 +23,8 @@ pytestmark = [
 ]
 
 
+# The session's reaper outlives it, and nobody waits for its end.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
