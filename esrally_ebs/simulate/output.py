@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from esrally_ebs import __version__
-from esrally_ebs.formats.fio import PERCENTILES
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate.histogram import percentile_ns
 from esrally_ebs.simulate.state import Tally
 
+# What fio prints unless it is asked for others.
+PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
 VERSION = f"fio-3.x (not run: simulated in virtual time by esrally_ebs {__version__})"
 
 
