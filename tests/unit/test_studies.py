@@ -89,7 +89,7 @@ def test_gp2_reaches_gp3_at_the_size_of_the_article_s_graph() -> None:
 
 
 @pytest.mark.system  # compiles for several seconds
-def test_striped_volumes_add_up_and_efs_meters_reads_at_a_third() -> None:
+def test_efs_meters_reads_at_a_third_and_bills_what_is_moved() -> None:
     result = show("efs-2022", studies.VirtualRunner())
     metered = {(row[0], row[1]): row[4] for row in result.tables[0].rows}
     assert metered["bursting", "write"] == pytest.approx(100)
@@ -99,6 +99,17 @@ def test_striped_volumes_add_up_and_efs_meters_reads_at_a_third() -> None:
     assert bills == {"us-east-2": pytest.approx(9.0), "ap-northeast-1": pytest.approx(11.0)}
     missed = [f.published.job for f in result.figures if f.status is Status.MISS]
     assert missed == ["write"]  # Bursting's, 7.9 %: said so in the study
+
+
+@pytest.mark.system  # compiles for several seconds
+def test_the_command_writes_a_page_with_plots_or_the_plots_alone(tmp_path: Path) -> None:
+    for name, begins in (
+        ("study.html", "<!doctype html>"),
+        ("study.svg", "<svg "),
+        ("study.txt", "EFS, 2022"),
+    ):
+        assert main(["study", "efs-2022", "--simulate", "--output", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_text().startswith(begins)
 
 
 @given(
@@ -185,7 +196,9 @@ def test_a_study_on_devices_shows_only_what_was_measured() -> None:
     assert [row[4] for row in verdicts] == ["volume throughput"]
 
 
-def test_the_command_lists_refuses_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_refuses_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["study", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in studies.names())
@@ -203,6 +216,3 @@ def test_the_command_lists_refuses_and_writes(tmp_path: Path, capsys: pytest.Cap
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-    file = tmp_path / "study.html"
-    assert main(["study", "efs-2022", "--simulate", "--output", str(file)]) == 0
-    assert file.read_text().startswith("<!doctype html>")
