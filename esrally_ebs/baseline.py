@@ -4,21 +4,19 @@ Runs at the start of a session on every arm, and for some jobs again at its end.
 and the volume's buckets refill then, so that the job and not its preparation is measured.
 """
 
-import asyncio
 import functools
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from esrally_ebs.errors import CommandError, MeasurementError, PlanError, SetupError
+from esrally_ebs.errors import CommandError, PlanError, SetupError
 from esrally_ebs.formats.fio import PERCENTILES, parse_fio
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob
@@ -29,7 +27,6 @@ _DIRECTORY = "fio"
 _FILE = "fio-bench"
 _POLL_S = 0.05
 _KILL_GRACE_S = 10.0
-_CANCEL_GRACE_S = 15.0
 
 # A job that is slower than the slowest volume on sale does not hang about for longer than this.
 _SLOWEST_IOPS = 100
@@ -44,58 +41,31 @@ def run_job(
     pid_file: Path,
     refill: Callable[[], float],
     round_: int = 0,
-    stop: threading.Event | None = None,
     timeout_s: float | None = None,
 ) -> tuple[str, list[BaselineRow]]:
     """Run one job on a file of its own below the volume's mount; its JSON untouched, and its rows.
 
     ``refill`` is called between layout and job and returns when the volume's buckets are full. While fio runs
     its pid stands in ``pid_file``; it leads a process group, has no other processes, and is killed when this
-    function is left in any way or when ``stop`` is set. ``timeout_s`` is the limit for each of the two runs.
+    function is left in any way. ``timeout_s`` is the limit for each of the two runs.
 
     Raises SetupError when fio is missing, the mount is full or read-only, or fio fails (CommandError);
-    MeasurementError when it was stopped; FormatError when its output is not understood; PlanError for a job
-    that is not to run alone.
+    FormatError when its output is not understood; PlanError for a job that is not to run alone.
     """
     if not job.stonewall:
         raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
-    stop = stop or threading.Event()
     runner = functools.partial(
         _run_fio,
         what=f"baseline {job.name} on {volume.spec.name}",
         pid_file=pid_file,
-        stop=stop,
         limit_s=timeout_s or _limit_s(job),
     )
     with _scratch_file(volume.mount, job) as file:
         runner(layout_argv(job, file))
         refill()
-        if stop.wait(job.rest):
-            raise MeasurementError(f"baseline {job.name}: ended before it began; run the session again")
+        time.sleep(job.rest)
         text = runner(job_argv(job, file))
     return text, rows_of(text, job, volume.spec.name, round_)
-
-
-async def run_job_async(
-    job: BaselineJob,
-    volume: Volume,
-    *,
-    pid_file: Path,
-    refill: Callable[[], float],
-    round_: int = 0,
-) -> tuple[str, list[BaselineRow]]:
-    """``run_job`` in a thread; cancelling the task kills fio and returns once it is gone."""
-    stop = threading.Event()
-    call = functools.partial(run_job, job, volume, pid_file=pid_file, refill=refill, round_=round_, stop=stop)
-    running = asyncio.get_running_loop().run_in_executor(None, call)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([running], timeout=_CANCEL_GRACE_S)  # a refill cannot be cut short
-        if running.done():
-            running.exception()  # seen: fio was stopped, as asked
-        raise
 
 
 def layout_argv(job: BaselineJob, file: Path) -> list[str]:
@@ -168,10 +138,10 @@ def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
             file.parent.rmdir()
 
 
-def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, stop: threading.Event, limit_s: float) -> str:
+def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float) -> str:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with _started(argv, pid_file, out, err) as process:
-            _wait(process, what, stop, limit_s)
+            _wait(process, what, limit_s)
         out.seek(0)
         err.seek(0)
         text = out.read()
@@ -199,15 +169,14 @@ def _started(
         pid_file.unlink(missing_ok=True)
 
 
-def _wait(process: subprocess.Popen[str], what: str, stop: threading.Event, limit_s: float) -> None:
+def _wait(process: subprocess.Popen[str], what: str, limit_s: float) -> None:
     until = time.monotonic() + limit_s
     while process.poll() is None:
         if time.monotonic() > until:
             raise CommandError(
                 f"{what}: fio still ran after {limit_s:.0f} s and was ended; does the volume hang?"
             )
-        if stop.wait(_POLL_S):
-            raise MeasurementError(f"{what}: ended before it was done; run the session again")
+        time.sleep(_POLL_S)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,6 +1,5 @@
 """fio really runs on a directory volume, leaves nothing there, and dies with whoever started it."""
 
-import asyncio
 import dataclasses
 import json
 import os
@@ -13,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.baseline import run_job, run_job_async
-from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.baseline import run_job
+from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.formats.fio import parse_fio
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.system import Process, run
+from esrally_ebs.system import run
 from esrally_ebs.telemetry import Sampler
 
 pytestmark = [
@@ -98,48 +97,6 @@ def test_a_timed_job_lasts_its_time(volume: Volume, tmp_path: Path, rw: str, eng
     runtime_s = json.loads(text)["jobs"][0][row.op]["runtime"] / 1000
     assert runtime_s == pytest.approx(0.5, abs=0.3)
     assert row.iodepth == (4 if engine == "libaio" else 1)
-
-
-def test_stopping_kills_every_clone(volume: Volume, tmp_path: Path) -> None:
-    stop = threading.Event()
-    failed: list[Exception] = []
-
-    def call() -> None:
-        try:
-            run_job(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0, stop=stop)
-        except MeasurementError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    process = Process.of(wait_for_job(volume, tmp_path / "fio.pid"))
-    stop.set()
-    thread.join(5)
-
-    assert not thread.is_alive()
-    assert process is not None
-    assert not process.alive
-    assert str(failed[0]) == "baseline long on here: ended before it was done; run the session again"
-    assert list(volume.mount.iterdir()) == []
-
-
-def test_cancelling_the_task_kills_fio(volume: Volume, tmp_path: Path) -> None:
-    async def cancelled() -> Process | None:
-        task = asyncio.create_task(
-            run_job_async(LONG, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
-        )
-        pid = await asyncio.to_thread(wait_for_job, volume, tmp_path / "fio.pid")
-        process = Process.of(pid)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return process
-
-    process = asyncio.run(cancelled())
-
-    assert process is not None
-    assert not process.alive
-    assert list(volume.mount.iterdir()) == []
 
 
 def test_a_kill_of_the_group_in_the_pid_file_is_reported_and_leaves_nothing(
