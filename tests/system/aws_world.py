@@ -5,7 +5,6 @@ at which the pack acts on the outside: a call of AWS, a piece of work on the mac
 """
 
 import copy
-import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,13 +37,13 @@ class World:
         self.machine = MemoryMachine(self.aws, HERE, disks=("AWS1", "AWS2", "AWS3"))
         self.machine.disks["AWS1"] = ("ext4", "theirs")
         self.goal, self.directory = goal, directory
-        self.moments = itertools.count()
+        self.moments: list[bool] = []  # one per moment that passed: whether it only looked
         self.fault: tuple[int, str] | None = None
         self._put_theirs()
         self.theirs = self._theirs()
 
     def start(self) -> None:
-        Journal(self.directory).begin(self.goal, self.now)
+        Journal(self.directory, sync=lambda file: None).begin(self.goal, self.now)
 
     def executor(self) -> Executor:
         """What a process that begins now works with: it knows the directory alone."""
@@ -52,9 +51,10 @@ class World:
             api=_Faulty(self), machine=_Faulty(self), journal=_FaultyJournal(self), clock=self.clock
         )
 
-    def acts(self, act: Callable[[], Any], error: Exception) -> Any:  # noqa: ANN401 - whatever the act gives
+    def acts(self, act: Callable[[], Any], error: Exception, *, looks: bool = False) -> Any:  # noqa: ANN401
         """Do something to the world, unless its moment is that of the fault."""
-        kind = self.fault[1] if self.fault and self.fault[0] == next(self.moments) else ""
+        kind = self.fault[1] if self.fault and self.fault[0] == len(self.moments) else ""
+        self.moments.append(looks)
         if kind.endswith("before"):
             raise Killed if kind.startswith("killed") else error
         outcome = act()
@@ -111,7 +111,9 @@ class _Faulty:
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
         error = AwsError(action_of(service, operation), "ReadTimeoutError", "no answer")
         answer: Mapping[str, Any] = self._world.acts(
-            lambda: self._world.aws.call(service, operation, **params), error
+            lambda: self._world.aws.call(service, operation, **params),
+            error,
+            looks=operation.startswith("Describe"),
         )
         return answer
 
@@ -125,7 +127,7 @@ class _FaultyJournal(Journal):
     """A journal whose disk may fail; killed after means that half a line was written."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.directory)
+        super().__init__(world.directory, sync=lambda file: None)
         self._world = world
 
     def append(self, entry: Entry) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_world import HERE, THERE, World, ebs
+from aws_world import GOALS, HERE, THERE, World, ebs
 from fake_machine import GIB
 
 from esrally_ebs.aws.clients import AwsError
@@ -14,7 +14,8 @@ from esrally_ebs.aws.provision import ebs as volumes_of
 from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
 from esrally_ebs.aws.provision.journal import Entry, History, Journal
-from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenMachine, SeenVolume
+from esrally_ebs.aws.provision.other import efs_down
+from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenFileSystem, SeenMachine, SeenVolume
 from esrally_ebs.aws.provision.steps import Call, Wait, Work
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
@@ -254,3 +255,10 @@ def test_what_must_be_known_of_an_arm_is_said(wanted: VolumeSpec, words: list[st
     assert len(lines) >= len(words)
     assert not [word for word in words if not any(word in line for line in lines)]
     assert words or not lines
+
+
+def test_a_file_system_that_lost_our_tag_is_left_alone() -> None:
+    history = History(goal=GOALS["EFS"], entries=(entry("create/0", "intent"),))
+    found = SeenFileSystem(id="fs-1", state="available", tags={})
+    with pytest.raises(SetupError, match=f"fs-1 has lost its tag {TAG_RUN}; remove it by hand"):
+        efs_down(history, Seen(at_s=0.0, file_system=found))

@@ -7,8 +7,9 @@ knows all that may exist. A line that was cut by a crash was never acted upon.
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,10 +66,11 @@ class History:
 
 
 class Journal:
-    """The journal of the arm whose directory this is."""
+    """The journal of the arm whose directory this is; ``sync`` puts a file on its disk."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, sync: Callable[[int], None] = os.fsync) -> None:
         self.path = directory / JOURNAL_NAME
+        self._sync = sync
 
     def begin(self, goal: Goal, at_s: float) -> None:
         """The first line, before anything else is done."""
@@ -83,7 +85,7 @@ class Journal:
                 file.write(b"\n")  # a line that a crash cut must not swallow this one
             file.write(json.dumps(line).encode() + b"\n")
             file.flush()
-            os.fsync(file.fileno())
+            self._sync(file.fileno())
 
     def read(self) -> History | None:
         """All that stands there; None when the arm was never begun."""
@@ -108,6 +110,7 @@ class Journal:
             return file.read(1) in (b"", b"\n")
 
 
+@lru_cache(maxsize=1024)  # the journal is read before every step
 def _parse(line: str) -> Entry | None:
     try:
         return Entry(**json.loads(line))
