@@ -69,6 +69,11 @@ wants_browser() {
         [ -n "$(candidate chromium)" ]
 }
 
+# As above; for the tests of volumes that btrfs stripes.
+wants_btrfs() {
+    [ -n "${WITH_BROWSER:-}" ] && [ "$have_root" = yes ] && ! have mkfs.btrfs
+}
+
 missing_packages() {
     local names=()
     have fio || names+=(fio)
@@ -83,6 +88,7 @@ missing_packages() {
     have dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
     have_compose || read -ra names <<<"${names[*]} $(compose_packages)"
     if wants_browser; then names+=(chromium); fi
+    if wants_btrfs; then names+=(btrfs-progs); fi
     echo "${names[*]}"
 }
 
