@@ -40,6 +40,7 @@ INDEXING = [
 PARAMETERS: dict[str, Any] = {
     "plan": "smoke",
     "volumes": "gp2=/mnt/gp2,gp3=/mnt/gp3",
+    "accept": "readahead;other-io",
     "rounds": 2,
     "iterations": 3,
     "warmup_iterations": 1,
