@@ -1,0 +1,101 @@
+"""The daemon's loop in a process of its own, on a socket in place of /dev/fuse."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.emulator import fuse
+from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.emulator.control import SOCKET_NAME, change, read_state
+from esrally_ebs.emulator.server import Server
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import VolumeSpec
+
+HELD_S = 20e-3
+
+
+@pytest.fixture
+def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, Path]]:
+    """The kernel's end, and the control socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    image = tmp_path / "image"
+    image.write_bytes(bytes(64 * 1024))
+    spec = VolumeSpec(name="a", type="gp3", size_bytes=2**34)
+    settings = {
+        "model": model_for(spec).to_json(),
+        "seed": 1,
+        "credits": 1.0,
+        "time_scale": 1.0,
+        "instance_page": None,
+    }
+    monkeypatch.chdir(tmp_path)
+    child = os.fork()
+    if child == 0:
+        theirs.setblocking(False)
+        Server(settings, os.open(image, os.O_RDWR), theirs.fileno()).serve()
+        os._exit(0)
+    control = tmp_path / SOCKET_NAME
+    while not control.exists():
+        time.sleep(1e-3)
+    ours.settimeout(5)
+    with ours, theirs:
+        yield ours, control
+        os.kill(child, signal.SIGTERM)
+        assert os.waitpid(child, 0)[1] == 0  # ends in order
+
+
+def _request(opcode: int, unique: int, offset: int, size: int, data: bytes = b"") -> bytes:
+    header = struct.pack("<IIQQIIII", 80 + len(data), opcode, unique, 1, 0, 0, 0, 0)
+    return header + struct.pack("<QQIIQII", 0, offset, size, 0, 0, 0, 0) + data
+
+
+def _reply(kernel: socket.socket) -> tuple[int, bytes]:
+    message = kernel.recv(65536)
+    _, error, unique = struct.unpack_from("<IiQ", message)
+    assert error == 0
+    return unique, message[16:]
+
+
+def test_replies_come_when_they_are_due_and_all_requests_wait_together(
+    volume: tuple[socket.socket, Path],
+) -> None:
+    kernel, control = volume
+    change(control, unlimited=False, fixed_latency_s=(HELD_S, HELD_S))
+    start = time.monotonic()
+    for unique in range(1, 11):
+        kernel.send(_request(fuse.Opcode.READ, unique, 0, 512))
+    answered = [_reply(kernel)[0] for _ in range(10)]
+    took_s = time.monotonic() - start
+    assert answered == list(range(1, 11))
+    assert HELD_S <= took_s < 5 * HELD_S  # one after the other would be ten times as long
+    state = read_state(control)
+    assert (state.reads, state.in_flight) == (10, 0)
+    assert state.target_s["read"] == pytest.approx(10 * HELD_S)
+
+
+def test_a_read_sees_the_write_that_came_before_it_though_neither_is_answered(
+    volume: tuple[socket.socket, Path],
+) -> None:
+    kernel, control = volume
+    change(control, unlimited=False, fixed_latency_s=(HELD_S, HELD_S))
+    kernel.send(_request(fuse.Opcode.WRITE, 1, 1024, 512, b"w" * 512))
+    kernel.send(_request(fuse.Opcode.READ, 2, 1024, 512))
+    assert dict(_reply(kernel) for _ in range(2))[2] == b"w" * 512
+
+
+def test_an_unknown_setting_is_refused_and_the_volume_goes_on(volume: tuple[socket.socket, Path]) -> None:
+    kernel, control = volume
+    with pytest.raises(SetupError, match="no setting 'speed'"):
+        change(control, speed=2.0)
+    with pytest.raises(SetupError, match="time scale"):
+        change(control, time_scale=0.1)
+    assert json.dumps(read_state(control).to_json())
+    kernel.send(_request(fuse.Opcode.READ, 1, 0, 512))
+    assert _reply(kernel)[1] == bytes(512)
