@@ -1,0 +1,41 @@
+"""The kernel of virtual time as machine code; needs no root, but seconds of compiling."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.simulate import SimulatedVolume
+
+pytestmark = pytest.mark.system
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+jobs = st.builds(
+    BaselineJob,
+    name=st.just("job"),
+    rw=st.sampled_from(["read", "write", "readwrite", "randread", "randwrite", "randrw"]),
+    bs=st.sampled_from([4 * KIB, 16 * KIB, 256 * KIB, 1 * MIB, 300 * KIB]),
+    numjobs=st.integers(1, 8),
+    iodepth=st.integers(1, 64),
+    engine=st.sampled_from(["psync", "libaio"]),
+    size=st.integers(1 * MIB, 4 * MIB),
+    runtime=st.one_of(st.none(), st.floats(0.001, 0.05)),
+)
+specs = st.builds(
+    VolumeSpec,
+    name=st.just("a"),
+    type=st.sampled_from(["gp2", "gp3", "st1"]),
+    size_bytes=st.just(500 * GIB),
+    instance=st.sampled_from([None, "t3.small"]),
+    stripes=st.integers(1, 3),
+    chunk_bytes=st.sampled_from([64 * KIB, 512 * KIB]),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(spec=specs, of=jobs)
+def test_the_compiled_kernel_gives_the_same_bytes(spec: VolumeSpec, of: BaselineJob) -> None:
+    plain, compiled = (SimulatedVolume(spec).run(of, compiled=which) for which in (False, True))
+    assert compiled == plain
