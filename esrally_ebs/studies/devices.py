@@ -23,7 +23,8 @@ from esrally_ebs.studies.runs import PREWARM, Phase, Run, run_of
 from esrally_ebs.units import GIB, MIB
 
 CUT_S = 20.0
-CUT_BYTES = 2 * GIB
+CUT_BYTES = GIB
+_TIMED_FILE = 128 * MIB  # of a job that goes round it until its time is up: laid out in a second
 BURST_SCALE = 100  # a burst's credits and rests are divided by it
 _BURST_MORE_S = 10.0  # beyond its scaled time, so that the baseline after a burst can be seen
 _BURST_FILE = 16 * MIB  # laying it out costs 64 credits
@@ -142,13 +143,13 @@ class DiskWatch:
 def _cut(plan: Plan) -> tuple[Plan, frozenset[str]]:
     """The plan with its long jobs shortened, and the names of those."""
     drained = frozenset(job.name for job in plan.baseline if _is_long(job))
-    jobs = tuple(
-        job.model_copy(update={"size": min(job.size, CUT_BYTES), "runtime": job.runtime and CUT_S})
-        if job.name in drained
-        else job
-        for job in plan.baseline
-    )
-    return plan.model_copy(update={"baseline": jobs}), drained
+    return plan.model_copy(update={"baseline": tuple(map(_shortened, plan.baseline))}), drained
+
+
+def _shortened(job: BaselineJob) -> BaselineJob:
+    if job.runtime is None:
+        return job.model_copy(update={"size": min(job.size, CUT_BYTES)})
+    return job.model_copy(update={"size": min(job.size, _TIMED_FILE), "runtime": min(job.runtime, CUT_S)})
 
 
 def _is_long(job: BaselineJob) -> bool:
