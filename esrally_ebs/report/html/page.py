@@ -155,7 +155,7 @@ def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
 
 
 def _plots(plots: Iterable[tuple[str, str]], note: str = "") -> Iterator[str]:
-    drawn = [f"<figure><h3>{escape(title)}</h3>\n{plot}</figure>" for title, plot in plots]
+    drawn = [f"<figure><h3>{_name(title)}</h3>\n{plot}</figure>" for title, plot in plots]
     if drawn:
         yield f'<p class="note">{escape(note)}</p>' if note else ""
         yield f'<div class="plots">\n{"".join(drawn)}\n</div>'
