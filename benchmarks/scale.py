@@ -114,8 +114,9 @@ def main() -> None:
         for form in ("text", "html"):
             seconds, busy_s, most, size = report(folder, form)
             print(
-                f"{form:6} {seconds:5.1f} s (limit {SECONDS:.0f}), {busy_s:5.1f} s of CPU, {most / 1024**2:6.0f} MiB "
-                f"(limit {BYTES / 1024**2:.0f}), {size / 1e6:.2f} MB (HTML: limit {PAGE_BYTES / 1e6:.0f})"
+                f"{form:5} {seconds:5.1f} s (limit {SECONDS:.0f}), {busy_s:5.1f} s of CPU, "
+                f"{most / 1024**2:6.0f} MiB (limit {BYTES / 1024**2:.0f}), "
+                f"{size / 1e6:.2f} MB (HTML: limit {PAGE_BYTES / 1e6:.0f})"
             )
 
 

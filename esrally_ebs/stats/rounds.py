@@ -22,6 +22,10 @@ Floats = npt.NDArray[np.float64]
 
 _FIRST_STEP = 0.01
 _PRECISION = 1e-3  # of the distance from the estimate to that end
+_MEDIAN = 50
+_ROUNDS_BEYOND = (
+    5  # as many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck
+)
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 
@@ -60,6 +64,9 @@ class Arm:
 
     def interval(self, percentile: float, confidence: float) -> Estimate:
         """The percentile of all requests, with the interval that rounds give it (Woodruff 1952)."""
+        value = self.percentile(percentile)
+        if percentile > _MEDIAN and _spread(self.sizes - self.counts_below(value)) < _ROUNDS_BEYOND:
+            return Estimate(value)
         critical = critical_t(len(self.rounds), confidence)
 
         def is_kept(index: int) -> bool:
@@ -69,7 +76,6 @@ class Arm:
         middle = min(len(self.all) - 1, int(len(self.all) * percentile / 100))
         low = _furthest(is_kept, middle, 0)
         high = _furthest(is_kept, middle, len(self.all) - 1)
-        value = self.percentile(percentile)
         if low is None or high is None:
             return Estimate(value)
         return Estimate(value, min(value, float(self.all[low])), max(value, float(self.all[high])))
@@ -95,6 +101,8 @@ class Pair:
     def ratio(self, percentile: float, confidence: float) -> Estimate:
         """b / a of the percentile, for times above 0."""
         value = self.b.percentile(percentile) / self.a.percentile(percentile)
+        if not self._is_spread(percentile):
+            return Estimate(value)
 
         def kept(log_ratio: float) -> bool:
             evidence = self.evidence(percentile, ratio=math.exp(log_ratio))
@@ -109,6 +117,8 @@ class Pair:
         """b - a of the percentile, in seconds."""
         of_a = self.a.percentile(percentile)
         value = self.b.percentile(percentile) - of_a
+        if not self._is_spread(percentile):
+            return Estimate(value)
 
         def kept(shift: float) -> bool:
             evidence = self.evidence(percentile, shift=shift)
@@ -116,6 +126,11 @@ class Pair:
 
         low, high = edges(kept, value, scale=max(abs(of_a), abs(value)))
         return Estimate(value) if low is None or high is None else Estimate(value, low, high)
+
+    def _is_spread(self, percentile: float) -> bool:
+        """Whether the requests beyond a tail's percentile are of enough rounds."""
+        beyond = [arm.sizes - arm.counts_below(arm.percentile(percentile)) for arm in (self.a, self.b)]
+        return percentile <= _MEDIAN or _spread(beyond[0] + beyond[1]) >= _ROUNDS_BEYOND
 
     def _common(self, percentile: float, ratio: float, shift: float) -> tuple[float, float]:
         """The percentile of a and (b - shift) / ratio together, on the scale of a and on that of b."""
@@ -142,6 +157,12 @@ class Pair:
         if (last_b - shift) / ratio > last_a:
             return (last_b - shift) / ratio, last_b
         return last_a, last_a * ratio + shift
+
+
+def _spread(counts: Floats) -> float:
+    """Over how many rounds requests are spread: all of them when even, one when all lie in one (Kish 1965)."""
+    squares = float((counts**2).sum())
+    return float(counts.sum()) ** 2 / squares if squares else 0.0
 
 
 def student(evidence: Floats) -> float:
