@@ -4,8 +4,9 @@
 
 Rounds have an effect that both arms share (10 %) and one of each arm (3 %); b is 10 % slower. Per design
 (rounds x requests) and distribution: the coverage of the nominal 95 % intervals of ratio and difference (b
-against a), and of a's own percentile; "-" where the report gives no interval (in nine sessions of ten) because
-too few requests or rounds lie beyond. Must reach: 93 to 97 %. With 1,000 sessions a percentage is uncertain by 1.4 points.
+against a), and of a's own percentile; "-" where the report gives no interval (in nine sessions of ten)
+because too few requests, or requests of too few rounds, lie beyond. Must reach: 93 to 97 %. With 1,000
+sessions a percentage is uncertain by 1.4 points.
 """
 
 import argparse

@@ -23,9 +23,9 @@ Floats = npt.NDArray[np.float64]
 _FIRST_STEP = 0.01
 _PRECISION = 1e-3  # of the distance from the estimate to that end
 _MEDIAN = 50
-_ROUNDS_BEYOND = (
-    5  # as many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck
-)
+# So many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck: of two arms, and
+# of one by itself, whose rounds' own levels do not cancel.
+_ROUNDS_BEYOND, _ROUNDS_BEYOND_ALONE = 5, 8
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 
@@ -65,7 +65,7 @@ class Arm:
     def interval(self, percentile: float, confidence: float) -> Estimate:
         """The percentile of all requests, with the interval that rounds give it (Woodruff 1952)."""
         value = self.percentile(percentile)
-        if percentile > _MEDIAN and _spread(self.sizes - self.counts_below(value)) < _ROUNDS_BEYOND:
+        if percentile > _MEDIAN and _spread(self.sizes - self.counts_below(value)) < _ROUNDS_BEYOND_ALONE:
             return Estimate(value)
         critical = critical_t(len(self.rounds), confidence)
 
@@ -160,7 +160,7 @@ class Pair:
 
 
 def _spread(counts: Floats) -> float:
-    """Over how many rounds requests are spread: all of them when even, one when all lie in one (Kish 1965)."""
+    """Over how many rounds requests are spread: all when even, one when all lie in one (Kish 1965)."""
     squares = float((counts**2).sum())
     return float(counts.sum()) ** 2 / squares if squares else 0.0
 
