@@ -21,24 +21,13 @@ from esrally_ebs import clean
 from esrally_ebs.emulator.control import change
 from esrally_ebs.formats.fio import PERCENTILES, parse_fio
 from esrally_ebs.model import Volume, VolumeSpec
+from esrally_ebs.studies import read_study
 from esrally_ebs.system import run
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import open_volume
 
-# https://hack.nikkei.com/blog/measure_gp3_latency/ (May 2021): 100 GiB, XFS, encrypted, r5.large. The article
-# prints MB/s, but IOPS times block size shows that they are fio's KiB/s divided by 1000.
 FIGURES = ("IOPS", "read KiB/s", "write KiB/s", "read p50", "read p90", "write p50", "write p90")  # us
-TOLERANCES = (0.03, 0.03, 0.03, 0.05, 0.10, 0.05, 0.10)
-PUBLISHED = {  # type, block size in KiB, jobs
-    ("gp2", 16, 2): (2706, 21940, 21360, 418, 494, 1032, 1208),
-    ("gp2", 256, 2): (1024, 137980, 124160, 932, 2896, 2416, 3184),
-    ("gp2", 16, 16): (3068, 24600, 24500, 5024, 5344, 5600, 5984),
-    ("gp2", 256, 16): (545, 70020, 69880, 30336, 31360, 31872, 33024),
-    ("gp3", 16, 2): (2878, 23340, 22730, 470, 740, 860, 1096),
-    ("gp3", 256, 2): (1024, 137980, 124160, 748, 3824, 1800, 4640),
-    ("gp3", 16, 16): (3068, 24600, 24500, 5088, 5472, 5536, 5920),
-    ("gp3", 256, 16): (546, 70030, 69900, 30592, 31360, 31616, 32384),
-}
+_KINDS = ("iops", "read_bandwidth", "write_bandwidth", "read_p50", "read_p90", "write_p50", "write_p90")
 _FEW, _MANY = 2, 16  # jobs
 # Which I/Os of a mix are reads is fio's toss of a coin, alike in every run with one seed: chance of the load
 # and no property of a volume. Of two jobs these seeds (by block size in KiB) make as many I/Os reads as the
@@ -46,7 +35,25 @@ _FEW, _MANY = 2, 16  # jobs
 # many I/Os half are reads in the article, as with fio's own seed.
 _COINS = {16: 71, 256: 60}
 
-Row = tuple[str, int, int]
+Row = tuple[str, int, int]  # type, block size in KiB, jobs
+
+
+def _published() -> tuple[dict[Row, tuple[float, ...]], tuple[float, ...]]:
+    """The article's rows of encrypted volumes, and the tolerance of each figure."""
+    rows: dict[Row, dict[str, float]] = {}
+    tolerances: dict[str, float] = {}
+    for figure in read_study("nikkei-2021").figures:
+        if figure.arm in ("gp2", "gp3") and figure.job:
+            _, _, block, jobs = figure.job.split("-")  # seq-rw-16k-x2
+            thousands = 1000 if figure.kind.unit == "MB/s" else 1  # what it calls MB/s are thousand KiB/s
+            row = rows.setdefault((figure.arm, int(block[:-1]), int(jobs[1:])), {})
+            row[figure.kind.key] = figure.low * thousands
+            tolerances[figure.kind.key] = figure.kind.tolerance
+    published = {row: tuple(found[kind] for kind in _KINDS) for row, found in rows.items()}
+    return published, tuple(tolerances[kind] for kind in _KINDS)
+
+
+PUBLISHED, TOLERANCES = _published()
 
 
 def main() -> None:

@@ -105,8 +105,9 @@ def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
 
 def _axis(x: svg.Scale, plot: Plot) -> Iterator[str]:
     yield svg.line(x.start, _FOOT, x.end, _FOOT, "axis")
-    named = dict(enumerate(plot.names)) or {value: svg.number(value) for value in x.ticks(_TICKS)}
-    for number, (value, name) in enumerate(named.items()):
+    places = [float(place) for place in range(len(plot.names))] or x.ticks(_TICKS)
+    named = plot.names or [svg.number(value) for value in places]
+    for number, (value, name) in enumerate(zip(places, named, strict=True)):
         yield svg.line(x.at(value), _FOOT, x.at(value), _FOOT + 4, "axis")
         lower = 14 * (number % 2) if plot.names and len(plot.names) > _TICKS // 2 else 0
         yield svg.label(x.at(value), _FOOT + 18 + lower, name, anchor="middle")
