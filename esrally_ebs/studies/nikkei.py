@@ -32,7 +32,7 @@ def run(task: Task) -> Parts:
     figures["", "", "crossover"] = crossover(specs["gp2"], specs["gp3"]) * GIB
     return Parts(
         observed=figures,
-        tables=(_bills(task, specs), _rally(settings["rally"], task.session)),
+        tables=(_bills(task, specs), rally_table(settings["rally"], task.session)),
         plots=(_latencies(figures, task), _baselines(specs["gp2"], specs["gp3"])),
         remarks=(_HOW_TO_RACE,) if task.session is None else (),
     )
@@ -106,7 +106,7 @@ def _bills(task: Task, specs: Mapping[str, VolumeSpec]) -> Table:
     return Table(title=f"Price in {region}", columns=columns, rows=rows, note=note)
 
 
-def _rally(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
+def rally_table(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
     """The article's medians in ms, and those of a recorded session when there is one."""
     arms = [] if session is None else [arm.spec.name for arm in session.arms]
     medians = {} if session is None else {(s.task, s.arm): s.p50_s * 1e3 for s in summarize(session.samples)}
@@ -125,8 +125,10 @@ def _rally(published: Sequence[tuple[str, float, float]], session: Session | Non
     )
     if session is None:
         return Table(title="The Rally tasks, p50 of service time, as published", columns=columns, rows=rows)
-    agree = sum(row[3] == row[-1] for row in rows)
-    note = f"session {session.id}; the same arm is faster in {agree} of {len(rows)} tasks"
+    note = f"session {session.id}"
+    if {"gp2", "gp3"} <= set(arms):
+        agree = sum(row[3] == row[-1] for row in rows)
+        note += f"; the same arm is faster in {agree} of {len(rows)} tasks"
     return Table(title="The Rally tasks, p50 of service time", columns=columns, rows=rows, note=note)
 
 

@@ -14,10 +14,14 @@ from esrally_ebs.cli import main
 from esrally_ebs.emulator.catalog import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.formats.fio import PERCENTILES, FioDirection
+from esrally_ebs.model import Kind, Sample, Volume
+from esrally_ebs.model import Phase as Phase_
 from esrally_ebs.plan import BaselineJob, Plan, load_plan
 from esrally_ebs.published import Result, Status
+from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store.encoding import SAMPLES, to_table
 from esrally_ebs.studies import burst
-from esrally_ebs.studies.nikkei import crossover
+from esrally_ebs.studies.nikkei import crossover, rally_table
 from esrally_ebs.studies.parts import Task
 from esrally_ebs.studies.runs import Phase, Run, run_of
 from esrally_ebs.studies.tuning import QUEUE, ceilings, verdict_of
@@ -99,6 +103,27 @@ def test_efs_meters_reads_at_a_third_and_bills_what_is_moved() -> None:
     assert bills == {"us-east-2": pytest.approx(9.0), "ap-northeast-1": pytest.approx(11.0)}
     missed = [f.published.job for f in result.figures if f.status is Status.MISS]
     assert missed == ["write"]  # Bursting's, 7.9 %: said so in the study
+
+
+def test_a_recorded_race_stands_beside_the_published_one(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "race", kind="race", plan={})
+    specs = plan_of("nikkei-2021").specs()[:2]
+    folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path) for spec in specs])
+    samples = [
+        Sample(
+            session="race", arm=arm, round=1, task="range_field_big_range", operation="search",
+            phase=Phase_.MEASURE, iteration=1, client=0, started_s=1.0, service_time_s=seconds,
+            latency_s=seconds, processing_time_s=seconds, ops=1.0, success=True, hits=1, took_s=None,
+            resident_before=0.0,
+        )
+        for arm, seconds in (("gp2", 0.010), ("gp3", 0.020))
+    ]  # fmt: skip
+    session = replace(load_session(folder.path), samples=to_table(samples, SAMPLES))
+    table = rally_table(studies.read_study("nikkei-2021").settings["rally"], session)
+    assert list(table.columns[-3:]) == ["gp2, ours (ms)", "gp3, ours (ms)", "faster, ours"]
+    assert list(table.rows[0]) == ["range_field_big_range", 60.84, 86.83, "gp2", 10.0, 20.0, "gp2"]
+    assert list(table.rows[1][-3:]) == [None, None, None]  # not raced
+    assert table.note == "session race; the same arm is faster in 1 of 8 tasks"
 
 
 @pytest.mark.system  # compiles for several seconds
