@@ -1,7 +1,6 @@
 """Price lists: our dated ``prices.json`` and a file of the user's own in, one dated rate out."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from esrally_ebs.errors import PlanError
 
 PRICES_VARIABLE = "ESRALLY_EBS_PRICES"
+_MOST = 1e9  # US dollars: more is a mistake, as are NaN and infinity
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 _EXAMPLE = '{"regions": {"eu-west-1": {"gp3": {"gb": [[0.088, "2026-11-21", "where it is from"]]}}}}'
 
@@ -83,8 +83,8 @@ def _ours() -> PriceList:
 
 
 def _parse(data: Any, where: str) -> _Rates:  # noqa: ANN401 - whatever JSON held
-    sources: Mapping[str, str] = _table(data, where).get("sources", {})
-    unverified = frozenset(data.get("unverified", ()))
+    sources = _table(_table(data, where).get("sources", {}), f"{where}: sources")
+    unverified = _table(data.get("unverified", {}), f"{where}: unverified")  # by source: why
     rates: dict[tuple[str, str, str], tuple[Rate, ...]] = {}
     for region, types in _table(data.get("regions", {}), f"{where}: regions").items():
         for type_, parts in _table(types, f"{where}: {region}").items():
@@ -102,13 +102,15 @@ def _table(value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     return value
 
 
-def _rate(entry: Any, where: str, sources: Mapping[str, str], unverified: frozenset[str]) -> Rate:  # noqa: ANN401
+def _rate(entry: Any, where: str, sources: Mapping[str, Any], unverified: Mapping[str, Any]) -> Rate:  # noqa: ANN401
     match entry:
         case [float() | int() as usd, str(dated), str(source)] if _is_price(usd) and _DATE.match(dated):
             verified = source not in unverified
-            return Rate(usd=float(usd), dated=dated, source=sources.get(source, source), verified=verified)
+            return Rate(
+                usd=float(usd), dated=dated, source=str(sources.get(source, source)), verified=verified
+            )
     raise PlanError(f'{where}: {json.dumps(entry)} is not [US dollars, "YYYY-MM-DD", "source"]; mend it')
 
 
 def _is_price(usd: float) -> bool:
-    return not isinstance(usd, bool) and math.isfinite(usd) and usd >= 0
+    return not isinstance(usd, bool) and 0 <= usd < _MOST

@@ -113,6 +113,9 @@ def test_a_user_s_file_goes_before_our_list(tmp_path: Path, monkeypatch: pytest.
     [
         ("[", "not JSON"),
         ("[]", "must be a table"),
+        ('{"sources": []}', "sources: must be a table"),
+        ('{"unverified": [1]}', "unverified: must be a table"),
+        ('{"regions": {"r": {"gp2": {"gb": [[1e999, "2026-01-01", "x"]]}}}}', "r.gp2.gb: "),
         ('{"regions": {"r": {"gp2": 1}}}', "r.gp2: must be a table"),
         ('{"regions": {"r": {"gp2": {"gb": [[-1, "2026-01-01", "x"]]}}}}', "r.gp2.gb: "),
         ('{"regions": {"r": {"gp2": {"gb": [[NaN, "2026-01-01", "x"]]}}}}', "r.gp2.gb: "),
