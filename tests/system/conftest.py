@@ -1,9 +1,10 @@
 """What holds for all system tests."""
 
 import setproctitle
+from emulated_arms import arms
 from moto_server import aws, moto
 
-__all__ = ["aws", "moto"]  # fixtures: one server for all tests of AWS
+__all__ = ["arms", "aws", "moto"]  # fixtures: a folder for emulated volumes; one server for all tests of AWS
 
 # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race beside
 # one. Such a process is pytest, too, when the checkout's path has that word.

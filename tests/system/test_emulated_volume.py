@@ -1,75 +1,27 @@
 """Emulated volumes on the real kernel: FUSE, loop device, XFS and fio; everything is gone after each test."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
 from esrally_ebs import volumes
 from esrally_ebs.emulator.control import change, read_state
-from esrally_ebs.emulator.daemon import PROCESS_NAME
 from esrally_ebs.errors import SetupError
 from esrally_ebs.formats.diskstats import parse_diskstats
-from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.system import Process, run
+from esrally_ebs.model import Kind
+from esrally_ebs.system import run
 
 pytestmark = pytest.mark.system
 
-MIB, GIB = 1024**2, 1024**3
-
-
-@pytest.fixture
-def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a session in the run directory; no part of a volume may be left there."""
-    root = Path("/run") / f"ebs-test-{os.getpid()}"  # of its own, so that 'esrally-ebs clean' leaves it alone
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(root))
-    session = root / f"{time.monotonic_ns()}"
-    session.mkdir(parents=True)
-    yield session
-    for directory in sorted({part.directory for part in volumes.leftovers()}):
-        if directory.parent == session:
-            volumes.detach(directory)
-            pytest.fail(f"left behind and now removed: {directory}")
-    session.rmdir()
-    root.rmdir()
-
-
-def _spec(name: str = "a", type_: str = "gp3", **more: Any) -> VolumeSpec:  # noqa: ANN401
-    return VolumeSpec(**{"name": name, "type": type_, "size_bytes": 20 * GIB} | more)
-
-
-def _control(volume: Volume) -> Path:
-    assert volume.control is not None
-    return volume.control
-
-
-def _daemon(volume: Volume) -> Process:
-    process = Process.of(json.loads((_control(volume).parent / PROCESS_NAME).read_text())["pid"])
-    assert process is not None
-    return process
-
-
-def _fio(volume: Volume, *options: str) -> dict[str, Any]:
-    words = ["fio", "--name=job", f"--filename={volume.mount}/fio", "--direct=1", "--output-format=json"]
-    job: dict[str, Any] = json.loads(run([*words, *options], timeout_s=120))["jobs"][0]
-    return job
-
-
-def _lay_out(volume: Volume, mib: int) -> None:
-    change(_control(volume), unlimited=True)
-    _fio(volume, "--rw=write", "--bs=1m", "--ioengine=libaio", "--iodepth=8", f"--size={mib}m")
-    change(_control(volume), unlimited=False, refill=True)
-
 
 def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
-    with volumes.open_volume(_spec(readahead_bytes=64 * 1024), arms / "a") as volume:
+    with volumes.open_volume(spec_of(readahead_bytes=64 * 1024), arms / "a") as volume:
         before = parse_diskstats(Path("/proc/diskstats").read_text(), "diskstats")[str(volume.device)]
         (volume.mount / "file").write_bytes(os.urandom(4 * MIB))
         os.sync()
@@ -84,9 +36,9 @@ def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
 
 
 def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
-    spec = _spec(size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
+    spec = spec_of(size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
     with volumes.open_volume(spec, arms / "a") as volume:
-        job = _fio(
+        job = fio(
             volume,
             "--rw=randwrite",
             "--bs=4k",
@@ -103,28 +55,28 @@ def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
 
 @pytest.mark.parametrize("rw", ["randread", "randwrite"])
 def test_the_iops_cap_is_held_within_3_per_cent(arms: Path, rw: str) -> None:
-    with volumes.open_volume(_spec(throughput_bytes_per_s=500 * MIB), arms / "a") as volume:
-        _lay_out(volume, 256)
-        change(_control(volume), drain=True)  # saved tokens are spent while fio ramps up
+    with volumes.open_volume(spec_of(throughput_bytes_per_s=500 * MIB), arms / "a") as volume:
+        lay_out(volume, 256)
+        change(control_of(volume), drain=True)  # saved tokens are spent while fio ramps up
         options = ("--bs=16k", "--ioengine=libaio", "--iodepth=32", "--size=256m", "--time_based")
-        job = _fio(volume, f"--rw={rw}", *options, "--ramp_time=1", "--runtime=4")
+        job = fio(volume, f"--rw={rw}", *options, "--ramp_time=1", "--runtime=4")
         assert job["read" if rw == "randread" else "write"]["iops"] == pytest.approx(3000, rel=0.03)
-        assert read_state(_control(volume)).waited_s["iops"] > 0
+        assert read_state(control_of(volume)).waited_s["iops"] > 0
 
 
 def test_a_full_bucket_lets_one_second_of_its_rate_through_at_once(arms: Path) -> None:
-    with volumes.open_volume(_spec(), arms / "a") as volume:
-        _lay_out(volume, 250)
-        job = _fio(volume, "--rw=read", "--bs=256k", "--ioengine=libaio", "--iodepth=32", "--size=250m")
+    with volumes.open_volume(spec_of(), arms / "a") as volume:
+        lay_out(volume, 250)
+        job = fio(volume, "--rw=read", "--bs=256k", "--ioengine=libaio", "--iodepth=32", "--size=250m")
         # 125 MiB are saved up, the other 125 MiB come at 125 MiB/s: one second in all.
         assert job["read"]["runtime"] == pytest.approx(1000, rel=0.05)
 
 
 def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
-    with volumes.open_volume(_spec(type_="io2", iops=10_000), arms / "a") as volume:
-        _lay_out(volume, 64)
+    with volumes.open_volume(spec_of(type_="io2", iops=10_000), arms / "a") as volume:
+        lay_out(volume, 64)
         options = ("--rw=randread", "--bs=16k", "--ioengine=psync", "--size=64m")
-        job = _fio(volume, *options, "--time_based", "--runtime=3")
+        job = fio(volume, *options, "--time_based", "--runtime=3")
         p50_us = job["read"]["clat_ns"]["percentile"]["50.000000"] / 1000
         # 270 + 0.5 * 16 us; loosely, as the machine may be busy: benchmarks/emulator.py measures it closely
         assert p50_us == pytest.approx(278, rel=0.25)
@@ -133,9 +85,9 @@ def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
 def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
     # 100 GiB: 300 IOPS and 5.4 million credits, of which 0.1 % = 5400 are left. The first three seconds or so
     # run at 3000 IOPS; in the last two there is nothing but the 300 a second that come in.
-    with volumes.open_volume(_spec(type_="gp2", size_bytes=100 * GIB), arms / "a") as volume:
-        _lay_out(volume, 64)
-        change(_control(volume), credits=0.001)
+    with volumes.open_volume(spec_of(type_="gp2", size_bytes=100 * GIB), arms / "a") as volume:
+        lay_out(volume, 64)
+        change(control_of(volume), credits=0.001)
         options = (
             "--rw=randread",
             "--bs=4k",
@@ -144,9 +96,9 @@ def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
             "--size=64m",
             "--time_based",
         )
-        job = _fio(volume, *options, "--time_based", "--ramp_time=4", "--runtime=3")
+        job = fio(volume, *options, "--time_based", "--ramp_time=4", "--runtime=3")
         assert job["read"]["iops"] == pytest.approx(300, rel=0.05)
-        state = read_state(_control(volume))
+        state = read_state(control_of(volume))
         assert state.credits is not None
         assert state.credits < 300
         assert state.waited_s["credits"] > state.waited_s["iops"]
@@ -154,25 +106,25 @@ def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
 
 def test_two_volumes_keep_their_own_limits_and_devices(arms: Path) -> None:
     with (
-        volumes.open_volume(_spec("a"), arms / "a") as first,
-        volumes.open_volume(_spec("b", "io2", iops=1000), arms / "b") as second,
+        volumes.open_volume(spec_of("a"), arms / "a") as first,
+        volumes.open_volume(spec_of("b", "io2", iops=1000), arms / "b") as second,
     ):
         assert first.device != second.device
-        change(_control(second), drain=True)
-        assert read_state(_control(first)).levels["iops"] == 3000
-        assert read_state(_control(second)).levels["iops"] < 1000
+        change(control_of(second), drain=True)
+        assert read_state(control_of(first)).levels["iops"] == 3000
+        assert read_state(control_of(second)).levels["iops"] < 1000
         assert volumes.wait_refilled(second) <= 1.1
-        assert read_state(_control(second)).seconds_until_full == 0
+        assert read_state(control_of(second)).seconds_until_full == 0
 
 
 def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
-    with volumes.open_volume(_spec(), arms / "a", backing=image) as volume:
-        _lay_out(volume, 64)
+    with volumes.open_volume(spec_of(), arms / "a", backing=image) as volume:
+        lay_out(volume, 64)
         used = image.stat().st_blocks * 512
         (volume.mount / "fio").unlink()
         os.sync()
-        change(_control(volume), unlimited=True)
+        change(control_of(volume), unlimited=True)
         run(["fstrim", volume.mount], timeout_s=60)
         assert image.stat().st_blocks * 512 <= used - 60 * MIB
     assert not image.exists()
@@ -184,7 +136,7 @@ def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: P
     with image.open("r+b") as file:
         file.truncate(2 * GIB)
     run(["mkfs.xfs", "-q", image], timeout_s=60)
-    with volumes.open_volume(_spec(), arms / "a", backing=image) as volume:
+    with volumes.open_volume(spec_of(), arms / "a", backing=image) as volume:
         for number in range(200):
             (volume.mount / f"file-{number}").write_bytes(os.urandom(50_000))
         for number in range(0, 200, 2):
@@ -194,23 +146,23 @@ def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: P
 
 
 def test_a_killed_daemon_is_an_error_within_seconds_and_detaching_cleans_all(arms: Path) -> None:
-    volume = volumes.attach(_spec(), arms / "a")
-    _lay_out(volume, 64)
-    _daemon(volume).signal(signal.SIGKILL)
+    volume = volumes.attach(spec_of(), arms / "a")
+    lay_out(volume, 64)
+    daemon_of(volume).signal(signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(OSError, match="Input/output error"):
         _read_direct(volume.mount / "fio")
     assert time.monotonic() - start < 5
     with pytest.raises(SetupError, match="does not answer"):
-        read_state(_control(volume))
+        read_state(control_of(volume))
     volumes.detach(arms / "a")
     assert not [part for part in volumes.leftovers() if part.directory.parent == arms]
 
 
 def test_a_stopped_daemon_does_not_hang_detaching(arms: Path) -> None:
-    volume = volumes.attach(_spec(), arms / "a")
+    volume = volumes.attach(spec_of(), arms / "a")
     (volume.mount / "dirty").write_bytes(os.urandom(MIB))
-    _daemon(volume).signal(signal.SIGSTOP)
+    daemon_of(volume).signal(signal.SIGSTOP)
     start = time.monotonic()
     volumes.detach(arms / "a")
     assert time.monotonic() - start < 30
@@ -238,8 +190,8 @@ def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_no
 
 
 def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
-    with volumes.open_volume(_spec(), arms / "a") as volume:
-        process = _daemon(volume)
+    with volumes.open_volume(spec_of(), arms / "a") as volume:
+        process = daemon_of(volume)
         process.signal(signal.SIGINT)
         time.sleep(0.2)
         assert process.alive
@@ -250,7 +202,7 @@ def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
 
 
 def test_a_volume_in_use_is_detached_from_the_tree_and_freed_by_its_last_user(arms: Path) -> None:
-    volume = volumes.attach(_spec(), arms / "a")
+    volume = volumes.attach(spec_of(), arms / "a")
     with subprocess.Popen(["sleep", "100"], cwd=volume.mount) as user:
         try:
             with pytest.raises(SetupError, match="still there: loop device"):
@@ -265,12 +217,12 @@ def test_a_full_backing_store_is_an_error_and_nothing_hangs(arms: Path, tmp_path
     small.mkdir()
     run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", small], timeout_s=10)
     try:
-        volume = volumes.attach(_spec(), arms / "a", backing=small / "image")
-        change(_control(volume), unlimited=True)
+        volume = volumes.attach(spec_of(), arms / "a", backing=small / "image")
+        change(control_of(volume), unlimited=True)
         with pytest.raises(OSError, match=r"Input/output error|No space left"):
             _write_direct(volume.mount / "big", 256)
-        assert read_state(_control(volume)).errors > 0
-        assert _daemon(volume).alive
+        assert read_state(control_of(volume)).errors > 0
+        assert daemon_of(volume).alive
         volumes.detach(arms / "a")
     finally:
         run(["umount", small], timeout_s=10)
@@ -280,7 +232,7 @@ def test_an_attach_that_fails_leaves_nothing(arms: Path, tmp_path: Path) -> None
     image = tmp_path / "not-a-file-system"
     image.write_bytes(b"\0" * MIB)
     with pytest.raises(SetupError, match="mount"):
-        volumes.attach(_spec(), arms / "a", backing=image)
+        volumes.attach(spec_of(), arms / "a", backing=image)
     assert image.exists()
 
 

@@ -1,0 +1,211 @@
+"""Emulated volumes at work: what they hold and how it is changed, striped, or shared by an instance; and data
+that are never torn or lost.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from mmap import mmap
+from pathlib import Path
+
+import pytest
+from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
+
+from esrally_ebs import by_hand, clean, volumes
+from esrally_ebs.cli import main
+from esrally_ebs.emulator.control import change, read_state
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Volume
+from esrally_ebs.system import run
+
+pytestmark = pytest.mark.system
+needs_btrfs = pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
+
+_BLOCK = 64 * 1024
+_RANDREAD = ("--rw=randread", "--bs=16k", "--ioengine=libaio", "--iodepth=64", "--time_based")
+
+
+def test_a_scaled_burst_and_its_recovery_take_as_long_as_the_arithmetic_says(arms: Path) -> None:
+    # 100 GiB of gp2: 5.4 million credits, bursts to 3000 a second, 300 a second come in. A thousandth of it
+    # lasts 5400 / 2700 = 2 s; half of it comes back in 2700 / 300 = 9 s, a ninth of that in 1 s.
+    spec = spec_of(type_="gp2", size_bytes=100 * GIB, time_scale=1000)
+    with volumes.open_volume(spec, arms / "a") as volume:
+        lay_out(volume, 64)
+        control = control_of(volume)
+        change(control, credits=1.0, refill=True)
+        with _reading(volume, "--iodepth=32", "--runtime=3"):
+            _until(lambda: read_state(control).in_flight > 16)
+            start = time.monotonic()
+            before = read_state(control).levels["credits"]
+            _until(lambda: read_state(control).levels["credits"] <= 0)
+            burst_s = time.monotonic() - start
+        assert burst_s == pytest.approx(before / 2700, rel=0.02)
+        start = time.monotonic()
+        before = read_state(control).levels["credits"]
+        _until(lambda: read_state(control).levels["credits"] >= before + 300)
+        assert time.monotonic() - start == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_read_never_sees_half_a_write(arms: Path) -> None:
+    spec = spec_of(size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
+    with volumes.open_volume(spec, arms / "a") as volume:
+        lay_out(volume, 1)
+        descriptor = os.open(volume.mount / "fio", os.O_RDWR | os.O_DIRECT)
+        stop = threading.Event()
+        with mmap(-1, _BLOCK) as memory:
+            os.pwrite(descriptor, memory, 0)
+        with ThreadPoolExecutor(3) as pool:
+            writers = [pool.submit(_write_letters, descriptor, letters, stop) for letters in (b"abc", b"xyz")]
+            try:
+                seen = _read_letters(descriptor, seconds=1.5)
+            finally:
+                stop.set()
+            written = sum(writer.result() for writer in writers)
+        os.close(descriptor)
+        assert written > 500
+        assert len(seen) > 3  # reads saw writes of both, and each of them whole
+
+
+def test_what_was_flushed_is_in_the_image_after_the_daemon_is_killed(arms: Path, tmp_path: Path) -> None:
+    image, words = tmp_path / "image", os.urandom(_BLOCK)
+    run(["truncate", "--size=2G", image], timeout_s=10)
+    run(["mkfs.xfs", "-q", image], timeout_s=60)
+    volume = volumes.attach(spec_of(), arms / "a", backing=image)
+    with (volume.mount / "file").open("wb") as file:
+        file.write(words)
+        os.fsync(file.fileno())
+        daemon_of(volume).signal(signal.SIGKILL)
+    volumes.detach(arms / "a")
+    run(["mount", "-o", "loop", image, tmp_path], timeout_s=20)
+    try:
+        assert (tmp_path / "file").read_bytes() == words
+    finally:
+        run(["umount", tmp_path], timeout_s=20)
+
+
+@pytest.mark.parametrize("by", ["device", pytest.param("btrfs", marks=needs_btrfs)])
+def test_striped_volumes_do_as_much_as_all_of_them_and_leave_nothing(arms: Path, by: str) -> None:
+    with volumes.open_volume(spec_of(stripes=3, striped_by=by), arms / "a") as volume:
+        lay_out(volume, 256)
+        control = control_of(volume)
+        change(control, drain=True)
+        job = fio(volume, *_RANDREAD, "--size=256m", "--ramp_time=1", "--runtime=2")
+        # 3 x 3000, less what random addresses leave idle on one while another is late
+        assert job["read"]["iops"] == pytest.approx(9000, rel=0.05)
+        waited_s = read_state(control).waited_s
+        assert all(waited_s[f"{number}-iops"] > 0 for number in (1, 2, 3))
+
+
+@needs_btrfs
+def test_one_dead_volume_of_a_stripe_is_an_error_and_all_are_detached(arms: Path) -> None:
+    volume = volumes.attach(spec_of(stripes=2, striped_by="btrfs"), arms / "a")
+    one = arms / "a" / "1" / "control"
+    daemon_of(Volume(spec=volume.spec, kind=volume.kind, mount=volume.mount, control=one)).signal(
+        signal.SIGKILL
+    )
+    with pytest.raises(SetupError, match="does not answer"):
+        read_state(control_of(volume))
+    volumes.detach(arms / "a")
+    assert volumes.leftovers() == ()
+
+
+def test_what_the_kernel_cannot_stripe_with_is_one_line(arms: Path) -> None:
+    with pytest.raises((SetupError, PlanError), match=r"md.*use striped_by = 'device'"):
+        volumes.attach(spec_of(stripes=2, striped_by="md"), arms / "a")
+    assert not (arms / "a").exists()
+
+
+def test_the_volumes_of_an_instance_share_its_limit_across_daemons(arms: Path) -> None:
+    # A t3.small lets 2,085 Mbit/s = 260.6 MB/s through, and each of the volumes could do 250 MiB/s.
+    def of(name: str) -> object:
+        spec = spec_of(name, throughput_bytes_per_s=250 * MIB, instance="t3.small")
+        return volumes.open_volume(spec, arms / name)
+
+    with of("a") as first, of("b") as second:  # type: ignore[attr-defined]
+        for volume in (first, second):
+            lay_out(volume, 64)
+            change(control_of(volume), drain=True)
+        options = ("--rw=randread", "--bs=256k", "--ioengine=libaio", "--iodepth=16", "--size=64m")
+        timed = ("--time_based", "--ramp_time=1", "--runtime=2")
+        with ThreadPoolExecutor(2) as pool:
+            jobs = list(pool.map(lambda volume: fio(volume, *options, *timed), (first, second)))
+        assert sum(job["read"]["bw_bytes"] for job in jobs) == pytest.approx(260.6e6, rel=0.05)
+        assert read_state(control_of(first)).waited_s["instance-throughput"] > 0
+        assert read_state(control_of(second)).waited_s["instance-throughput"] > 0
+
+
+_PLAN = """
+name = "ebs-test-live"
+[[arm]]
+name = "small"
+type = "gp2"
+size = "100GiB"
+credits = 0.5
+time_scale = 10
+"""
+
+
+def test_limiters_are_shown_and_set_from_the_command_line(
+    arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.toml").write_text(_PLAN)
+    by_hand.up(str(tmp_path / "plan.toml"))
+    try:
+        assert main(["volumes", "show", "small"]) == 0
+        assert "50.0%" in capsys.readouterr().out
+        assert main(["volumes", "set", "small", "--credits", "0", "--time-scale", "100"]) == 0
+        shown = capsys.readouterr().out
+        assert "54,000" in shown
+        assert "time scale 100" in shown
+        assert main(["volumes", "show", "other"]) == 2
+        assert "not attached" in capsys.readouterr().err
+    finally:
+        by_hand.down()
+    assert clean.live_sessions().get("by-hand-ebs-test-live") is None
+
+
+@contextmanager
+def _reading(volume: Volume, *options: str) -> Iterator[None]:
+    words = ["fio", "--name=job", f"--filename={volume.mount}/fio", "--direct=1", "--rw=randread", "--bs=4k"]
+    more = ["--thread", "--ioengine=libaio", "--size=64m", "--time_based", *options]  # threads die with it
+    with subprocess.Popen([*words, *more], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _until(reached: object, limit_s: float = 15.0) -> None:
+    until = time.monotonic() + limit_s
+    while not reached():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def _write_letters(descriptor: int, letters: bytes, stop: threading.Event) -> int:
+    count = 0
+    with mmap(-1, _BLOCK) as memory:
+        while not stop.is_set():
+            memory[:] = letters[count % len(letters) :][:1] * _BLOCK
+            os.pwrite(descriptor, memory, 0)
+            count += 1
+    return count
+
+
+def _read_letters(descriptor: int, *, seconds: float) -> set[bytes]:
+    """What blocks were made of; every block of one letter only."""
+    seen = set()
+    until = time.monotonic() + seconds
+    with mmap(-1, _BLOCK) as memory:
+        while time.monotonic() < until:
+            os.preadv(descriptor, (memory,), 0)
+            first = memory[:1]
+            assert memory[:] == first * _BLOCK
+            seen.add(first)
+    return seen
