@@ -4,7 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
-from esrally_ebs.report import aws, baseline, causes, coldstarts, conditions, costs, figures, search, verdict
+from esrally_ebs.report import (
+    aws,
+    baseline,
+    causes,
+    coldstarts,
+    conditions,
+    costs,
+    figures,
+    search,
+    unmarked,
+    verdict,
+)
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.report.moments import moments
 from esrally_ebs.stats.coldstart import cold_starts
@@ -52,6 +63,7 @@ def build(session: Session) -> Report:
             *_faults(session.events),
             *_unknown(findings, checks),
             *causes.warnings(explained),
+            *unmarked.changes(findings, explained.marked, arms),
             *_doubts(scopes),
         ),
         figures=replace(

@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 _FIRST_STEP = 0.01
 _PRECISION = 1e-3  # of the distance from the estimate to that end
 _MEDIAN = 50
-# So many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck: of two arms, and
-# of one by itself, whose rounds' own levels do not cancel.
+# So many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck: of two arms,
+# and of one by itself, where what a round was like does not cancel.
 _ROUNDS_BEYOND, _ROUNDS_BEYOND_ALONE = 5, 8
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
