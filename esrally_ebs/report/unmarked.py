@@ -32,6 +32,6 @@ def changes(findings: Findings, marked: Iterable[Block], arms: Sequence[str]) ->
         f"{c.task}: without its {len(rounds[c.task])} marked rounds "
         f"{c.b} is {now} against {c.a}, not {c.verdict}"
         for c in compared
-        if (now := verdict_of.get((c.task, c.a, c.b), "not comparable")) != c.verdict
+        if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
     ]
     yield from changed or ["without the marked rounds every verdict is the same"]

@@ -13,6 +13,8 @@ from esrally_ebs.store.grouping import rows_by
 
 PERCENTILES = (50, 90, 99)
 MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
+# An arm's own 99th percentile is what its slowest rounds were like: few rounds cannot tell how sure it is.
+_HIGHEST_ALONE = 90
 _BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
 Scope = Literal["all", "first"]  # all measured requests, or only the first since each drop
 # (task, arm) to round to service times in seconds; tasks and arms in order of appearance
@@ -97,7 +99,9 @@ def _summary(
     requests = len(arm.all)
     enough = len(by_round) >= MIN_ROUNDS
     percentiles = tuple(
-        arm.interval(q, confidence) if enough and is_seen(q, requests) else Estimate(arm.percentile(q))
+        arm.interval(q, confidence)
+        if enough and q <= _HIGHEST_ALONE and is_seen(q, requests)
+        else Estimate(arm.percentile(q))
         for q in PERCENTILES
     )
     warnings = []
