@@ -17,6 +17,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import (
     BETWEEN_S,
+    MERGED,
     SimulatedVolume,
     Task,
     groups,
@@ -234,7 +235,6 @@ def test_a_block_that_does_not_fit_into_the_file_is_refused() -> None:
         SimulatedVolume(GP3).run(job(bs=2 * MIB, size=MIB))
 
 
-@pytest.mark.system  # compiles for several seconds
 @settings(max_examples=50, deadline=None)
 @given(of=jobs)
 def test_no_more_passes_than_rate_times_time_and_one_full_bucket(of: BaselineJob) -> None:
@@ -242,6 +242,8 @@ def test_no_more_passes_than_rate_times_time_and_one_full_bucket(of: BaselineJob
     found = parse_fio(text, "simulated")
     ios = sum(direction.ios for direction in found)
     operations = ios * -(-of.bs // (256 * KIB))
+    if of.engine == "libaio" and not of.rw.startswith("rand"):
+        operations *= 1 - MERGED  # where they wait in a full queue
     assert operations <= 3000 * (1 + seconds(text)) + 1e-6
     assert ios * of.bs <= 128 * MIB * (1 + seconds(text)) + 1
     assert all(d.p50_s <= d.p90_s <= d.p99_s <= d.p999_s for d in found)
