@@ -1,6 +1,6 @@
 """How often intervals hold the truth: five distributions of service time, simulated, whose truth is known.
 
-    python benchmarks/coverage.py [--sessions 1000]
+    python benchmarks/interval_coverage.py [--sessions 1000]
 
 Rounds have an effect that both arms share (10 %) and one of each arm (3 %); b is 10 % slower. Per design
 (rounds x requests) and distribution: the coverage of the nominal 95 % intervals of ratio and difference (b
