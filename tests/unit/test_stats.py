@@ -186,7 +186,7 @@ def test_identical_arms_are_rarely_called_different() -> None:
         level = np.exp(draw.normal(0, 0.03, (8, 2, 6, 1))) * np.exp(draw.normal(0, 0.1, (8, 1, 6, 1)))
         data = 0.03 * level * np.exp(draw.normal(0, 0.2, (8, 2, 6, 5)))
         session = blocks(**{f"t{n}": (list(task[0]), list(task[1])) for n, task in enumerate(data)})
-        found = compare(session, ("a", "b"), margin=0.05, confidence=0.95)
+        found = judge(session, ("a", "b"), margin=0.05, confidence=0.95, intervals=False).comparisons
         wrong += any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in found)
     assert wrong < 5
 

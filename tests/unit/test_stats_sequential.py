@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.stats import MIN_ROUNDS, Verdict, compare
+from esrally_ebs.stats import MIN_ROUNDS, Verdict, judge
 from esrally_ebs.stats.sequential import AUTO, confidence_of, confidence_of_a_look, look, looks
 
 ARMS = ("a", "b")
@@ -72,7 +72,7 @@ def test_looking_often_does_not_claim_often() -> None:
         for rounds in looks(21):
             so_far = {key: {r: t for r, t in by.items() if r <= rounds} for key, by in blocks.items()}
             confidence = confidence_of_a_look(0.95, 21)
-            found = compare(so_far, ARMS, margin=0.05, confidence=confidence)
+            found = judge(so_far, ARMS, margin=0.05, confidence=confidence, intervals=False).comparisons
             if any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in found):
                 wrong += 1
                 break
