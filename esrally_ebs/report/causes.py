@@ -1,10 +1,11 @@
 """Why arms differ, as tables and sentences: what queries read, what fio lets expect of it, marked rounds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from esrally_ebs import causes
 from esrally_ebs.causes import Block, Cause, Expected, Measured, Profile, Profiles
+from esrally_ebs.report.marks import marks_table
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
 from esrally_ebs.report.search import Findings
 from esrally_ebs.report.verdict import arm_names
@@ -85,7 +86,12 @@ def warnings(explained: Explained) -> Iterator[str]:
 
 def tables(findings: Findings, explained: Explained) -> list[Table]:
     """All tables of causes for which the session has data."""
-    made = (_reads(explained), _expectations(findings, explained), _marks(explained), _load(explained))
+    made = (
+        _reads(explained),
+        _expectations(findings, explained),
+        marks_table(findings, explained.marked, explained.arms),
+        _load(explained),
+    )
     return [table for table in made if table is not None]
 
 
@@ -231,51 +237,6 @@ def _interval(name: str, value: float, low: float | None, high: float | None) ->
     if low is not None and high is not None:
         text += f" [{low * 1e3:+.2f}, {high * 1e3:+.2f}]"
     return Cell(text=text, facts={f"{name}_s": value, f"{name}_low_s": low, f"{name}_high_s": high})
-
-
-def _marks(explained: Explained) -> Table | None:
-    if not explained.marked:
-        return None
-    return Table(
-        key="marks",
-        title="Marked rounds: an event on one arm only",
-        item_title="task",
-        columns=tuple(Column(title=arm, subject=arm, left=True) for arm in explained.arms),
-        rows=tuple(
-            Row(item=task, cells=tuple(_mark(explained.marked, arm, task) for arm in explained.arms))
-            for task in dict.fromkeys(task for _, task, _ in explained.marked)
-        ),
-        notes=("They count like all others; each round's events stand in events.jsonl.",),
-    )
-
-
-def _mark(marked: Mapping[Block, tuple[Cause, ...]], arm: str, task: str) -> Cell:
-    """What befell the rounds of a task on an arm: each kind of event once, with its rounds."""
-    found: dict[str, dict[int, float]] = {}
-    for (of, about, round_), own in marked.items():
-        for cause in own if (of, about) == (arm, task) else ():
-            found.setdefault(cause.what, {})[round_] = cause.share or 0.0
-    if not found:
-        return NOTHING
-    texts = []
-    for what, shares in found.items():
-        most = max(shares.values())
-        share = f" (up to {most:.0%})" if most else ""
-        texts.append(f"{what} in round{'' if len(shares) == 1 else 's'} {_ranges(shares)}{share}")
-    rounds = sorted({round_ for shares in found.values() for round_ in shares})
-    facts: dict[str, Value] = {"marked_rounds": _ranges(rounds), "causes": ", ".join(found)}
-    return Cell(text="; ".join(texts), facts=facts)
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """``1-3, 5``."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _load(explained: Explained) -> Table | None:
