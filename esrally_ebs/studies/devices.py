@@ -1,7 +1,7 @@
 """A study's jobs on emulated devices: sessions as ``esrally-ebs run`` makes them, read from their folders.
 
-What would take hours is cut: jobs to ``CUT_S`` and ``CUT_BYTES``, from empty buckets so that what was saved
-up does not count for more than in the whole job; a burst to a hundredth of its credits and rests.
+What would take hours is cut: jobs to ``CUT_S`` on files of ``CUT_BYTES``, from empty buckets so that what was
+saved up does not count for more than in the whole job; a burst to a hundredth of its credits and rests.
 """
 
 import threading
@@ -57,7 +57,7 @@ class DeviceRunner:
         short, drained = _cut(plan)
         if drained:
             names = ", ".join(sorted(drained))
-            self.cut = f"; cut to {CUT_S:g} s or {CUT_BYTES // GIB} GiB, from empty buckets: {names}"
+            self.cut = f"; cut to {CUT_S:g} s, from empty buckets: {names}"
 
         def prepare(arm: Arm, job: BaselineJob) -> None:
             if job.name in drained and arm.volume.control is not None:
@@ -147,8 +147,10 @@ def _cut(plan: Plan) -> tuple[Plan, frozenset[str]]:
 
 
 def _shortened(job: BaselineJob) -> BaselineJob:
+    if _is_long(job) and job.runtime is None:  # round and round a smaller file
+        return job.model_copy(update={"size": CUT_BYTES, "runtime": CUT_S})
     if job.runtime is None:
-        return job.model_copy(update={"size": min(job.size, CUT_BYTES)})
+        return job
     return job.model_copy(update={"size": min(job.size, _TIMED_FILE), "runtime": min(job.runtime, CUT_S)})
 
 

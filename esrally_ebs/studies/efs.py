@@ -27,7 +27,10 @@ def run(task: Task) -> Parts:
         if {("bursting", job, "bandwidth"), ("elastic", job, "bandwidth")} <= figures.keys():
             ratio = figures["elastic", job, "bandwidth"] / figures["bursting", job, "bandwidth"]
             figures["", job, "ratio"] = ratio
-        figures["elastic", job, "billed"] = float(task.study.settings["moved_bytes"])
+    if task.runner.virtual:  # a device moves less, see DeviceRunner
+        for run_ in runs:
+            if run_.arm == "elastic":
+                figures[run_.arm, run_.job, "billed"] = float(run_.ios * run_.block_bytes)
     _permitted(task, specs, figures)
     return Parts(
         observed=figures,
