@@ -9,7 +9,7 @@ help: ## what can be made
 race: setup ## set up, run the main job, print its report (RACE_ARGS: further flags for Rally)
 	@scripts/race.sh
 
-test: export WITH_BROWSER = yes
+test: export FOR_TESTS = yes
 test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: further flags for pytest)
 	@scripts/test.sh
 

@@ -4,7 +4,7 @@
 #
 #   PYTHON       the Python (3.11 to 3.13) to make .venv with; default: the first that fits
 #   ES_IMAGE     the Elasticsearch image to use; default: the official one, else one built here
-#   WITH_BROWSER any text: Chromium too, which the tests of report.html need and skip without; default: not
+#   FOR_TESTS    any text: also Chromium and btrfs-progs, which some tests skip without; default: not
 #   PULL_WAIT_S  how long a registry may take to answer before the image is built here; default 20
 #
 # Exit code 3: root is needed and neither root nor sudo is there; the commands to run are printed.
@@ -65,13 +65,13 @@ compose_packages() {
 
 # Tests skip without it, so nobody is asked for root because of it.
 wants_browser() {
-    [ -n "${WITH_BROWSER:-}" ] && [ "$have_root" = yes ] && ! have chromium && ! have google-chrome &&
+    [ -n "${FOR_TESTS:-}" ] && [ "$have_root" = yes ] && ! have chromium && ! have google-chrome &&
         [ -n "$(candidate chromium)" ]
 }
 
 # As above; for the tests of volumes that btrfs stripes.
 wants_btrfs() {
-    [ -n "${WITH_BROWSER:-}" ] && [ "$have_root" = yes ] && ! have mkfs.btrfs
+    [ -n "${FOR_TESTS:-}" ] && [ "$have_root" = yes ] && ! have mkfs.btrfs
 }
 
 missing_packages() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs both test suites in an environment that setup.sh has made: first what needs nothing, then what needs
 # root, Docker and block devices. Both always run; the exit code is that of the first suite that failed. What only
-# system tests need (a stand-in for AWS, a browser) is installed beside the unit tests; without it they are skipped.
+# the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they are skipped.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -12,20 +12,16 @@ unit=0 system=0
 mkdir -p "$STATE"
 scripts/moto.sh >"$STATE/moto.log" 2>&1 &
 moto=$!
-scripts/browser.sh >"$STATE/browser.log" 2>&1 &
-browser=$!
 began=$SECONDS
 say "unit tests: no root, no network"
 "$VENV/bin/python" -m pytest "${more[@]}" || unit=$?
 unit_s=$((SECONDS - began))
 
-for tool in moto browser; do
-    if wait "${!tool}"; then
-        say "$tool: $(tail -n 1 "$STATE/$tool.log")"
-    else
-        complain "==> $tool: could not be installed, its tests are skipped; see $STATE/$tool.log"
-    fi
-done
+if wait "$moto"; then
+    say "moto: $(tail -n 1 "$STATE/moto.log")"
+else
+    complain "==> moto: could not be installed, its tests are skipped; see $STATE/moto.log"
+fi
 
 say "system tests: root, Docker, block devices"
 began=$SECONDS
