@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from rally_command import Ended, Homes, homes
 
-from esrally_ebs import cli, node
+from esrally_ebs import causes, cli, node
 from esrally_ebs.store import Session, find_session, load_session
 
 pytestmark = pytest.mark.system
@@ -177,6 +177,45 @@ def test_hits_are_known_and_the_same_on_both_arms(race: Raced) -> None:
     assert all(isinstance(count, int) and count > 0 for found in hits.values() for count in found)
     # Elasticsearch counts to 10,000 hits; a fortieth of the 20,000 documents are small ranges in the US
     assert 200 < hits[TASKS[1]].pop() < 1000
+
+
+def test_hits_are_those_of_the_generated_documents(own: Homes, race: Raced) -> None:
+    (corpus,) = (own.rally / ".rally").rglob("documents-20000.json")
+    documents = [json.loads(line) for line in corpus.read_text().splitlines()]
+    ranges = [(doc, doc["TRANGE"]) for doc in documents if "TRANGE" in doc]
+    big = [doc for doc, days in ranges if days["gte"] <= 30 and days["lte"] >= 0]
+    small = [doc for doc, days in ranges if days["gte"] <= -10 and days["lte"] >= -20]
+    wanted = {TASKS[0]: len(big), TASKS[1]: sum(doc["station"]["country_code"] == "US" for doc in small)}
+    assert {row["task"]: row["hits"] for row in race.measured} == wanted
+
+
+def test_every_measured_request_is_observed_and_reads_the_same_on_both_arms(race: Raced) -> None:
+    found, broken = causes.windows(race.session.events)
+    assert broken == 0
+    assert Counter((w.task, w.arm, w.round) for w in found) == Counter(
+        (row["task"], row["arm"], row["round"]) for row in race.measured
+    )
+    # the same segments, cold: the same bytes, to a page or two of a read ahead that came too late
+    for task in TASKS:
+        a, b = (causes.pooled(causes.profiles(found)[task, arm].values()).read_bytes for arm in ARMS)
+        assert a
+        assert a == pytest.approx(b, rel=0.1)
+
+
+def test_observed_requests_read_less_than_the_devices_did_in_all(race: Raced) -> None:
+    found, _ = causes.windows(race.session.events)
+    rates = telemetry(race)
+    for arm in ARMS:
+        rows = rates[arm, "device.read_bytes_per_s"]
+        seconds = [after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows)]
+        in_all = sum(row["value"] * s for row, s in zip(rows[1:], seconds, strict=True))
+        assert 0 < sum(w.grown["device.read_bytes"] for w in found if w.arm == arm) <= in_all
+
+
+def test_the_nodes_garbage_collections_are_events(race: Raced) -> None:
+    pauses = [event for event in race.session.events if event.kind == "gc"]
+    assert {event.arm for event in pauses} == set(ARMS)
+    assert all(0 < event.fields["seconds"] < 5 for event in pauses)
 
 
 def test_no_request_failed_and_times_are_plausible(race: Raced) -> None:
