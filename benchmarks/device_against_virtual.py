@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from esrally_ebs import clean
 from esrally_ebs.baseline import rows_of, run_job
 from esrally_ebs.emulator.control import change
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob, load_plan
-from esrally_ebs.resources import plan_path, run_dir
+from esrally_ebs.resources import plan_path
 from esrally_ebs.simulate import SimulatedVolume
 from esrally_ebs.volumes import open_volume, wait_refilled
 
@@ -43,11 +44,13 @@ def main() -> None:
     jobs = [job for job in plan.baseline if job.name in wanted or not wanted]
     print(f"{'arm':<8}{'job':<20}{'figure':<14}{'device':>10}{'virtual':>10}{'off by':>9}")
     outside = 0
-    for spec in plan.specs():
-        directory = run_dir() / f"device-{os.getpid()}" / spec.name
-        with open_volume(spec, directory) as volume:
-            for job in jobs:
-                outside += _compared(volume, job)
+    directory = clean.write_owner(f"device-{os.getpid()}")  # so that nobody's clean takes it for abandoned
+    try:
+        for spec in plan.specs():
+            with open_volume(spec, directory / spec.name) as volume:
+                outside += sum(_compared(volume, job) for job in jobs)
+    finally:
+        clean.take_down(directory.name)
     print(f"outside {_IOPS_TOLERANCE:.0%} of IOPS or {_P50_TOLERANCE:.0%} of p50: {outside}")
 
 
