@@ -13,7 +13,7 @@ from esrally_ebs.emulator.catalog import Model, model_for
 from esrally_ebs.emulator.limits import Buckets, Limit, buckets_of, fill, of_each, seconds_until_full
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.simulate import kernel
+from esrally_ebs.simulate import kernel, machine_code
 from esrally_ebs.simulate.arrays import arrays, beginning, devices_of, empty_tally, joined, lists
 from esrally_ebs.simulate.load import Drawn, draws_of, groups, ios_of, load_of
 from esrally_ebs.simulate.output import fio_json
@@ -211,4 +211,4 @@ def _most_ios(task: Task) -> float:
 
 @functools.cache
 def _compiled() -> Kernel:
-    return kernel.compiled()
+    return machine_code.compiled()

@@ -10,13 +10,6 @@ then is not the device's: with depth d and n processes it is n (d - 1) I/Os divi
 published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x 16).
 """
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 from esrally_ebs.emulator.latency import drawn_s
 from esrally_ebs.emulator.limits import Buckets, admit, charged_bytes, operations_of
 from esrally_ebs.simulate.heap import pop, push, settle
@@ -317,70 +310,3 @@ def serve(
             if progress.waiting_count[device] == 1:
                 events = plan_device(progress, events, device)
     return max(tally.ended_s)
-
-
-def compiled() -> Callable[..., float]:
-    """``serve`` as machine code; takes some seconds, once per version of its source."""
-    # only here: a job of less than a second in Python does not wait for numba
-    from numba import njit
-    from numba.extending import register_jitable
-
-    parts: tuple[Callable[..., Any], ...] = (
-        admit,
-        charged_bytes,
-        operations_of,
-        drawn_s,
-        bin_of,
-        push,
-        pop,
-        settle,
-        record,
-        uniform,
-        next_offset,
-        length_of,
-        transfer,
-        merged_part,
-        submit,
-        fits,
-        chosen,
-        next_s,
-        take,
-        plan,
-        plan_device,
-        wake,
-        step,
-    )
-    # Nothing is allocated in there: without reference counts it is five times as fast.
-    options: Any = {"_nrt": False}
-    for function in parts:
-        register_jitable(**options)(function)
-    with _kept((*parts, serve)) as keeps:
-        kernel: Any = njit(serve, cache=keeps, **options)
-    return kernel  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _kept(parts: Sequence[Callable[..., Any]]) -> Iterator[bool]:
-    """Have numba keep machine code beside this file's bytecode; False where that cannot be written.
-
-    numba looks at the file of ``serve`` alone to tell whether code is stale, so the directory is named by
-    the source of all that is compiled, constants included.
-    """
-    import numba
-
-    config: Any = numba.config
-    files = {Path(part.__code__.co_filename) for part in parts} | set(Path(__file__).parent.glob("*.py"))
-    key = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()[:16]
-    directory = Path(__file__).with_name("__pycache__") / f"kernel-{key}"
-    before = config.CACHE_DIR
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        writable = os.access(directory, os.W_OK)
-    except OSError:
-        writable = False
-    if writable:
-        config.CACHE_DIR = str(directory)
-    try:
-        yield writable
-    finally:
-        config.CACHE_DIR = before
