@@ -20,8 +20,6 @@ from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
 from esrally_ebs.telemetry import GcLog, Sampler, SamplerThread, Watch
 
-_NICENESS = 10  # of the driver's process: below the requests' worker and the nodes
-
 
 class SampleTap:
     """Rally's samples to rows of ``samples/*.parquet``; made anew in each process that uses it."""
@@ -98,8 +96,6 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
-        # This process only writes down; the threads that it starts from here on inherit its niceness.
-        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
         arms = [(arm.volume, arm.node) for arm in self._context.arms]
         self._writer = self._folder.part_writer("telemetry")
         sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)

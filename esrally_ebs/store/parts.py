@@ -22,6 +22,7 @@ from esrally_ebs.store.encoding import SAMPLES, TELEMETRY, to_table
 from esrally_ebs.store.files import locked, replacing
 
 FLUSH_EVERY_S = 1.0
+_NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
 _ROWS_PER_GROUP = 128 * 1024
@@ -84,6 +85,8 @@ class PartWriter:
         self.close()
 
     def _flush_often(self) -> None:
+        # this thread alone: the processors belong to requests and nodes first
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         while not self._closing.wait(self._flush_every_s):
             try:
                 self.flush()
