@@ -10,12 +10,15 @@ import importlib
 import os
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from esrally_ebs.aws.redaction import redacted
 from esrally_ebs.errors import SetupError
 
+REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"  # names an instance; AWS itself must not be reached then
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONNECT_S = 5.0
 _READ_S = 30.0
 _ATTEMPTS = 5  # of one call, the SDK's "standard" mode: back-off with jitter, throttling included
@@ -33,6 +36,7 @@ _NEXT_STEP: Mapping[str, str] = {
     "ConnectTimeoutError": "check the network, AWS_REGION and AWS_ENDPOINT_URL",
     "ConnectionClosedError": "check the network, then try again",
     "ReadTimeoutError": "try again",
+    "ValueError": "correct AWS_ENDPOINT_URL (http://HOST:PORT) and AWS_REGION",
 }
 
 
@@ -86,7 +90,7 @@ class Aws:
             answer: Mapping[str, Any] = getattr(client, _sdk("botocore").xform_name(operation))(**params)
         except botocore.ClientError as error:
             raise _refused(action, error) from None  # the cause's text may hold an account number
-        except botocore.BotoCoreError as error:
+        except (botocore.BotoCoreError, ValueError) as error:  # ValueError: an endpoint that is no address
             raise _unreached(action, error) from None
         if self.clock_off_s is None:
             self.clock_off_s = _clock_off_s(answer, time.time())
@@ -101,8 +105,18 @@ class Aws:
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                     user_agent_appid="esrally-ebs",
                 )
-                self._clients[service] = _sdk("boto3").client(service, region_name=self.region, config=config)
+                client = _sdk("boto3").client(service, region_name=self.region, config=config)
+                _check_rehearsal(service, client.meta.endpoint_url)
+                self._clients[service] = client
             return self._clients[service]
+
+
+def leads_here(url: str) -> bool:
+    """Whether an address is one of this machine's own."""
+    try:
+        return urllib.parse.urlsplit(url).hostname in _LOOPBACK
+    except ValueError:
+        return False
 
 
 def items(api: Api, service: str, operation: str, key: str, **params: Any) -> Iterator[Any]:  # noqa: ANN401
@@ -128,9 +142,18 @@ def configured_region() -> str | None:
     botocore = _sdk("botocore.exceptions")
     try:
         region: str | None = _sdk("boto3").Session().region_name
-    except botocore.BotoCoreError as error:
+    except (botocore.BotoCoreError, ValueError) as error:
         raise _unreached("session", error) from None
     return region
+
+
+def _check_rehearsal(service: str, url: str) -> None:
+    """SetupError when a rehearsal would ask AWS itself: some variables overrule AWS_ENDPOINT_URL."""
+    if os.environ.get(REHEARSAL_VARIABLE) and not leads_here(url):
+        raise SetupError(
+            f"{REHEARSAL_VARIABLE}: {service} would be asked at {redacted(url)}, not at a stand-in on this"
+            f" machine; unset AWS_ENDPOINT_URL_{service.upper()} and AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
+        )
 
 
 def _clock_off_s(answer: Mapping[str, Any], now_s: float) -> float | None:

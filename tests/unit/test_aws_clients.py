@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from esrally_ebs.aws.clients import Aws, AwsError, action_of, items
+from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Aws, AwsError, action_of, items
 from esrally_ebs.aws.redaction import redacted
 from esrally_ebs.errors import SetupError
 
@@ -28,6 +28,29 @@ def test_without_a_region_a_call_says_what_to_set(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(AwsError, match="set AWS_REGION"):
         Aws().call("ec2", "DescribeVolumes")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ENDPOINT_URL_EC2", "https://ec2.us-east-1.amazonaws.com"),
+        ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"),
+    ],
+)
+def test_a_rehearsal_that_would_ask_aws_itself_is_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REHEARSAL_VARIABLE, "i-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError, match=r"ec2 would be asked at https://ec2\.us-east-1\.amazonaws"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+def test_an_endpoint_that_is_no_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:5000")
+    with pytest.raises(AwsError, match="Invalid endpoint: localhost:5000; correct AWS_ENDPOINT_URL"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
 
 
 def test_every_call_is_heard_of_before_it_is_made() -> None:

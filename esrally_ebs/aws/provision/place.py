@@ -1,30 +1,27 @@
 """Where arms are made: the instance that the command runs on, or the one that a rehearsal names."""
 
 import os
-import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, items
+from esrally_ebs.aws.clients import REHEARSAL_VARIABLE as REHEARSAL_VARIABLE
+from esrally_ebs.aws.clients import Api, items, leads_here
 from esrally_ebs.aws.imds import this_instance
 from esrally_ebs.aws.provision.goal import Place
 from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import SetupError
 
-REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
 
 def rehearsed_instance(environment: Mapping[str, str] = os.environ) -> str | None:
     """The instance that a rehearsal stands for; None when this is none.
 
-    Raises SetupError unless AWS_ENDPOINT_URL leads to this machine: a rehearsal must never reach AWS.
+    Raises SetupError unless AWS_ENDPOINT_URL leads to this machine: a rehearsal must never reach AWS. Whether
+    every service does go there is seen when its client is made.
     """
     instance = environment.get(REHEARSAL_VARIABLE)
     if not instance:
         return None
-    host = urllib.parse.urlsplit(environment.get("AWS_ENDPOINT_URL", "")).hostname
-    if host not in _LOOPBACK:
+    if not leads_here(environment.get("AWS_ENDPOINT_URL", "")):
         raise SetupError(
             f"{REHEARSAL_VARIABLE}: a rehearsal needs a stand-in of AWS on this machine; set AWS_ENDPOINT_URL"
             " to http://127.0.0.1:PORT of moto's server, or unset the variable"
