@@ -39,7 +39,7 @@ class Cause:
 def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
     """The blocks with a cause that not all arms of the same task and round have, in order of time.
 
-    An event on every arm of a round hits them alike and marks none.
+    An event on every arm of a round hits them alike and marks none; two different limiters do not.
     """
     found, _ = windows(session.events)
     requests = _requests(session.samples)
@@ -54,7 +54,7 @@ def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
         _, task, round_ = block
         arms = arms_of.get((task, round_), set())
         own = tuple(
-            cause for cause in befallen[block] if not _on_all(cause.kind, arms, task, round_, befallen)
+            cause for cause in befallen[block] if not _on_all(cause.what, arms, task, round_, befallen)
         )
         if own:
             marked[block] = own
@@ -65,9 +65,9 @@ def _begin(requests: Spans, block: Block) -> float:
     return float(requests[block][0, 0]) if block in requests else 0.0
 
 
-def _on_all(kind: str, arms: set[str], task: str, round_: int, befallen: Mapping[Block, list[Cause]]) -> bool:
+def _on_all(what: str, arms: set[str], task: str, round_: int, befallen: Mapping[Block, list[Cause]]) -> bool:
     return len(arms) > 1 and all(
-        any(cause.kind == kind for cause in befallen.get((arm, task, round_), ())) for arm in arms
+        any(cause.what == what for cause in befallen.get((arm, task, round_), ())) for arm in arms
     )
 
 

@@ -32,7 +32,7 @@ def check_comparable(session: Session) -> list[Check]:
             {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        _requests(measured),
+        _requests(measured, [arm.spec.name for arm in session.arms]),
         _failed(measured),
         _cold(session, measured),
     ]
@@ -52,21 +52,27 @@ def is_cold(session: Session) -> bool:
 
 def _hits(measured: pa.Table) -> Check | None:
     keys = ["task", "arm", "hits"]
-    counted = measured.select(keys).filter(pc.and_(measured["success"], pc.is_valid(measured["hits"])))
-    hits: dict[str, dict[str, set[int]]] = {}
+    counted = measured.select(keys).filter(measured["success"])
+    hits: dict[str, dict[str, set[int | None]]] = {}
     distinct = _grouped(counted, keys).aggregate([])
     for row in distinct.to_pylist():
         hits.setdefault(row["task"], {}).setdefault(row["arm"], set()).add(row["hits"])
+    # Nothing tells of a task without hits on any arm; hits on some arms only are a difference.
+    hits = {task: by_arm for task, by_arm in hits.items() if set().union(*by_arm.values()) != {None}}
     if not hits:
         return None
     for task, by_arm in hits.items():
         if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
-            seen = ", ".join(f"{arm} {sorted(numbers)[:3]}" for arm, numbers in by_arm.items())
+            seen = ", ".join(f"{arm} {_in_order(numbers)[:3]}" for arm, numbers in by_arm.items())
             text = f"{task}: hit counts differ between arms ({seen}); they do not search the same documents"
             return Check(name="hits", ok=False, value=seen, text=text)
     return Check(
         name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
     )
+
+
+def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
+    return sorted(numbers, key=lambda number: (number is not None, number or 0))
 
 
 def _segments(session: Session) -> Check | None:
@@ -114,14 +120,14 @@ def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: values[key] for key in keys if values.get(key) not in (None, "")}
 
 
-def _requests(measured: pa.Table) -> Check | None:
+def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
     counts: dict[str, dict[str, int]] = {}
     rows = _grouped(measured, ["task", "arm"]).aggregate([([], "count_all")])
     for row in rows.to_pylist():
         counts.setdefault(row["task"], {})[row["arm"]] = row["count_all"]
     if not counts:
         return None
-    arms = {arm for by_arm in counts.values() for arm in by_arm}
+    arms = {*names, *(arm for by_arm in counts.values() for arm in by_arm)}
     for task, by_arm in counts.items():
         if len(by_arm) < len(arms) or len(set(by_arm.values())) > 1:
             seen = ", ".join(f"{arm} {by_arm.get(arm, 0)}" for arm in sorted(arms))

@@ -59,7 +59,7 @@ def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
 
 
 def _valid(name: str, session: Session) -> Check:
-    broken = [check.text for check in all_checks(session) if not check.ok]
+    broken = [check.text for check in all_checks(session) if check.forbids]
     if session.state is not State.COMPLETE:
         broken.insert(0, f"it is {session.state}" + (f" ({session.reason})" if session.reason else ""))
     text = "; ".join(broken) or "complete, and all of its own checks hold"

@@ -74,10 +74,10 @@ def pause(arm: str, start: float, seconds: float) -> Event:
     return Event(at_s=start + seconds, kind="gc", arm=arm, fields={"seconds": seconds, "text": "Pause Full"})
 
 
-def limited(arm: str, round_: int, waited_s: float, io_s: float = 0.05) -> Event:
+def limited(arm: str, round_: int, waited_s: float, io_s: float = 0.05, limit: str = "iops") -> Event:
     """One request whose I/O took so long, so much of it waiting."""
-    begin = {"device.read_s": 5.0, "device.write_s": 0.0, "emulator.waited_s.iops": 3.0}
-    end = {**begin, "device.read_s": 5.0 + io_s, "emulator.waited_s.iops": 3.0 + waited_s}
+    begin = {"device.read_s": 5.0, "device.write_s": 0.0, f"emulator.waited_s.{limit}": 3.0}
+    end = {**begin, "device.read_s": 5.0 + io_s, f"emulator.waited_s.{limit}": 3.0 + waited_s}
     fields = {"task": TASK, "round": round_, "requests": 1, "started_s": at(arm, round_)}
     return Event(
         at_s=at(arm, round_) + REQUEST_S, kind="io", arm=arm, fields={**fields, "begin": begin, "end": end}
@@ -119,6 +119,12 @@ def test_a_limiter_at_work_on_one_arm_only_marks_that_round_with_its_share(tmp_p
 
 def test_a_limiter_at_work_on_every_arm_of_a_round_marks_none(tmp_path: Path) -> None:
     assert kinds(session(tmp_path, [limited("gp2", 1, 0.02), limited("gp3", 1, 0.01)])) == {}
+
+
+def test_different_limiters_at_work_on_the_arms_of_a_round_mark_both(tmp_path: Path) -> None:
+    events = [limited("gp2", 1, 0.02), limited("gp3", 1, 0.02, limit="throughput")]
+
+    assert kinds(session(tmp_path, events)) == {("gp2", 1): ["limiter"], ("gp3", 1): ["limiter"]}
 
 
 def test_an_event_on_both_arms_but_in_different_rounds_marks_both_rounds(tmp_path: Path) -> None:

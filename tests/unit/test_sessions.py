@@ -29,6 +29,15 @@ def test_two_sessions_of_the_same_are_comparable(pair: tuple[Session, Session]) 
     assert told_differences(*pair) == ()
 
 
+def test_a_failed_check_that_forbids_nothing_in_a_report_forbids_nothing_here(
+    pair: tuple[Session, Session],
+) -> None:
+    first, second = pair
+    accepted = Check(name="disk", ok=False, value="", text="little room is left", accepted=True)
+    assert failing(replace(first, checks=(*first.checks, accepted)), second) == {}
+    assert "first session" in failing(replace(first, checks=(replace(accepted, accepted=False),)), second)
+
+
 def changed(session: Session, part: str, key: str, value: object) -> Session:
     return replace(session, **{part: {**getattr(session, part), key: value}})  # type: ignore[arg-type]
 

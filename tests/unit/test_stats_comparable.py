@@ -79,6 +79,7 @@ def test_equal_arms_are_comparable() -> None:
     ("other", "name"),
     [
         ([row(arm="b", hits=6)], "hits"),
+        ([row(arm="b", hits=None)], "hits"),
         ([row(arm="b"), row(arm="b")], "requests"),
         ([], "requests"),
         ([row(arm="b", success=False)], "errors"),
@@ -89,6 +90,11 @@ def test_equal_arms_are_comparable() -> None:
 def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]], name: str) -> None:
     samples = table(row(), row(task="other"), row(task="other", arm="b"), *other)
     assert failing(session(samples)) == [name]
+
+
+def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
+    (check,) = [check for check in check_comparable(session(table(row()))) if not check.ok]
+    assert check.text == "t: unequal numbers of requests: a 1, b 0"
 
 
 def test_other_versions_and_settings_are_named() -> None:
