@@ -11,7 +11,8 @@ import numpy as np
 from esrally_ebs.emulator.catalog import Model
 from esrally_ebs.emulator.limits import Buckets, fill
 from esrally_ebs.simulate.histogram import BINS
-from esrally_ebs.simulate.state import REQUEST_BYTES, Devices, Load, Progress, Tally
+from esrally_ebs.simulate.kernel import requests_of
+from esrally_ebs.simulate.state import Devices, Load, Progress, Tally
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
 
@@ -76,11 +77,7 @@ def beginning(devices: Devices, load: Load, buckets: int) -> Progress:
     job_of = [job for job, clones in enumerate(load.clones) for _ in range(clones)]
     processes, count = len(job_of), len(devices.own)
     flying = [int(load.depth[job]) for job in job_of]
-    most = max(-(-block // REQUEST_BYTES) + 1 for block in load.block_bytes)
-    tags = [
-        int(queue) + most * int(stripes)
-        for queue, stripes in zip(devices.queue, devices.stripes, strict=True)
-    ]
+    tags = [_most_requests(devices, load, device) for device in range(count)]
     return Progress(
         job_of=job_of,
         left=[load.ios_per_clone[job] for job in job_of],
@@ -107,3 +104,11 @@ def beginning(devices: Devices, load: Load, buckets: int) -> Progress:
         event_s=[0.0] * (processes + count),
         event=list(range(processes + count)),
     )
+
+
+def _most_requests(devices: Devices, load: Load, device: int) -> int:
+    """No more requests than this are ever with a device: who finds room for as many as ``requests_of`` says
+    may turn out to need one more, and one more for each chunk that is no multiple of a request.
+    """
+    most = max(requests_of(devices, device, block) for block in load.block_bytes)
+    return devices.queue[device] + 2 * most + 1

@@ -51,10 +51,19 @@ def next_offset(progress: Progress, load: Load, draws: Draws, process: int, writ
 
 def length_of(devices: Devices, device: int, offset: int, left: int) -> int:
     """The bytes of the request that an I/O begins with: no more than a request, or a chunk, holds."""
+    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
     if devices.stripes[device] == 1:
-        return min(left, REQUEST_BYTES)
+        return min(left, most)
     chunk = devices.chunk_bytes[device]
-    return min(left, REQUEST_BYTES, chunk - offset % chunk)
+    return min(left, most, chunk - offset % chunk)
+
+
+def requests_of(devices: Devices, device: int, size: int) -> int:
+    """How many requests an I/O is split into when it begins where a request, or a chunk, does."""
+    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
+    if devices.stripes[device] > 1:
+        most = min(most, devices.chunk_bytes[device])
+    return -(-size // most)
 
 
 def transfer(
@@ -167,7 +176,7 @@ def fits(devices: Devices, load: Load, progress: Progress, process: int, now_s: 
         pop(progress.tag_s, progress.tag, first, count)
         count -= 1
     progress.tag_count[device] = count
-    needed = -(-load.block_bytes[job] // REQUEST_BYTES)
+    needed = requests_of(devices, device, load.block_bytes[job])
     return count + needed <= devices.queue[device] or count == 0
 
 

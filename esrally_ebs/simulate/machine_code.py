@@ -33,6 +33,7 @@ def compiled() -> Callable[..., float]:
         kernel.uniform,
         kernel.next_offset,
         kernel.length_of,
+        kernel.requests_of,
         kernel.transfer,
         kernel.merged_part,
         kernel.submit,

@@ -3,7 +3,8 @@
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-# The emulated device's max_sectors_kb: larger I/Os are split before they arrive.
+# The device's max_sectors_kb, unless an I/O of the type is larger (1 MiB of HDD types): larger I/Os are split
+# before they arrive.
 REQUEST_BYTES = 256 * 1024
 
 

@@ -1,0 +1,42 @@
+"""Virtual time: how an I/O is split into requests, by its type's largest and by the chunks of a stripe."""
+
+import pytest
+
+from esrally_ebs.formats.fio import FioDirection, parse_fio
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.simulate import SimulatedVolume
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def run(spec: VolumeSpec, *, bs: int, iodepth: int, numjobs: int, size: int) -> FioDirection:
+    job = BaselineJob(
+        name="job", rw="randread", bs=bs, engine="libaio", iodepth=iodepth, numjobs=numjobs, size=size
+    )
+    (reads,) = parse_fio(SimulatedVolume(spec).run(job, compiled=False), "simulated")
+    return reads
+
+
+def test_a_mebibyte_is_one_request_of_a_type_whose_ios_are_that_large() -> None:
+    # 1 TiB of st1 bursts at 250 MiB/s and has one second saved up: 1024 MiB take (1024 - 250) / 250 = 3.1 s
+    reads = run(
+        VolumeSpec(name="st1", type="st1", size_bytes=1024 * GIB), bs=MIB, iodepth=8, numjobs=1, size=GIB
+    )
+    assert reads.iops == pytest.approx(1024 / (774 / 250), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "block", "iodepth", "numjobs"),
+    [
+        (4 * KIB, MIB, 1, 1),
+        (64 * KIB, MIB, 16, 1),
+        (64 * KIB, MIB, 64, 8),
+        (260 * KIB, 1300 * KIB, 64, 8),  # two requests of each chunk
+        (4 * KIB, 301 * KIB, 64, 8),  # begins within a chunk
+    ],
+)
+def test_an_io_may_cover_many_chunks(chunk: int, block: int, iodepth: int, numjobs: int) -> None:
+    spec = VolumeSpec(name="gp3", type="gp3", size_bytes=500 * GIB, stripes=2, chunk_bytes=chunk)
+    reads = run(spec, bs=block, iodepth=iodepth, numjobs=numjobs, size=4 * block)
+    assert reads.ios == 4 * numjobs
