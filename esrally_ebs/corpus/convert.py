@@ -40,7 +40,7 @@ def convert(
         scratch = Path(name)
         rows = _sorted([_plain(path, scratch) for path in by_year], scratch / "rows", "-t,", "-k1,2")
         keyed = scratch / "keyed"
-        with rows.open() as source, keyed.open("w") as target:
+        with rows.open(encoding="utf-8", errors="replace") as source, keyed.open("w") as target:
             parsed = (ghcn.parse_row(line) for line in source)
             target.writelines(_keyed(ghcn.documents(parsed, known)))
         rows.unlink()
@@ -75,7 +75,7 @@ def _plain(path: Path, scratch: Path) -> Path:
     if path.suffix != ".gz":
         with _open(path):
             return path
-    plain = scratch / path.stem
+    plain = scratch / f"{len(list(scratch.iterdir()))}-{path.stem}"  # two may have one name
     try:
         with gzip.open(path) as source, plain.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)

@@ -87,6 +87,15 @@ def test_the_order_of_the_files_and_their_packing_do_not_change_a_byte(
     ]
 
 
+def test_two_files_of_one_name_are_both_taken(files: dict[str, Path], tmp_path: Path) -> None:
+    lines = ROWS.splitlines(keepends=True)
+    packed = [tmp_path / name / "2016.csv.gz" for name in ("x", "y")]
+    for path, part in zip(packed, (lines[:1], lines[1:2]), strict=True):
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress("".join(part).encode()))
+    assert len(converted(files, tmp_path, *packed)) == 2
+
+
 def test_a_race_takes_the_converted_corpus_instead_of_making_one(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -109,6 +118,7 @@ def test_the_converter_knows_the_elements_of_the_index_and_no_other() -> None:
     ("rows", "message"),
     [
         ("TMIN,155\n", "GHCN-Daily row 'TMIN,155': is not ID,YYYYMMDD,ELEMENT,VALUE"),
+        ("AE000041196,20169999,TMIN,155,,,S,\n", "is not ID,YYYYMMDD,ELEMENT,VALUE"),
         ("AE000041196,20160101,TMIN,warm,,,S,\n", "is not ID,YYYYMMDD,ELEMENT,VALUE"),
         ("ZZ000000000,20160101,TAVG,229,H,,S,\n", "no row belongs to a station"),
         ("", "no row belongs to a station"),
