@@ -9,6 +9,7 @@ from esrally_ebs.report.cells import percent_change
 from esrally_ebs.report.verdict import arm_names
 from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.stats.gate import Gate, Limit, Outcome, TaskDecision, decide
+from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
@@ -25,13 +26,16 @@ def judge_session(
     """Decide on ``other`` against ``base``: by default the second arm of the plan against the first.
 
     Raises PlanError when no limit is given or the arms are not named well, MeasurementError when the session
-    did not complete, may not be compared, or has no rounds of these arms.
+    did not complete, has samples that cannot be read, may not be compared, or has no rounds of these arms.
     """
     if not limits:
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
     base, other = _arms(session, base, other)
+    unread = [warning for warning in session.warnings if _is_unread(warning)]
+    if unread:
+        raise MeasurementError(f"session {session.id}: samples are missing: {'; '.join(unread)}")
     broken = "; ".join(check.text for check in all_checks(session) if check.forbids)
     if broken:
         raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
@@ -43,6 +47,10 @@ def judge_session(
             f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
         )
     return decide(findings.comparisons, limits, confidence=findings.confidence)
+
+
+def _is_unread(warning: str) -> bool:
+    return warning.startswith("samples/") and UNREADABLE in warning
 
 
 def _unfinished(session: Session) -> MeasurementError:

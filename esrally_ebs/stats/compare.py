@@ -13,6 +13,8 @@ from esrally_ebs.stats.rounds import Arm, Estimate, Floats, Pair, below, critica
 from esrally_ebs.stats.summary import MIN_ROUNDS, PERCENTILES, Blocks, is_seen
 
 _MOST_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
+_NO_ERROR = 1e-6  # less comes of equal times, not of agreement
+_EVEN = 0.5
 _POWER = 0.8  # chance that the estimated number of rounds does decide
 
 
@@ -200,7 +202,7 @@ def _together(
 def _answer(questions: Sequence[_Question], margin: float, confidence: float) -> list[_Answer]:
     slowest, fastest, alpha = 1 + margin, 1 / (1 + margin), 1 - confidence
     different = holm([2 * below(-abs(q.t(1.0)), q.rounds) for q in questions])
-    equivalent = holm([max(below(q.t(slowest), q.rounds), below(-q.t(fastest), q.rounds)) for q in questions])
+    equivalent = holm([_p_equivalent(q, fastest, slowest) for q in questions])
     answers = []
     for q, p_different, p_equivalent in zip(questions, different, equivalent, strict=True):
         verdict = _verdict(q.t(1.0), p_different <= alpha, p_equivalent <= alpha)
@@ -209,6 +211,14 @@ def _answer(questions: Sequence[_Question], margin: float, confidence: float) ->
         more = _more_rounds(q, error, margin, (1 - confidence) / len(questions)) if undecided else None
         answers.append(_Answer(verdict, p_different, p_equivalent, more))
     return answers
+
+
+def _p_equivalent(question: _Question, fastest: float, slowest: float) -> float:
+    rounds = question.rounds
+    p = max(below(question.t(slowest), rounds), below(-question.t(fastest), rounds))
+    # Where many times are equal, the test may reject even the ratio that was found; outside of the margin
+    # that is no evidence of equivalence.
+    return p if p > _EVEN or fastest <= question.ratio.value <= slowest else 1.0
 
 
 def _verdict(t: float, different: bool, equivalent: bool) -> Verdict:
@@ -221,7 +231,7 @@ def _verdict(t: float, different: bool, equivalent: bool) -> Verdict:
 
 def _more_rounds(question: _Question, error: float | None, margin: float, alpha: float) -> int | None:
     """An estimate: how many more rounds would decide if the truth is what we see and noise stays."""
-    if error is None:
+    if error is None or error < _NO_ERROR:
         return None
     size = abs(math.log(question.ratio.value))
     totals = np.arange(question.rounds + 1, _MOST_ROUNDS + 1)

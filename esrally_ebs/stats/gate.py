@@ -14,6 +14,7 @@ from esrally_ebs.stats.found import Comparison, PercentileComparison
 from esrally_ebs.stats.rounds import Estimate, below, holm
 from esrally_ebs.stats.summary import PERCENTILES
 
+_NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
 _LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
 
 
@@ -83,7 +84,11 @@ def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confid
         for limit in limits
         for c in comparisons
     ]
-    known = [number for number, (_, _, found) in enumerate(questions) if found.log_ratio_error is not None]
+    known = [
+        number
+        for number, (comparison, _, found) in enumerate(questions)
+        if found.log_ratio_error is not None and not _is_tied(comparison, found, 1 - confidence)
+    ]
     distances = [_distance(questions[number][1], questions[number][2]) for number in known]
     errors = [questions[number][2].log_ratio_error or 0.0 for number in known]
     rounds = [questions[number][0].rounds for number in known]
@@ -105,11 +110,21 @@ def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confid
                 limit=limit,
                 ratio=found.ratio,
                 outcome=outcomes[number],
-                why=_why(comparison, limit, found) if outcomes[number] is Outcome.INCONCLUSIVE else "",
+                why=_why(comparison, limit, found, 1 - confidence)
+                if outcomes[number] is Outcome.INCONCLUSIVE
+                else "",
             )
             for number, (comparison, limit, found) in enumerate(questions)
         ),
     )
+
+
+def _is_tied(comparison: Comparison, found: PercentileComparison, alpha: float) -> bool:
+    """Whether an interval without width tells of equal times only, and not of a difference."""
+    low, high, p_different = found.ratio.low, found.ratio.high, comparison.p_different
+    if low is None or high is None or p_different is None or p_different <= alpha:
+        return False
+    return high / low - 1 < _NO_WIDTH and not low <= 1 <= high
 
 
 def _distance(limit: Limit, found: PercentileComparison) -> float:
@@ -130,11 +145,13 @@ def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
     return Outcome.FAIL if p_above <= alpha else Outcome.INCONCLUSIVE
 
 
-def _why(comparison: Comparison, limit: Limit, found: PercentileComparison) -> str:
+def _why(comparison: Comparison, limit: Limit, found: PercentileComparison, alpha: float) -> str:
     ratio, bound = found.ratio, 1 + limit.slowdown
     if ratio.low is None or ratio.high is None:
         doubts = [doubt for doubt in comparison.warnings if "interval" in doubt]
         return doubts[0] if doubts else "there is no interval"
+    if _is_tied(comparison, found, alpha):
+        return "too many requests took equally long for an interval"
     if ratio.high < bound or ratio.low > bound:
         return "decided for this task alone, but not for all tasks together"
     return "the limit lies within the interval"

@@ -26,6 +26,9 @@ _NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
 _ROWS_PER_GROUP = 128 * 1024
+UNREADABLE = "not readable as Parquet"
+# Of a file that was cut, whose data is damaged, or that lacks columns; ArrowInvalid is a ValueError.
+_BROKEN = (pa.ArrowException, OSError, ValueError)
 
 Growing = Sample | TelemetryPoint
 
@@ -114,12 +117,13 @@ def write_table(path: Path, table: pa.Table) -> None:
 def compact(folder: Path, schema: pa.Schema) -> None:
     """Merge all parts of a folder into one file; safe beside readers, other writers and a crash.
 
-    Memory stays at about ``_ROWS_PER_GROUP`` rows, whatever their number.
+    Parts that cannot be read stay as they are. Memory stays at about ``_ROWS_PER_GROUP`` rows, whatever
+    their number.
     """
     with locked(folder):
         # First what an earlier merge left: a merged file may go only after the parts that it stands for.
         _remove_replaced(folder)
-        parts, _ = _live_parts(folder)
+        parts = [part for part in _live_parts(folder)[0] if _is_whole(part, schema)]
         if len(parts) > 1:
             replaces = {_REPLACES: json.dumps([part.name for part in parts]).encode()}
             target = folder / f"merged-{time.time_ns():020d}-{uuid.uuid4().hex[:6]}.parquet"
@@ -136,6 +140,17 @@ def _merge(parts: Iterable[Path], target: Path, schema: pa.Schema) -> None:
     with replacing(target) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for table in _batches(parts, schema):
             writer.write_table(table)
+
+
+def _is_whole(part: Path, schema: pa.Schema) -> bool:
+    try:
+        with pq.ParquetFile(part) as source:
+            for group in range(source.num_row_groups):
+                source.read_row_group(group).cast(schema)
+            source.schema_arrow.empty_table().cast(schema)  # of a file without rows, too
+    except _BROKEN:
+        return False
+    return True
 
 
 def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -162,20 +177,30 @@ def read_parts(
         with locked(folder, shared=True):  # opened files stay readable when a merge deletes them
             parts, _ = _live_parts(folder)
             opened = [_open(files, part) for part in parts]
-        tables = [
-            file.read(columns=wanted.names).cast(wanted)
-            for file in opened
-            if isinstance(file, pq.ParquetFile)
-        ]
-    broken = tuple(file for file in opened if isinstance(file, str))
-    return pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries(), broken
+        tables = [_read(file, wanted) for file in opened]
+    broken = tuple(
+        f"{part.parent.name}/{part.name}: {UNREADABLE}; its rows are left out"
+        for part, table in zip(parts, tables, strict=True)
+        if table is None
+    )
+    whole = [table for table in tables if table is not None]
+    return pa.concat_tables([wanted.empty_table(), *whole]).unify_dictionaries(), broken
 
 
-def _open(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types; ParquetFile, or why not
+def _open(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types; ParquetFile or None
     try:
         return files.enter_context(pq.ParquetFile(path))
-    except (pa.ArrowInvalid, OSError):
-        return f"{path.parent.name}/{path.name}: not readable as Parquet; its rows are left out"
+    except _BROKEN:
+        return None
+
+
+def _read(file: Any, wanted: pa.Schema) -> pa.Table | None:  # noqa: ANN401 - as above
+    if file is None:
+        return None
+    try:
+        return file.read(columns=wanted.names).cast(wanted)
+    except _BROKEN:
+        return None
 
 
 def _live_parts(folder: Path) -> tuple[list[Path], list[str]]:

@@ -149,6 +149,7 @@ def test_a_gate_without_a_limit_is_refused() -> None:
     [
         ({"checks": (Check(name="cold", ok=False, value="", text="9 % resident"),)}, "not comparable: 9 %"),
         ({"state": State.FAILED, "reason": "node died"}, r"failed \(node died\)"),
+        ({"warnings": ("samples/part-9.parquet: not readable as Parquet; its rows are left out",)}, "part-9"),
         ({"state": State.RUNNING}, "running"),
         ({"state": State.CANCELLED, "arms": ()}, "cancelled"),
         ({"samples": SAMPLES.empty_table()}, "no search was compared"),

@@ -16,6 +16,7 @@ from esrally_ebs.stats import (
     compare,
     judge,
 )
+from esrally_ebs.stats.gate import Limit, decide
 
 Times = list[list[float]]  # by round
 
@@ -51,6 +52,23 @@ def test_a_clear_answer_is_given(scale: float, verdict: Verdict) -> None:
     comparison = verdict_on(rounds(seed=1), rounds(scale, seed=2))
     assert comparison.verdict is verdict
     assert comparison.more_rounds is None
+
+
+def tied(seed: int) -> tuple[Times, Times]:
+    """Every request takes 10 or 100 ms: far apart by the median, though arms hardly differ."""
+    draw = np.random.default_rng(seed)
+    a, b = ([list(draw.choice([0.01, 0.1], 5, p=(p, 1 - p))) for _ in range(6)] for p in (0.45, 0.55))
+    return a, b
+
+
+@pytest.mark.parametrize("seed", [6, 27])
+def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_equal(seed: int) -> None:
+    comparison = verdict_on(*tied(seed))
+    assert comparison.percentiles[0].ratio.value < 0.2
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert comparison.more_rounds is None
+    judged = decide([comparison], [Limit(percentile=50, slowdown=0.05)], confidence=0.95)
+    assert judged.decisions[0].why == "too many requests took equally long for an interval"
 
 
 def test_noise_gives_inconclusive_and_an_estimate_of_rounds() -> None:

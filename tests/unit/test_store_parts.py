@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from stored import SAMPLE
 
@@ -11,7 +12,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Event
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES
-from esrally_ebs.store.parts import compact, read_parts, writer_for
+from esrally_ebs.store.parts import compact, read_parts, write_table, writer_for
 
 
 def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp_path: Path) -> None:
@@ -47,6 +48,28 @@ def test_half_written_files_are_left_out_and_a_broken_part_is_named(tmp_path: Pa
         "samples/part-9.parquet",
         "events.jsonl",
     ]
+
+
+@pytest.mark.parametrize("broken", ["cut", "damaged", "lacking"])
+def test_a_merge_keeps_what_cannot_be_read_and_merges_the_rest(tmp_path: Path, broken: str) -> None:
+    writer = writer_for(tmp_path, "samples")
+    for iteration in (1, 2, 3):
+        writer.add([replace(SAMPLE, iteration=iteration)])
+        writer.flush()
+    writer.close()
+    part = min(tmp_path.glob("part-*"))
+    data = part.read_bytes()
+    if broken == "lacking":
+        write_table(part, pq.read_table(part).drop_columns(["hits"]))
+    else:
+        part.write_bytes(data[:50] if broken == "cut" else data[:4] + bytes(100) + data[104:])
+
+    compact(tmp_path, SAMPLES)
+
+    table, warnings = read_parts(tmp_path, SAMPLES)
+    assert table["iteration"].to_pylist() == [2, 3]
+    assert warnings == (f"{tmp_path.name}/{part.name}: not readable as Parquet; its rows are left out",)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
 
 
 def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> None:
