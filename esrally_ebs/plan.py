@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import AwsSpec, VolumeSpec
-from esrally_ebs.units import parse_bytes, parse_rate, parse_seconds
+from esrally_ebs.units import MOST_BYTES, parse_bytes, parse_rate, parse_seconds
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
 _REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
@@ -27,9 +27,9 @@ def _quantity(parse: Any) -> BeforeValidator:  # noqa: ANN401 - pydantic hands o
     return BeforeValidator(read)
 
 
-Bytes = Annotated[int, _quantity(parse_bytes)]
-Rate = Annotated[int, _quantity(parse_rate)]
-Seconds = Annotated[float, _quantity(parse_seconds)]
+Bytes = Annotated[int, _quantity(parse_bytes), Field(le=MOST_BYTES)]
+Rate = Annotated[int, _quantity(parse_rate), Field(le=MOST_BYTES)]
+Seconds = Annotated[float, _quantity(parse_seconds), Field(allow_inf_nan=False)]
 
 
 class _Section(BaseModel):
@@ -171,7 +171,7 @@ class DesignPlan(_Section):
     max_rounds: int = Field(default=48, ge=6)  # of "auto"
     budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
@@ -255,8 +255,12 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number with more digits than Python reads
         raise PlanError(f"{source}: not TOML: {error}") from error
+    except RecursionError as error:
+        raise PlanError(
+            f"{source}: lists or tables are nested too deeply; no key of a plan needs it"
+        ) from error
     for key, value in (overrides or {}).items():
         _lay_over(table, key, value, source)
     try:
@@ -288,9 +292,11 @@ def _first_problem(error: ValidationError) -> str:
 def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     """Read and validate a plan file."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PlanError(
             f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml"
         ) from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path}: not UTF-8 at byte {error.start:,}; save it as UTF-8, as TOML is") from error
     return parse_plan(text, str(path), overrides)

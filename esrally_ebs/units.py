@@ -1,6 +1,7 @@
 """Text with units to base units (bytes, seconds) and back; nothing else in the pack parses units."""
 
 import re
+from math import isfinite
 
 from esrally_ebs.errors import PlanError
 
@@ -8,6 +9,7 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 TIB = 1024**4
+MOST_BYTES = 2**63 - 1  # as much as a file, a kernel and fio can count
 
 _BYTES = {
     "": 1,
@@ -36,7 +38,10 @@ def parse_bytes(text: str | int, *, what: str = "size") -> int:
     match = _QUANTITY.match(text)
     if match is None or match[2].lower() not in _BYTES:
         raise PlanError(f"{what}: {text!r} is not a size; write for example '100GiB' or '128m'")
-    return round(float(match[1].replace("_", "")) * _BYTES[match[2].lower()])
+    size = float(match[1].replace("_", "")) * _BYTES[match[2].lower()]
+    if size >= MOST_BYTES:
+        raise PlanError(f"{what}: more than {MOST_BYTES:,} bytes; write for example '100GiB' or '128m'")
+    return round(size)
 
 
 def parse_rate(text: str | int, *, what: str = "throughput") -> int:
@@ -51,7 +56,10 @@ def parse_seconds(text: str | float, *, what: str = "time") -> float:
     match = _QUANTITY.match(text)
     if match is None or match[2].lower() not in _SECONDS:
         raise PlanError(f"{what}: {text!r} is not a time; write for example '5s' or '300ms'")
-    return float(match[1].replace("_", "")) * _SECONDS[match[2].lower()]
+    seconds = float(match[1].replace("_", "")) * _SECONDS[match[2].lower()]
+    if not isfinite(seconds):
+        raise PlanError(f"{what}: more seconds than a number can hold; write for example '5s' or '300ms'")
+    return seconds
 
 
 def format_bytes(count: float) -> str:

@@ -11,6 +11,7 @@ from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.resources import resource
 
 SMALLEST = 'name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
 
 
 def test_the_smallest_plan_is_one_arm() -> None:
@@ -18,8 +19,7 @@ def test_the_smallest_plan_is_one_arm() -> None:
 
 
 def test_sizes_rates_and_times_may_be_written_with_units() -> None:
-    job = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\nruntime = "3s"\n'
-    text = f'{SMALLEST}size = "1TiB"\nthroughput = "500MiB/s"\n{job}'
+    text = f'{SMALLEST}size = "1TiB"\nthroughput = "500MiB/s"\n{JOB}runtime = "3s"\n'
     plan = parse_plan(text, "x.toml")
     assert plan.arm[0].size == 1024**4
     assert plan.arm[0].throughput == 500 * 1024**2
@@ -35,11 +35,21 @@ def test_sizes_rates_and_times_may_be_written_with_units() -> None:
         (SMALLEST + '[[arm]]\nname = "a"\ntype = "gp2"\n', "arm name 'a' is used twice"),
         (SMALLEST + '[cache]\nmode = "tepid"\n', "cache.mode: .*'cold' or 'warm'"),
         ('name = "x"\n', "x.toml: arm: "),
+        (SMALLEST + "[design]\nseed = -1\n", "x.toml: design.seed: "),
+        (SMALLEST + f'size = "{"9" * 400}"\n', "x.toml: arm.0.size: more than"),
+        (SMALLEST + f"size = {'9' * 400}\n", "x.toml: arm.0.size: .*less than or equal"),
+        (SMALLEST + f'throughput = "{"9" * 400}MiB/s"\n', "x.toml: arm.0.throughput: more than"),
+        (f"{SMALLEST}{JOB}runtime = inf\n", "x.toml: baseline.0.runtime: .*finite"),
+        (f"{SMALLEST}{JOB}rest = inf\n", "x.toml: baseline.0.rest: .*finite"),
+        (f'{SMALLEST}{JOB}rest = "{"9" * 400}h"\n', "x.toml: baseline.0.rest: more seconds"),
+        (f"{SMALLEST}size = {'9' * 5001}\n", "x.toml: not TOML"),
+        ("a = " + "[" * 5000, "x.toml: .*nested too deeply"),
     ],
 )
 def test_a_wrong_plan_is_told_file_key_and_what_is_allowed(text: str, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(PlanError, match=message) as raised:
         parse_plan(text, "x.toml")
+    assert "\n" not in str(raised.value)
 
 
 def test_overrides_reach_nested_keys() -> None:
@@ -61,6 +71,13 @@ def test_every_shipped_plan_is_valid() -> None:
 def test_a_missing_file_is_one_line() -> None:
     with pytest.raises(PlanError, match="No such file"):
         load_plan(Path("/nowhere/plan.toml"))
+
+
+def test_a_file_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(f"# caf\u00e9\n{SMALLEST}".encode("latin-1"))
+    with pytest.raises(PlanError, match=r"plan.toml: not UTF-8 at byte 5"):
+        load_plan(path)
 
 
 @given(st.text(max_size=20))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from esrally_ebs.units import format_seconds
+from esrally_ebs.errors import PlanError
+from esrally_ebs.units import MOST_BYTES, format_seconds, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,10 @@ from esrally_ebs.units import format_seconds
 )
 def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def test_a_quantity_that_no_number_holds_is_refused_by_name() -> None:
+    with pytest.raises(PlanError, match=f"bs: more than {MOST_BYTES:,} bytes"):
+        parse_bytes("9" * 400, what="bs")
+    with pytest.raises(PlanError, match="rest: more seconds"):
+        parse_seconds("9" * 400 + "h", what="rest")
