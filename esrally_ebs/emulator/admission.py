@@ -5,8 +5,9 @@ itself will take. Pure but for the page that volumes of one instance share.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -74,23 +75,24 @@ class Admission:
             return self._limiter.admit(offset, size, now, write=write)
 
     def change(self, settings: Mapping[str, Any], now: float) -> None:
-        """Change what ``control.change`` names; ValueError for anything else."""
+        """Change what ``control.change`` names; ValueError for anything else, and then nothing is changed."""
         changes: Mapping[str, Callable[[Any], object]] = {
             "unlimited": self._set_unlimited,
             "time_scale": lambda times: self._set_time_scale(times, now),
             "refill": lambda on: self._limiter.refill(now) if on else None,
             "drain": lambda on: self._limiter.drain(now) if on else None,
-            "credits": lambda fraction: self._limiter.set_credits(_fraction(fraction), now),
+            "credits": lambda fraction: self._limiter.set_credits(fraction, now),
             "fixed_latency_s": self._set_fixed,
             "overhead": self._set_overhead,
         }
         unknown = sorted(settings.keys() - changes.keys())
         if unknown:
             raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
+        checked = {key: _READ[key](value) for key, value in settings.items()}
         with self._shared():
             for key, apply in changes.items():  # in this order, whatever theirs
-                if key in settings:
-                    apply(settings[key])
+                if key in checked:
+                    apply(checked[key])
 
     @contextmanager
     def _shared(self) -> Iterator[None]:
@@ -105,21 +107,17 @@ class Admission:
                 numbers[i] = number
 
     def _set_unlimited(self, on: bool) -> None:
-        self.unlimited = bool(on)
+        self.unlimited = on
 
     def _set_time_scale(self, times: float, now: float) -> None:
-        times = float(times)
-        if not 1.0 <= times <= _MOST_TIME_SCALE:
-            raise ValueError(f"a time scale of {times:g} is outside 1 to {_MOST_TIME_SCALE:,.0f}")
         self._limiter.shrink(times / self._time_scale, now)
         self._time_scale = times
 
-    def _set_fixed(self, between_s: Sequence[float] | None) -> None:
-        self._fixed_s = None if between_s is None else (float(between_s[0]), float(between_s[1]))
+    def _set_fixed(self, between_s: tuple[float, float] | None) -> None:
+        self._fixed_s = between_s
 
-    def _set_overhead(self, overhead: Sequence[Sequence[Sequence[float]]]) -> None:
-        alone, beside = (tuple((float(line[0]), float(line[1])) for line in lines) for lines in overhead)
-        self._overhead = (alone, beside)
+    def _set_overhead(self, overhead: tuple[Lines, Lines]) -> None:
+        self._overhead = overhead
 
     def state(self, now: float, *, in_flight: int, errors: int) -> LimiterState:
         """All that can be asked for."""
@@ -150,5 +148,52 @@ class Admission:
         )
 
 
-def _fraction(number: float) -> float:
-    return min(1.0, max(0.0, float(number)))
+def _number(value: Any) -> float:  # noqa: ANN401 - whatever JSON held
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("a setting is no finite number")
+    return float(value)
+
+
+def _fraction(value: Any) -> float:  # noqa: ANN401
+    number = _number(value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"a fraction of {number:g} is outside 0 to 1")
+    return number
+
+
+def _time_scale(value: Any) -> float:  # noqa: ANN401
+    times = _number(value)
+    if not 1.0 <= times <= _MOST_TIME_SCALE:
+        raise ValueError(f"a time scale of {times:g} is outside 1 to {_MOST_TIME_SCALE:,.0f}")
+    return times
+
+
+def _between(value: Any) -> tuple[float, float] | None:  # noqa: ANN401
+    if value is None:
+        return None
+    least, most = (_number(seconds) for seconds in value)
+    if not 0.0 <= least <= most:
+        raise ValueError(f"a latency between {least:g} and {most:g} s is none; give 0 <= least <= most")
+    return least, most
+
+
+def _overhead(value: Any) -> tuple[Lines, Lines]:  # noqa: ANN401
+    alone, beside = (_lines(lines) for lines in value)
+    return alone, beside
+
+
+def _lines(value: Any) -> Lines:  # noqa: ANN401
+    (read, read_per_byte), (write, write_per_byte) = value
+    return (_number(read), _number(read_per_byte)), (_number(write), _number(write_per_byte))
+
+
+# What is sent for each setting, checked; of all before any is applied.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "unlimited": bool,
+    "time_scale": _time_scale,
+    "refill": bool,
+    "drain": bool,
+    "credits": _fraction,
+    "fixed_latency_s": _between,
+    "overhead": _overhead,
+}

@@ -18,6 +18,7 @@ from esrally_ebs.errors import SetupError
 SOCKET_NAME = "control"
 _TIMEOUT_S = 5.0
 _LINE_BYTES = 65536
+_ERROR_SIGNS = 500  # of a reply: what was asked may be quoted in it, however long
 _COUNTS = ("reads", "writes", "read_bytes", "written_bytes", "in_flight", "errors")
 
 
@@ -194,6 +195,9 @@ class ControlPoint:
 
     def _reply(self, line: bytes) -> Mapping[str, Any]:
         try:
-            return self._answer(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            return {"error": f"{type(error).__name__}: {error}"}
+            request = json.loads(line)
+            if not isinstance(request, dict):
+                raise ValueError("a request is a JSON object")
+            return self._answer(request)
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+            return {"error": f"{type(error).__name__}: {error}"[:_ERROR_SIGNS]}

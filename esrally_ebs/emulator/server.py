@@ -218,7 +218,7 @@ class Server:
     def _answer_control(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         settings = {key: value for key, value in request.items() if key != "command"}
         now = time.monotonic()
-        match request["command"]:
+        match request.get("command"):
             case "set":
                 self._admission.change(settings, now)
                 if self._admission.unlimited:

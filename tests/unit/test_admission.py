@@ -122,3 +122,26 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
     assert (state.credits, state.credits_capacity) == (8_100_000, 10_800_000)
     assert (state.reads, state.writes, state.written_bytes) == (0, 1, 4096)
     assert state.seconds_until_full == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"credits": float("nan")},
+        {"credits": 1.1},
+        {"credits": -0.1},
+        {"credits": "0.5"},
+        {"time_scale": float("inf")},
+        {"fixed_latency_s": [2e-3, 1e-3]},
+        {"fixed_latency_s": [-1e-3, 1e-3]},
+        {"fixed_latency_s": [0.0, float("inf")]},
+        {"overhead": [[[0.0, float("nan")]] * 2] * 2},
+    ],
+)
+def test_settings_of_which_one_is_wrong_change_nothing(wrong: dict[str, Any]) -> None:
+    admission = _admission()
+    before = _state(admission, 0.0)
+    right = {"unlimited": False, "time_scale": 10, "drain": True, "credits": 0.5}
+    with pytest.raises(ValueError, match=r"."):
+        admission.change(right | wrong, 0.0)
+    assert _state(admission, 0.0) == before

@@ -99,3 +99,22 @@ def test_an_unknown_setting_is_refused_and_the_volume_goes_on(volume: tuple[sock
     assert json.dumps(read_state(control).to_json())
     kernel.send(_request(fuse.Opcode.READ, 1, 0, 512))
     assert _reply(kernel)[1] == bytes(512)
+
+
+def test_lines_that_are_no_request_are_answered_and_the_volume_goes_on(
+    volume: tuple[socket.socket, Path],
+) -> None:
+    kernel, control = volume
+    lines = [b"[]", b"5", b"null", b'"x"', b"{}", b"\xff", b"[" * 60_000]
+    lines += [b'{"command": "set", "fixed_latency_s": %s}' % wrong for wrong in (b"[1]", b"7", b"[null, 1]")]
+    lines += [b'{"command": "set", "overhead": {}}', b'{"command": "set", "credits": NaN}']
+    lines += [b'{"command": "set", "time_scale": %s}' % (b"9" * digits) for digits in (400, 5000)]
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(os.path.relpath(control))
+        for line in lines:
+            client.sendall(line + b"\n")
+            assert "error" in json.loads(client.recv(65536)), line[:40]
+    assert read_state(control).time_scale == 1
+    kernel.send(_request(fuse.Opcode.READ, 1, 0, 512))
+    assert _reply(kernel)[1] == bytes(512)
