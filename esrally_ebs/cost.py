@@ -11,6 +11,7 @@ from math import inf
 from typing import Self
 
 from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.emulator.efs import efs_mode
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.prices import PRICES_VARIABLE, PriceList, Rate, read_prices
@@ -20,6 +21,7 @@ from esrally_ebs.units import GIB, MIB
 # AWS, bills 88.5 of 100 MiB/s at 230 GiB.
 _EFS_INCLUDED_MIB_PER_GIB = 0.05
 _NOT_SOLD = ("directory", "mounted")
+_BY_USE = ("read_gb", "written_gb", "million_ios")  # paid once, over however many volumes it is spread
 _WITH_INSTANCE = "instance-store"  # AWS asks nothing for it beyond the instance
 
 
@@ -124,7 +126,8 @@ def monthly(
     for what, amount, unit, key in _charges(spec, usage, held):
         if amount > 0:
             rate = held.rate(region, _listed(spec.type), key, on)
-            parts.append(Part(what=what, amount=amount * spec.stripes, unit=unit, rate=rate))
+            volumes = 1 if key in _BY_USE else spec.stripes
+            parts.append(Part(what=what, amount=amount * volumes, unit=unit, rate=rate))
     return Price(region=region, parts=tuple(parts))
 
 
@@ -147,7 +150,7 @@ def price_list(path: str | None = None) -> PriceList:
 
     Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
     """
-    return read_prices(path or os.environ.get(PRICES_VARIABLE))
+    return read_prices(path or os.environ.get(PRICES_VARIABLE) or None)
 
 
 def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
@@ -218,10 +221,11 @@ def _io2_tiers(iops: int) -> list[_Charge]:
 def _efs(spec: VolumeSpec, usage: Usage) -> list[_Charge]:
     stored = (spec.size_bytes if usage.stored_bytes is None else usage.stored_bytes) / GIB
     charges: list[_Charge] = [("storage", stored, "GiB", "one_zone_gb" if spec.one_zone else "gb")]
-    if spec.mode == "provisioned":
+    mode = efs_mode(spec)
+    if mode == "provisioned":
         bought = (spec.throughput_bytes_per_s or 0) / MIB - stored * _EFS_INCLUDED_MIB_PER_GIB
         return [*charges, ("throughput", bought, "MiB/s", "mib_per_s")]
-    if spec.mode == "elastic":
+    if mode == "elastic":
         charges.append(("reads", usage.read_bytes / GIB, "GiB", "read_gb"))
         charges.append(("writes", usage.written_bytes / GIB, "GiB", "written_gb"))
     return charges

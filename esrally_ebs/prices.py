@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,11 @@ from esrally_ebs.errors import PlanError
 PRICES_VARIABLE = "ESRALLY_EBS_PRICES"
 _MOST = 1e9  # US dollars: more is a mistake, as are NaN and infinity
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
+_KEYS = ("units", "included", "sources", "unverified", "regions")
+_NAMES = (  # what is paid for
+    *("gb", "iops", "iops_above_32000", "iops_above_64000", "mib_per_s"),
+    *("one_zone_gb", "read_gb", "written_gb", "million_ios"),
+)
 _EXAMPLE = '{"regions": {"eu-west-1": {"gp3": {"gb": [[0.088, "2026-11-21", "where it is from"]]}}}}'
 
 
@@ -72,6 +77,8 @@ def read_prices(path: str | None) -> PriceList:
         rates = _parse(json.loads(text), path)
     except ValueError as error:
         raise PlanError(f"{path}: not JSON: {error}; write for example {_EXAMPLE}") from error
+    except RecursionError as error:
+        raise PlanError(f"{path}: nested too deeply; write for example {_EXAMPLE}") from error
     return PriceList(rates={**ours.rates, **rates}, _included=ours._included)
 
 
@@ -84,16 +91,24 @@ def _ours() -> PriceList:
 
 def _parse(data: Any, where: str) -> _Rates:  # noqa: ANN401 - whatever JSON held
     sources = _table(_table(data, where).get("sources", {}), f"{where}: sources")
+    _check_known(data, _KEYS, where)
     unverified = _table(data.get("unverified", {}), f"{where}: unverified")  # by source: why
     rates: dict[tuple[str, str, str], tuple[Rate, ...]] = {}
     for region, types in _table(data.get("regions", {}), f"{where}: regions").items():
         for type_, parts in _table(types, f"{where}: {region}").items():
-            for what, listed in _table(parts, f"{where}: {region}.{type_}").items():
+            _check_known(_table(parts, f"{where}: {region}.{type_}"), _NAMES, f"{where}: {region}.{type_}")
+            for what, listed in parts.items():
                 place = f"{where}: {region}.{type_}.{what}"
                 entries = listed if isinstance(listed, list) and listed else [listed]
                 found = [_rate(entry, place, sources, unverified) for entry in entries]
                 rates[region, type_, what] = tuple(sorted(found, key=lambda rate: rate.dated))
     return rates
+
+
+def _check_known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise PlanError(f"{where}: no key {key!r} in a price list; use {', '.join(known)}")
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401

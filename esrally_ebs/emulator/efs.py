@@ -2,7 +2,7 @@
 costs a third, operations by direction, and a cap per client.
 """
 
-from esrally_ebs.emulator.generations import Constants, who
+from esrally_ebs.emulator.generations import Constants, generation_of, who
 from esrally_ebs.emulator.limits import CREDITS, Limit, per_second
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
@@ -17,7 +17,10 @@ def efs_limits(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     seconds, read_weight = constants["bucket_s"], constants["read_weight"]
     read_iops, write_iops = _of_zone(spec, constants, "iops", constants["iops"][mode])
     read_gib, write_gib = _of_zone(spec, constants, "gib_s", constants["gib_s"][mode])
-    client = per_second("client-throughput", "bytes", constants["client_mib"][mode] * MIB, seconds)
+    client_mib = constants["client_mib"][mode]
+    if spec.one_zone:
+        client_mib = constants.get("one_zone_client_mib", client_mib)
+    client = per_second("client-throughput", "bytes", client_mib * MIB, seconds)
     both = (
         Limit(name="read-iops", counts="operations", rate=read_iops, capacity=read_iops * seconds, writes=0),
         Limit(
@@ -57,8 +60,13 @@ def _of_zone(
     return one_zone if spec.one_zone else regional
 
 
+def efs_mode(spec: VolumeSpec) -> str:
+    """The throughput mode of a file system: the spec's, else the newest that there was at its date."""
+    return spec.mode or str(generation_of(spec).constants["modes"][-1])
+
+
 def _efs_mode(spec: VolumeSpec, constants: Constants) -> str:
-    mode = spec.mode or constants["modes"][-1]
+    mode = efs_mode(spec)
     if mode not in constants["modes"]:
         known = " or ".join(constants["modes"])
         raise PlanError(f"{who(spec)}: no mode {mode!r} at its date; use {known}, or change date")

@@ -3,6 +3,7 @@ out, or a message that says what to change.
 """
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Literal
 
 from esrally_ebs.emulator.efs import efs_limits
@@ -52,12 +53,13 @@ def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     low, high = constants["throughput_mib"]
     if not low <= throughput <= high:
         raise PlanError(
-            f"{who(spec)}: {throughput:g} MiB/s is outside {low:,} to {high:,} MiB/s; change throughput"
+            f"{who(spec)}: {_beyond(throughput, low, high)} MiB/s is outside {low:,} to {high:,} MiB/s;"
+            " change throughput"
         )
     per_iops = constants["throughput_mib_per_iops"]
     if throughput > per_iops * iops:
         raise PlanError(
-            f"{who(spec)}: {throughput:g} MiB/s needs at least {throughput / per_iops:,.0f} IOPS"
+            f"{who(spec)}: {throughput:g} MiB/s needs at least {ceil(throughput / per_iops):,} IOPS"
             f" ({per_iops} MiB/s per IOPS); raise iops or lower throughput"
         )
     return _bought(iops, throughput, constants["bucket_s"])
@@ -137,7 +139,15 @@ def _check_size(spec: VolumeSpec, constants: Constants) -> None:
     low, high = constants["size_gib"]
     size_gib = spec.size_bytes / GIB
     if not low <= size_gib <= high:
-        raise PlanError(f"{who(spec)}: {size_gib:g} GiB is outside {low:,} to {high:,} GiB; change size")
+        raise PlanError(
+            f"{who(spec)}: {_beyond(size_gib, low, high)} GiB is outside {low:,} to {high:,} GiB; change size"
+        )
+
+
+def _beyond(number: float, low: float, high: float) -> str:
+    """A number outside of bounds, with so many digits that it is not written as one of them."""
+    texts = (f"{number:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in texts if not low <= float(text) <= high), str(number))
 
 
 def _required_iops(spec: VolumeSpec, constants: Constants) -> int:
@@ -152,12 +162,22 @@ def _check_iops(spec: VolumeSpec, constants: Constants, iops: int, *, free: int)
     low, high = constants["iops"]
     if not low <= iops <= high:
         raise PlanError(f"{who(spec)}: {iops:,} IOPS is outside {low:,} to {high:,}; change iops")
+    on_xen = constants.get("xen_iops")
+    if on_xen is not None and iops > on_xen and _is_xen(spec):
+        raise PlanError(
+            f"{who(spec)}: {iops:,} IOPS is more than {on_xen:,}, which is what {spec.instance} reaches,"
+            " as it is not of the Nitro system; lower iops or change instance"
+        )
     per_gib = constants.get("iops_per_gib")
     if per_gib is not None and iops > max(free, per_gib * spec.size_bytes / GIB):
         raise PlanError(
             f"{who(spec)}: {iops:,} IOPS needs at least {-(-iops // per_gib):,} GiB"
             f" ({per_gib:,} IOPS per GiB); raise size or lower iops"
         )
+
+
+def _is_xen(spec: VolumeSpec) -> bool:
+    return spec.instance is not None and instance_named(spec.instance, who(spec)).get("hypervisor") == "xen"
 
 
 _RULES: Mapping[str, Callable[[VolumeSpec, Constants], tuple[Limit, ...]]] = {

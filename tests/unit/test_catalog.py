@@ -137,3 +137,42 @@ def test_only_gp2_and_gp3_claim_measured_latencies() -> None:
 def test_io2_stays_below_the_500_us_average_that_aws_publishes_for_16_kib() -> None:
     model = model_for(_spec("io2", 100, iops=3000))
     assert max(model.read.median_s(16 * 1024), model.write.median_s(16 * 1024)) < 500e-6
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            VolumeSpec(
+                name="a",
+                type="gp3",
+                size_bytes=100 * GIB,
+                iops=4000,
+                throughput_bytes_per_s=round(1000.1 * MIB),
+            ),
+            r"1000\.1 MiB/s needs at least 4,001 IOPS",
+        ),
+        (_spec("gp3", 65536.01), r"65536\.01 GiB is outside 1 to 65,536 GiB"),
+    ],
+)
+def test_a_refusal_does_not_contradict_itself(spec: VolumeSpec, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        model_for(spec)
+
+
+@pytest.mark.parametrize("mode", ["bursting", "elastic"])
+def test_a_client_of_one_zone_reaches_500_mib_per_second_in_any_mode(mode: str) -> None:
+    spec = VolumeSpec(name="a", type="efs", size_bytes=GIB, mode=mode, one_zone=True)
+    assert _rates(spec)["client-throughput"] == 500 * MIB
+    assert _rates(VolumeSpec(name="a", type="efs", size_bytes=GIB))["client-throughput"] == 1500 * MIB
+
+
+@pytest.mark.parametrize("type_", ["io1", "io2"])
+def test_instances_that_are_not_of_nitro_reach_32000_iops(type_: str) -> None:
+    def asked(iops: int, instance: str) -> VolumeSpec:
+        return VolumeSpec(name="a", type=type_, size_bytes=2000 * GIB, iops=iops, instance=instance)
+
+    assert _rates(asked(32_000, "i3.16xlarge"))["iops"] == 32_000
+    assert _rates(asked(40_000, "m5.4xlarge"))["iops"] == 40_000
+    with pytest.raises(PlanError, match=r"40,000 IOPS is more than 32,000, .* i3.16xlarge"):
+        model_for(asked(40_000, "i3.16xlarge"))

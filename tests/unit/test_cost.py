@@ -108,11 +108,33 @@ def test_a_user_s_file_goes_before_our_list(tmp_path: Path, monkeypatch: pytest.
     assert monthly(GP3, TOKYO).usd == pytest.approx(9.744)  # ours still
 
 
+def test_a_variable_that_names_no_file_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_PRICES", "")
+    assert monthly(GP2, TOKYO) == monthly(GP2, TOKYO, prices=price_list())
+
+
+def test_efs_without_a_mode_is_billed_as_it_behaves() -> None:
+    usage = Usage(read_bytes=100 * GIB, written_bytes=100 * GIB)
+    for date, mode in ((None, "elastic"), ("2020", "bursting")):
+        unsaid = monthly(volume("efs", 100, date=date), VIRGINIA, usage=usage)
+        assert unsaid == monthly(volume("efs", 100, date=date, mode=mode), VIRGINIA, usage=usage)
+
+
+def test_what_is_paid_by_use_is_paid_once_however_many_volumes_are_one() -> None:
+    usage = Usage(ios=2_000_000)
+    one, two = (monthly(volume("magnetic", 100, stripes=n), VIRGINIA, usage=usage) for n in (1, 2))
+    assert [part.amount for part in one.parts] == [100, 2]
+    assert [part.amount for part in two.parts] == [200, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("[", "not JSON"),
         ("[]", "must be a table"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"region": {}}', "no key 'region' in a price list; use units, included, "),
+        ('{"regions": {"r": {"gp2": {"GB": [1, "2026-01-01", "x"]}}}}', "r.gp2: no key 'GB' in a price list"),
         ('{"sources": []}', "sources: must be a table"),
         ('{"unverified": [1]}', "unverified: must be a table"),
         ('{"regions": {"r": {"gp2": {"gb": [[1e999, "2026-01-01", "x"]]}}}}', "r.gp2.gb: "),
