@@ -17,6 +17,7 @@ from esrally_ebs.errors import SetupError
 _IPV4, _IPV6 = "http://169.254.169.254", "http://[fd00:ec2::254]"
 _TIMEOUT_S = 2.0
 _TOKEN_LIFE_S = 60
+_TOKEN = re.compile(r"[!-~]{1,1024}")  # what can stand in a header
 _WORD = re.compile(r"[A-Za-z0-9.-]{1,64}")  # of what is asked for here; anything else is some other server's
 
 
@@ -62,10 +63,7 @@ class _Service:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._host, self._port, self._path = _address(url)
         life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
         status, token = self._ask("PUT", "/latest/api/token", life)
         if status != 200:
@@ -73,6 +71,8 @@ class _Service:
                 f"{url}: IMDSv2 gives no token (HTTP {status}); allow it with"
                 " aws ec2 modify-instance-metadata-options"
             )
+        if not _TOKEN.fullmatch(token):
+            raise SetupError(f"{url}: token: not an answer of IMDSv2; ask it by hand")
         self._headers = {"X-aws-ec2-metadata-token": token}
 
     def get(self, item: str) -> str:
@@ -97,6 +97,18 @@ class _Service:
             ) from error
         finally:
             connection.close()
+
+
+def _address(url: str) -> tuple[str, int | None, str]:
+    """Host, port and path; SetupError when the address has none."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme != "http":
+        raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
+    return host, port, parts.path.rstrip("/")
 
 
 def _asset_tag(roots: Roots) -> str:

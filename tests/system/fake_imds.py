@@ -18,7 +18,7 @@ class FakeImds:
 
 
 @contextmanager
-def imds(items: Mapping[str, str], *, token_status: int = 200) -> Iterator[FakeImds]:
+def imds(items: Mapping[str, str], *, token_status: int = 200, token: str = TOKEN) -> Iterator[FakeImds]:
     """Serve ``items`` until the block ends."""
     service: FakeImds
 
@@ -26,12 +26,12 @@ def imds(items: Mapping[str, str], *, token_status: int = 200) -> Iterator[FakeI
         def do_PUT(self) -> None:
             service.asked.append(f"PUT {self.path}")
             lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "0").isdigit()
-            self._answer(token_status if lives else 400, TOKEN)
+            self._answer(token_status if lives else 400, token)
 
         def do_GET(self) -> None:
             service.asked.append(f"GET {self.path}")
             item = self.path.removeprefix("/latest/meta-data/")
-            if self.headers.get("X-aws-ec2-metadata-token") != TOKEN:
+            if self.headers.get("X-aws-ec2-metadata-token") != token:
                 self._answer(401, "")
             else:
                 self._answer(200 if item in items else 404, items.get(item, "not found"))

@@ -83,6 +83,9 @@ def test_pages_are_fetched_until_there_is_no_further_token() -> None:
         ("message: " + "aB3" * 40, "message: <token>"),
         ("vol-049df61146c4d7901 and i-1234567890abcdef0", "vol-049df61146c4d7901 and i-1234567890abcdef0"),
         ("vol-123456789012 was 123 GiB", "vol-123456789012 was 123 GiB"),
+        ("profile (AdministratorAccess-123456789012)", "profile (AdministratorAccess-<account>)"),
+        ("role my-api-123456789012, /fs-123456789012", "role my-api-<account>, /fs-123456789012"),
+        ("request 0b1c2d3e-1111-4222-8333-123456789012", "request 0b1c2d3e-1111-4222-8333-123456789012"),
     ],
 )
 def test_accounts_keys_and_tokens_are_taken_out_and_nothing_else(text: str, safe: str) -> None:

@@ -174,6 +174,15 @@ def test_a_service_that_is_none_is_one_clear_error(machine: FakeMachine) -> None
         this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "nowhere"})
 
 
+def test_a_token_or_a_port_that_is_none_is_one_clear_error(machine: FakeMachine) -> None:
+    with imds({}, token="<html>\n<body>") as service:
+        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+        with pytest.raises(SetupError, match="token: not an answer of IMDSv2"):
+            this_instance(machine.roots, here)
+    with pytest.raises(SetupError, match="is not http://host"):
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:x"})
+
+
 def test_the_endpoint_is_the_one_of_the_sdks() -> None:
     assert endpoint({}) == "http://169.254.169.254"
     assert endpoint({"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE": "IPv6"}) == "http://[fd00:ec2::254]"
