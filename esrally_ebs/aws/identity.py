@@ -24,7 +24,7 @@ class Identity:
     stack: Stack
     kind: Kind
     file_system_id: str = ""  # of EFS: fs-...
-    root: bool = False  # the system's own disk is among its disks
+    root: bool | None = False  # the system's own disk is among its disks; None where / is on none
 
     @property
     def mount_point(self) -> Path:
@@ -71,7 +71,7 @@ def candidates(roots: Roots) -> list[Identity]:
 
 
 def root_disks(mounts: Sequence[Mount], roots: Roots) -> frozenset[str]:
-    """The disks that the system itself runs from."""
+    """The disks that the system itself runs from; none that are known where / is an overlay (a container)."""
     root = [mount for mount in mounts if mount.mount_point == Path("/")]
     return stack_of(root[-1], roots).names if root else frozenset()
 
@@ -124,7 +124,8 @@ def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     file_system = _efs(mount, roots)
     is_ebs = bool(stack.disks) and all(disk.sort is Sort.EBS for disk in stack.disks)
     kind = Kind.EFS if mount.filesystem.startswith("nfs") else Kind.EBS if is_ebs else Kind.DIRECTORY
-    return Identity(stack=stack, kind=kind, file_system_id=file_system, root=bool(stack.names & own))
+    root = bool(stack.names & own) if own else None
+    return Identity(stack=stack, kind=kind, file_system_id=file_system, root=root)
 
 
 def _efs(mount: Mount, roots: Roots) -> str:

@@ -26,7 +26,7 @@ class ArmFacts:
     """One arm."""
 
     volume: Volume  # as attached: file system, mount options, readahead, scheduler
-    root: bool = False  # the system runs from one of its disks
+    root: bool | None = False  # the system runs from one of its disks
     volume_ids: tuple[str, ...] = ()  # the EBS volumes below it
     members: tuple[EbsVolume, ...] = ()  # those that AWS told of
     file_system: FileSystem | None = None  # of EFS

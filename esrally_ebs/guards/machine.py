@@ -2,12 +2,13 @@
 
 from esrally_ebs.guards.facts import ArmFacts, Facts, Watched
 from esrally_ebs.guards.finding import bad, good, listed, unknown
-from esrally_ebs.model import Check, Severity
+from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.units import MIB
 
 _STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S = 100, 10 * MIB  # of others: no figure would be the volume's own
 _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S = 5, MIB
 _CLOCK_OFF_S = 2.0  # AWS tells whole seconds, and the answer took its time
+_COMPARE = "compare the volumes' own settings with the instance's limits"
 _LARGER = "take a larger instance, or volumes with lower limits"
 
 
@@ -32,6 +33,8 @@ def instance_limit(facts: Facts) -> Check | None:
     if together:
         text = f"{who} lets through less than all arms together, which take turns: {listed(together)}"
         return bad("instance-limit", text, _LARGER, severity=Severity.WARN)
+    if _without_model(facts):
+        return unknown("instance-limit", f"not known what {_without_model(facts)} can do", _COMPARE)
     return good("instance-limit", who, f"{who} lets through what all arms can do together")
 
 
@@ -40,13 +43,17 @@ def instance_burst(facts: Facts) -> Check | None:
     if facts.instance is None:
         return None
     limits = facts.instance.limits
+    if not limits.bursts:
+        return good("instance-burst", "no", f"{limits.instance_type} has no burst")
     needs = [
         f"{name} {_shown(what, rate)} of {_shown(what, base)}"
         for what, base in (("iops", limits.baseline_iops), ("throughput", limits.baseline_bytes_per_s))
         for name, rate in _rates(facts, what)
         if rate > base
     ]
-    if not limits.bursts or not needs:
+    if not needs and _without_model(facts):
+        return unknown("instance-burst", f"not known what {_without_model(facts)} can do", _COMPARE)
+    if not needs:
         return good("instance-burst", "no", f"no arm needs more than {limits.instance_type}'s baseline")
     text = f"above {limits.instance_type}'s baseline, on its burst: {listed(needs)}"
     balances = [b for b in (facts.instance.io_balance, facts.instance.byte_balance) if b is not None]
@@ -105,6 +112,12 @@ def _told(arm: ArmFacts) -> str:
         else ""
     )
     return f"{arm.name} is {volumes or mode or arm.volume.identity}"
+
+
+def _without_model(facts: Facts) -> str:
+    """The arms on EBS that are not known, or beyond the catalog."""
+    on_ebs = [arm for arm in facts.arms if arm.volume.kind is Kind.EBS or arm.volume_ids]
+    return listed(arm.name for arm in on_ebs if not arm.models)
 
 
 def _rates(facts: Facts, what: str) -> list[tuple[str, float]]:

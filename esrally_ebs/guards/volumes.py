@@ -22,6 +22,10 @@ def root_device(facts: Facts) -> Check | None:
     if on_root:
         text = f"on the system's own disk: {listed(f'{arm.name} ({arm.volume.device})' for arm in on_root)}"
         return bad("root-device", text, "give the arm a volume of its own")
+    untold = [arm for arm in facts.arms if arm.root is None and arm.volume.device]
+    if untold:
+        text = f"not known whether {listed(arm.name for arm in untold)} is on the system's own disk"
+        return unknown("root-device", text, "here / is on no disk (a container's is not): ask lsblk outside")
     return good("root-device", "no", "no arm is on the system's own disk")
 
 
@@ -30,18 +34,20 @@ def burst_balance(facts: Facts, plan: Plan) -> Check | None:
     needs = list(_needs(facts, plan))
     if not needs:
         return None
-    untold = [member.volume_id for arm, member, *_ in needs if member.volume_id not in arm.balances]
-    if untold:
-        text = f"CloudWatch does not tell the burst balance of {listed(untold)}"
-        return unknown("burst-balance", text, f"{_TELEMETRY_POLICY}, or wait some minutes after attaching")
-    told = []
+    told, untold = [], []
     for arm, member, needed, capacity, counts in needs:
+        if member.volume_id not in arm.balances:
+            untold.append(member.volume_id)
+            continue
         held = arm.balances[member.volume_id] * capacity
         has, spends = _credits(held, counts), _spent(needed, counts)
         sums = f"{arm.name} {member.volume_id} has {has} credits, the plan spends {spends}"
         if held < needed.total:
             return bad("burst-balance", sums, "wait until it has filled, or shorten the plan", value=sums)
         told.append(sums)
+    if untold:
+        text = f"CloudWatch does not tell the burst balance of {listed(untold)}"
+        return unknown("burst-balance", text, f"{_TELEMETRY_POLICY}, or wait some minutes after attaching")
     return good("burst-balance", listed(told), f"enough: {listed(told)}")
 
 
@@ -50,8 +56,11 @@ def gp3_throughput(facts: Facts) -> Check | None:
     of_type = {wanted: [arm for arm in facts.arms if _type(arm) == wanted] for wanted in ("gp2", "gp3")}
     for gp3 in of_type["gp3"]:
         for gp2 in of_type["gp2"]:
-            low, high = gp3.rate("throughput"), gp2.rate("throughput")
-            if low is not None and high is not None and low < high:
+            low, high = _throughput(gp3), _throughput(gp2)
+            if low is None or high is None:
+                text = f"not known how fast {gp3.name} (gp3) and {gp2.name} (gp2) can be"
+                return unknown("gp3-throughput", text, "see docs/aws.md for what AWS must be asked")
+            if low < high:
                 text = (
                     f"{gp3.name} (gp3) has {low / MIB:.0f} MiB/s, {gp2.name} (gp2) reaches {high / MIB:.0f}"
                 )
@@ -123,6 +132,15 @@ def _credits(count: float, counts: str) -> str:
 def _type(arm: ArmFacts) -> str:
     types = {member.type for member in arm.members}
     return types.pop() if len(types) == 1 else ""
+
+
+def _throughput(arm: ArmFacts) -> float | None:
+    """What all its volumes can move; beyond the catalog, what AWS tells of each."""
+    told = [member.throughput_bytes_per_s for member in arm.members]
+    known = [rate for rate in told if rate is not None]
+    whole = len(known) == len(told) >= len(arm.volume_ids)
+    modelled = arm.rate("throughput")
+    return modelled if modelled is not None else float(sum(known)) if known and whole else None
 
 
 def _told(facts: Facts) -> bool:

@@ -158,6 +158,14 @@ def test_another_partition_of_the_systems_disk_is_on_the_root_device(machine: Fa
     assert at(machine).root
 
 
+def test_in_a_container_nobody_knows_what_the_systems_disk_is(tmp_path: Path) -> None:
+    inside = FakeMachine(tmp_path)
+    inside.nvme("nvme1n1", "259:2", serial=A)
+    inside.mount("/", "overlay", "0:30", "overlay")
+    inside.mount("/mnt/a", "/dev/nvme1n1", "259:2")
+    assert at(inside).root is None
+
+
 def test_a_path_on_no_mount_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="/mnt/a: on no mount"):
         at(FakeMachine(tmp_path))

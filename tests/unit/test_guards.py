@@ -201,6 +201,34 @@ def test_a_gp3_left_at_125_beside_a_gp2_of_250_is_stopped() -> None:
     assert fine("gp3-throughput", arm("old", gp2()), striped)
 
 
+def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
+    empty = arm("b", gp2(2, gib=100), balances={gp2(2).volume_id: 0.0})
+    assert "b vol-00000000000000002 has 0 credits" in stopped(
+        "burst-balance", arm("a", gp2()), empty, plan=job_plan()
+    )
+
+
+def test_a_gp3_beyond_the_catalog_is_judged_by_what_aws_tells_of_it() -> None:
+    beyond = volume(iops=1_000_000)
+    assert arm("new", beyond).models == ()
+    assert "new (gp3) has 125 MiB/s" in stopped("gp3-throughput", arm("old", gp2()), arm("new", beyond))
+    untold = arm("new", replace(beyond, throughput_bytes_per_s=None))
+    assert stopped("gp3-throughput", arm("old", gp2()), untold, severity=Severity.UNKNOWN)
+
+
+@pytest.mark.parametrize("name", ["instance-limit", "instance-burst"])
+def test_an_arm_of_which_nothing_is_known_is_not_said_to_fit_the_instance(name: str) -> None:
+    untold = replace(ALIKE[1], members=())
+    lent = instance(base_mib=300)
+    assert "what b can do" in stopped(name, ALIKE[0], untold, instance=lent, severity=Severity.UNKNOWN)
+    assert fine(name, *ALIKE, instance=lent)
+
+
+def test_where_the_systems_disk_is_not_known_nobody_says_that_the_arm_is_on_another() -> None:
+    inside = arm("a", root=None)
+    assert "not known whether a is" in stopped("root-device", inside, severity=Severity.UNKNOWN)
+
+
 def test_a_volume_that_is_not_all_read_from_its_snapshot_is_stopped() -> None:
     made = volume(snapshot_id="snap-1", initialised=0.4)
     assert f"a {made.volume_id} 40%" in stopped("initialised", arm("a", made))
