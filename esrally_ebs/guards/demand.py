@@ -40,15 +40,18 @@ def credit_limit(model: Model) -> Limit | None:
     return next((limit for limit in model.limits if limit.name == CREDITS), None)
 
 
-def demand(plan: Plan, model: Model, *, share: float = 1.0) -> Demand | None:
-    """What the plan spends on a volume that gets ``share`` of its arm's I/O; None for one without credits."""
+def demand(plan: Plan, model: Model, *, arm: str = "", share: float = 1.0) -> Demand | None:
+    """What the plan spends on a volume that gets ``share`` of the arm's I/O; None for one without credits.
+
+    Of an arm that is modified in place it is what its passes before the change spend.
+    """
     credits = credit_limit(model)
     if credits is None:
         return None
     load = _Load(model, credits)
     index_bytes = _index_bytes(plan) if plan.race else 0
     return Demand(
-        jobs=share * sum(load.job(job) * (2 if job.repeat else 1) for job in plan.baseline),
+        jobs=share * sum(load.job(job) * _times(plan, job, arm) for job in plan.baseline),
         copy=share * load.spent(index_bytes / MIB, MIB, continues=True),
         race=share * load.spent(_reads(plan, index_bytes), _READ_BYTES, continues=False),
     )
@@ -88,6 +91,12 @@ class _Load:
         return charged_bytes(
             size, continues, accounting.max_io_bytes, -1 if merge_over is None else merge_over
         )
+
+
+def _times(plan: Plan, job: BaselineJob, arm: str) -> int:
+    if plan.modify is not None and plan.modify.arm == arm:
+        return plan.modify.passes
+    return 2 if job.repeat else 1
 
 
 def _index_bytes(plan: Plan) -> float:

@@ -113,7 +113,7 @@ def modification(facts: Facts) -> Check | None:
 def _needs(facts: Facts, plan: Plan) -> Iterator[tuple[ArmFacts, EbsVolume, Demand, float, str]]:
     for arm in facts.arms:
         for member, model in zip(arm.members, arm.models, strict=False):
-            needed = demand(plan, model, share=1 / len(arm.members))
+            needed = demand(plan, model, arm=arm.name, share=1 / len(arm.members))
             credits = credit_limit(model)
             if needed is not None and credits is not None:
                 yield arm, member, needed, credits.capacity, credits.counts

@@ -172,6 +172,15 @@ def test_too_few_credits_for_the_plan_are_stopped_with_the_sum() -> None:
     assert fine("burst-balance", replace(poor, balances={gp2().volume_id: 0.02}), plan=job_plan())
 
 
+def test_every_pass_before_a_change_in_place_spends_what_the_jobs_spend() -> None:
+    text = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\nsize = "1g"\nrepeat = true\n'
+    modified = '[modify]\narm = "a"\ntype = "gp3"\npasses = 5\n'
+    plan = parse_plan(f'name = "p"\n{ARMS}{text}{modified}', "p.toml")
+    needed = demand(plan, arm("a", gp2(gib=100)).models[0], arm="a")
+    assert needed is not None
+    assert needed.jobs == pytest.approx(5 * (LAYOUT + READS))
+
+
 def test_the_credits_of_a_disk_type_are_bytes_and_small_random_reads_cost_a_mebibyte() -> None:
     st1 = gp2(type="st1", gib=1024, iops=None)
     needed = demand(job_plan(), arm("a", st1).models[0])
@@ -190,15 +199,6 @@ def test_credits_that_cloudwatch_does_not_tell_are_unknown() -> None:
     text = stopped("burst-balance", arm("a", gp2()), plan=job_plan(), severity=Severity.UNKNOWN)
     assert "does not tell the burst balance of vol-" in text
     assert found("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
-
-
-def test_a_gp3_left_at_125_beside_a_gp2_of_250_is_stopped() -> None:
-    text = stopped("gp3-throughput", arm("old", gp2()), arm("new", volume(size_bytes=500 * GIB)))
-    assert "new (gp3) has 125 MiB/s, old (gp2) reaches 250" in text
-    raised = arm("new", volume(throughput_bytes_per_s=250 * MIB))
-    assert fine("gp3-throughput", arm("old", gp2()), raised)
-    striped = arm("new", volume(0), volume(2))  # twice 125
-    assert fine("gp3-throughput", arm("old", gp2()), striped)
 
 
 def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
@@ -227,6 +227,15 @@ def test_an_arm_of_which_nothing_is_known_is_not_said_to_fit_the_instance(name: 
 def test_where_the_systems_disk_is_not_known_nobody_says_that_the_arm_is_on_another() -> None:
     inside = arm("a", root=None)
     assert "not known whether a is" in stopped("root-device", inside, severity=Severity.UNKNOWN)
+
+
+def test_a_gp3_left_at_125_beside_a_gp2_of_250_is_stopped() -> None:
+    text = stopped("gp3-throughput", arm("old", gp2()), arm("new", volume(size_bytes=500 * GIB)))
+    assert "new (gp3) has 125 MiB/s, old (gp2) reaches 250" in text
+    raised = arm("new", volume(throughput_bytes_per_s=250 * MIB))
+    assert fine("gp3-throughput", arm("old", gp2()), raised)
+    striped = arm("new", volume(0), volume(2))  # twice 125
+    assert fine("gp3-throughput", arm("old", gp2()), striped)
 
 
 def test_a_volume_that_is_not_all_read_from_its_snapshot_is_stopped() -> None:
