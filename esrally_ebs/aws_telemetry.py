@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from esrally_ebs.aws.cloudwatch import Query, Subject, fetch, price_usd, queries
+from esrally_ebs.aws.redaction import redacted
 from esrally_ebs.aws.survey import MakeApi, connect
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event, TelemetryPoint
@@ -29,10 +30,14 @@ def collect_in_time(folder: SessionFolder, *, patience_s: float = _PATIENCE_S) -
     def work() -> None:
         try:
             collect(folder)
-        except EbsError as error:
-            problems.append(f"CloudWatch's minutes are missing: {error}; {_LATER}")
+        except Exception as error:  # noqa: BLE001 - a thread has no caller: the session has the warning
+            problems.append(_missing(error))
 
-    if not asked_of(load_session(folder.path)):
+    try:
+        if not asked_of(load_session(folder.path)):
+            return
+    except Exception as error:  # noqa: BLE001 - the session has been measured, whatever this is
+        folder.add_warning(_missing(error))
         return
     thread = threading.Thread(target=work, name="ebs-cloudwatch", daemon=True)
     thread.start()
@@ -41,6 +46,11 @@ def collect_in_time(folder: SessionFolder, *, patience_s: float = _PATIENCE_S) -
         problems.append(f"CloudWatch's minutes are missing: no answer within {patience_s:.0f} s; {_LATER}")
     for problem in problems:
         folder.add_warning(problem)
+
+
+def _missing(error: Exception) -> str:
+    told = " ".join(str(error).split()) if isinstance(error, EbsError) else redacted(repr(error))
+    return f"CloudWatch's minutes are missing: {told}; {_LATER}"
 
 
 def collect(folder: SessionFolder, *, make_api: MakeApi = connect) -> int:

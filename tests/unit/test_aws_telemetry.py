@@ -200,6 +200,20 @@ def test_cloudwatch_that_does_not_answer_is_a_warning_and_no_failure(
         aws_telemetry.collect(folder)
 
 
+@pytest.mark.parametrize("failing", ["collect", "load_session"])
+def test_whatever_goes_wrong_is_one_warning(
+    failing: str, folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("volume_ids")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(aws_telemetry, failing, fail)
+        aws_telemetry.collect_in_time(folder)
+    (warning,) = load_session(folder.path).warnings
+    assert "CloudWatch's minutes are missing: KeyError('volume_ids'); 'esrally-ebs cloudwatch'" in warning
+
+
 def test_a_difference_that_was_accepted_stands_at_the_end_too(tmp_path: Path) -> None:
     made = SessionFolder.create(tmp_path, "s-3", kind="baseline", plan={"name": "p"})
     arms = [
