@@ -110,10 +110,12 @@ def modify(
     last = modify_volume.progress_of(api, volume)
     for warning in modify_volume.check_free(volume, last, at_s=SYSTEM_CLOCK.epoch()):
         say(warning)
-    modify_volume.begin(api, volume, now, target)
+    since = modify_volume.begin(api, volume, now, target)
     say(f"{volume}: from {now.text} to {target.text}")
     if wait:
-        modify_volume.follow(api, volume, each=lambda got: say(f"{volume}: {got.state}, {got.percent} %"))
+        modify_volume.follow(
+            api, volume, each=lambda got: say(f"{volume}: {got.state}, {got.percent} %"), since=since
+        )
 
 
 def _volume_of(name: str) -> str:

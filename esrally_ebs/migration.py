@@ -52,10 +52,14 @@ class Migration:
         rounds = _Rounds()
         for _ in range(self.passes):
             self._pass(rounds.next(), BEFORE)
-        modify.begin(self.api, self.volume, now, target)
+        since = modify.begin(self.api, self.volume, now, target)
         self._note("asked")
         modify.follow(
-            self.api, self.volume, clock=self.clock, each=lambda progress: self._during(rounds, progress)
+            self.api,
+            self.volume,
+            clock=self.clock,
+            each=lambda progress: self._during(rounds, progress),
+            since=since,
         )
         for left in reversed(range(self.passes)):
             self._pass(_LAST if left == 0 else rounds.next(), AFTER)

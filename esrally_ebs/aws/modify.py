@@ -20,6 +20,7 @@ from esrally_ebs.units import GIB, MIB
 UNDER_WAY = ("modifying", "optimizing")
 _COOL_DOWN_S = 6 * 3600.0  # between changes, until AWS relaxed it on 2026-01-15 to four in 24 hours
 _POLL_S = 15.0
+_PATIENCE_S = 600.0  # with polls that AWS refuses or that do not reach it
 # What gp3 has without further payment, and what gp2 reaches above 170 GiB.
 _GP3_IOPS, _GP3_MIB, _GP2_LARGE_MIB, _GP2_SMALL_MIB, _GP2_SMALL_GIB = 3000, 125, 250, 128, 170
 
@@ -123,23 +124,25 @@ def progress_of(api: Api, volume: str) -> Progress | None:
     if not found:
         return None
     raw: Mapping[str, Any] = found[-1]
-    began = raw.get("StartTime")
     return Progress(
         state=raw["ModificationState"],
         percent=int(raw.get("Progress", 0)),
-        began_at=began.timestamp() if isinstance(began, datetime) else None,
+        began_at=_began(raw),
         message=raw.get("StatusMessage", ""),
     )
 
 
-def begin(api: Api, volume: str, now: Settings, target: Settings) -> None:
-    """Ask for the change. Raises SetupError with what to do when AWS refuses."""
+def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | None:
+    """Ask for the change; returns when AWS began it, as far as it says.
+
+    Raises SetupError with what to do when AWS refuses.
+    """
     wanted: dict[str, Any] = {"VolumeType": target.type} if target.type != now.type else {}
     wanted |= {"Size": target.size_gib} if target.size_gib != now.size_gib else {}
     wanted |= {"Iops": target.iops} if target.iops and target.type != "gp2" else {}
     wanted |= {"Throughput": target.throughput_mib} if target.throughput_mib and target.type == "gp3" else {}
     try:
-        api.call("ec2", "ModifyVolume", VolumeId=volume, **wanted)
+        answer = api.call("ec2", "ModifyVolume", VolumeId=volume, **wanted)
     except AwsError as error:
         if error.code == "VolumeModificationRateExceeded":
             raise SetupError(
@@ -147,6 +150,7 @@ def begin(api: Api, volume: str, now: Settings, target: Settings) -> None:
                 " hours); try again later"
             ) from error
         raise
+    return _began(answer.get("VolumeModification", {}))
 
 
 def follow(
@@ -155,15 +159,24 @@ def follow(
     *,
     clock: Clock = SYSTEM_CLOCK,
     each: Callable[[Progress], None],
+    since: float | None = None,
     limit_s: float = float("inf"),
 ) -> Progress:
     """Look at the change until it is completed; ``each`` hears every look, and may take its time.
 
-    SetupError when it has failed (the volume is as it was then) or takes longer than ``limit_s``.
+    What ``begin`` gave is ``since``: AWS may still tell of an earlier change. A poll that fails is repeated,
+    for ten minutes at most. SetupError when the change has failed (the volume is as it was then) or takes
+    longer than ``limit_s``.
     """
-    started = clock.monotonic()
+    started = answered = clock.monotonic()
     while True:
-        progress = progress_of(api, volume) or Progress(state="modifying", percent=0)
+        try:
+            progress = _progress_since(api, volume, since)
+        except AwsError:
+            if clock.monotonic() - answered > _PATIENCE_S:
+                raise
+            clock.sleep(_POLL_S)
+            continue
         each(progress)
         if progress.state == "completed":
             return progress
@@ -178,6 +191,19 @@ def follow(
                 " by itself, follow it with aws ec2 describe-volumes-modifications"
             )
         clock.sleep(_POLL_S)
+        answered = clock.monotonic()
+
+
+def _progress_since(api: Api, volume: str, since: float | None) -> Progress:
+    """The change that began then; one that is older says nothing of it."""
+    found = progress_of(api, volume)
+    older = found is not None and since is not None and (found.began_at or since) < since - 1  # whole seconds
+    return Progress(state="modifying", percent=0) if found is None or older else found
+
+
+def _began(raw: Mapping[str, Any]) -> float | None:
+    began = raw.get("StartTime")
+    return began.timestamp() if isinstance(began, datetime) else None
 
 
 def _described(api: Api, volume: str) -> Iterator[Mapping[str, Any]]:

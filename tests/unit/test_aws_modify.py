@@ -1,6 +1,7 @@
 """Changing a volume in place: what may be asked for, what is waited for, and what is measured meanwhile."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,35 @@ def migrated(world: World, measure: Callable[[int], None], events: list[Event]) 
 
 def test_a_migration_is_measured_before_while_and_after() -> None:
     world, rounds, events = World(), list[int](), list[Event]()
+
+def test_an_earlier_change_is_not_believed_and_one_failed_poll_is_repeated() -> None:
+    def told(state: str, began_at: float) -> dict[str, object]:
+        began = datetime.fromtimestamp(began_at, UTC)
+        return {"VolumesModifications": [{"ModificationState": state, "StartTime": began}]}
+
+    class Told:
+        def __init__(self) -> None:
+            self.answers = [told("completed", 100), None, told("optimizing", 5000), told("completed", 5000)]
+
+        def call(self, service: str, operation: str, **params: object) -> dict[str, object]:
+            answer = self.answers.pop(0)
+            if answer is None:
+                raise AwsError("ec2:DescribeVolumesModifications", "RequestLimitExceeded", "slower")
+            return answer
+
+    world, states = World(), list[str]()
+    modify.follow(
+        Told(), "vol-1", clock=world.clock, each=lambda progress: states.append(progress.state), since=5000.0
+    )
+    assert states == ["modifying", "optimizing", "completed"]
+
+
+def test_polls_that_keep_failing_are_given_up_after_ten_minutes() -> None:
+    world = World()
+    with pytest.raises(AwsError):
+        modify.follow(Rated(), "vol-1", clock=world.clock, each=lambda _: None)
+    assert 600 < world.now - 100 < 660
+
 
     def measure(round_: int) -> None:
         rounds.append(round_)
