@@ -81,14 +81,25 @@ def mounts() -> list[Identity]:
 def change(
     *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
 ) -> modify_volume.Change:
-    """What is asked for in the words of the command line. Raises PlanError for one that is no quantity."""
-    rate = None if throughput is None else parse_rate(throughput)
+    """What is asked for in the words of the command line. Raises PlanError for one that is none."""
     return modify_volume.Change(
         type=type_,
-        size_gib=None if size is None else parse_bytes(size) // GIB,
+        size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),
         iops=iops,
-        throughput_mib=None if rate is None else rate // MIB,
+        throughput_mib=None
+        if throughput is None
+        else _whole(parse_rate(throughput), MIB, f"throughput: {throughput} is no whole MiB/s"),
     )
+
+
+def _whole(count: int, unit: int, otherwise: str) -> int:
+    """How many units; PlanError when it is none, or something is left over."""
+    if count < unit or count % unit:
+        raise PlanError(
+            f"{otherwise}, which AWS counts in; write for example {max(1, round(count / unit))}"
+            f"{'GiB' if unit == GIB else 'MiB/s'}"
+        )
+    return count // unit
 
 
 def modify(

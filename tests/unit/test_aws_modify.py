@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from esrally_ebs import by_hand
 from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.modify import Change, Progress, Settings
@@ -69,6 +70,21 @@ def test_a_change_of_the_last_six_hours_is_warned_of(hours: float, warnings: int
     assert len(modify.check_free("vol-1", last, at_s=1000.0 + hours * HOUR)) == warnings
 
 
+@pytest.mark.parametrize(
+    ("size", "rate", "text"),
+    [
+        ("100GB", None, "size: 100GB is no whole GiB, which AWS counts in; write for example 93GiB"),
+        ("500MiB", None, "write for example 1GiB"),
+        (None, "130MB/s", "throughput: 130MB/s is no whole MiB/s, .* 124MiB/s"),
+    ],
+)
+def test_a_size_that_aws_cannot_count_is_refused_and_not_rounded(
+    size: str | None, rate: str | None, text: str
+) -> None:
+    with pytest.raises(PlanError, match=text):
+        by_hand.change(type_=None, size=size, iops=None, throughput=rate)
+
+
 class Rated:
     """AWS that has had enough changes."""
 
@@ -121,22 +137,6 @@ def test_following_gives_up_after_the_time_it_is_given() -> None:
         modify.follow(world.aws, world.volume, clock=world.clock, each=lambda _: None, limit_s=600)
 
 
-def migrated(world: World, measure: Callable[[int], None], events: list[Event]) -> None:
-    Migration(
-        api=world.aws,
-        volume=world.volume,
-        arm="data",
-        change=Change(type="gp3"),
-        passes=2,
-        measure=measure,
-        record=events.append,
-        clock=world.clock,
-    ).run()
-
-
-def test_a_migration_is_measured_before_while_and_after() -> None:
-    world, rounds, events = World(), list[int](), list[Event]()
-
 def test_an_earlier_change_is_not_believed_and_one_failed_poll_is_repeated() -> None:
     def told(state: str, began_at: float) -> dict[str, object]:
         began = datetime.fromtimestamp(began_at, UTC)
@@ -165,6 +165,22 @@ def test_polls_that_keep_failing_are_given_up_after_ten_minutes() -> None:
         modify.follow(Rated(), "vol-1", clock=world.clock, each=lambda _: None)
     assert 600 < world.now - 100 < 660
 
+
+def migrated(world: World, measure: Callable[[int], None], events: list[Event]) -> None:
+    Migration(
+        api=world.aws,
+        volume=world.volume,
+        arm="data",
+        change=Change(type="gp3"),
+        passes=2,
+        measure=measure,
+        record=events.append,
+        clock=world.clock,
+    ).run()
+
+
+def test_a_migration_is_measured_before_while_and_after() -> None:
+    world, rounds, events = World(), list[int](), list[Event]()
 
     def measure(round_: int) -> None:
         rounds.append(round_)
