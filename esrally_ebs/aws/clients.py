@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from esrally_ebs.aws.redaction import redacted
+from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import SetupError
 
 REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"  # names an instance; AWS itself must not be reached then
@@ -68,9 +69,17 @@ def _ignore(action: str) -> None:
 class Aws:
     """Calls of one region, a client per service. ``on_call`` hears the IAM action of each call first."""
 
-    def __init__(self, region: str | None = None, *, on_call: Callable[[str], None] = _ignore) -> None:
+    def __init__(
+        self,
+        region: str | None = None,
+        *,
+        on_call: Callable[[str], None] = _ignore,
+        roots: Roots | None = None,
+    ) -> None:
         self.region = region or configured_region()
         self._on_call = on_call
+        self._roots = roots or Roots()
+        self._session: Any = None
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
         self.clock_off_s: float | None = (
@@ -105,7 +114,8 @@ class Aws:
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                     user_agent_appid="esrally-ebs",
                 )
-                client = _sdk("boto3").client(service, region_name=self.region, config=config)
+                self._session = self._session or _session(self._roots)
+                client = self._session.client(service, region_name=self.region, config=config)
                 _check_rehearsal(service, client.meta.endpoint_url)
                 self._clients[service] = client
             return self._clients[service]
@@ -145,6 +155,14 @@ def configured_region() -> str | None:
     except (botocore.BotoCoreError, ValueError) as error:
         raise _unreached("session", error) from None
     return region
+
+
+def _session(roots: Roots) -> Any:  # noqa: ANN401
+    """A session whose credentials come from the metadata service only on EC2: elsewhere nobody is asked."""
+    core = _sdk("botocore.session").Session()
+    if not roots.on_ec2():
+        core.get_component("credential_provider").remove("iam-role")
+    return _sdk("boto3").Session(botocore_session=core)
 
 
 def _check_rehearsal(service: str, url: str) -> None:

@@ -1,8 +1,11 @@
 """The door to AWS: what a failed call says, and what it must not say."""
 
 import pickle
+from pathlib import Path
 
 import pytest
+from fake_imds import imds
+from fake_machine import FakeMachine
 
 from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Aws, AwsError, action_of, items
 from esrally_ebs.aws.redaction import redacted
@@ -51,6 +54,20 @@ def test_an_endpoint_that_is_no_address_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:5000")
     with pytest.raises(AwsError, match="Invalid endpoint: localhost:5000; correct AWS_ENDPOINT_URL"):
         Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
+@pytest.mark.parametrize(("vendor", "asks"), [("QEMU", False), ("Amazon EC2", True)])
+def test_only_on_ec2_the_metadata_service_is_asked_for_credentials(
+    vendor: str, asks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.write("sys/class/dmi/id/sys_vendor", vendor)
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    with imds({}) as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
+        with pytest.raises(AwsError, match="credentials"):
+            Aws("us-east-1", roots=machine.roots).call("ec2", "DescribeVolumes")
+        assert bool(service.asked) == asks
 
 
 def test_every_call_is_heard_of_before_it_is_made() -> None:
