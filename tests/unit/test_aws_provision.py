@@ -212,6 +212,10 @@ def test_a_volume_with_our_tags_that_we_never_asked_for_is_not_ours() -> None:
     assert volumes_of.down(History(goal=ebs()), seen(attached())) is None
 
 
+def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_deleted() -> None:
+    assert volumes_of.down(CREATED, seen(attached(id="vol-0fsomeone"))) is None
+
+
 @pytest.mark.parametrize(
     ("found", "text"),
     [

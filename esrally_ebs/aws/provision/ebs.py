@@ -187,8 +187,10 @@ def _ours(history: History, seen: Seen) -> list[SeenVolume]:
         tagged = volume.tags.get(TAG_RUN) == history.goal.run
         if volume.id in known and not tagged:
             refuse(history, f"volume {volume.id} has lost its tag {TAG_RUN}; remove it by hand if it is ours")
-        asked = history.asked(f"create/{volume.tags.get(TAG_MEMBER)}")
-        if tagged and asked and volume.tags.get(TAG_ARM) == history.goal.arm:
+        member = volume.tags.get(TAG_MEMBER)
+        if not tagged or volume.tags.get(TAG_ARM) != history.goal.arm:
+            continue
+        if history.asked(f"create/{member}") and not history.is_copy(member, volume.id):
             ours.append(volume)
     return ours
 

@@ -59,6 +59,11 @@ class History:
         begun = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
         return [before.fields for before, after in itertools.pairwise(begun) if after.state == "refused"]
 
+    def is_copy(self, member: str | None, volume_id: str) -> bool:
+        """Whether a volume with a member's tags is another than the one created: someone copied its tags."""
+        created = self.done(f"create/{member}")
+        return created is not None and created["VolumeId"] != volume_id
+
     def ids(self, prefix: str, name: str) -> list[str]:
         """The values of one field of the outcomes of all steps ``prefix/...``, e.g. all VolumeIds."""
         outcomes = [e for e in self.entries if e.state == "done" and e.key.startswith(f"{prefix}/")]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from esrally_ebs.aws.clients import Api, AwsError, items
-from esrally_ebs.aws.provision.goal import TAG_RUN, tags_of
+from esrally_ebs.aws.provision.goal import TAG_MEMBER, TAG_RUN, tags_of
 from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.machine import Machine
 from esrally_ebs.aws.provision.seen import (
@@ -82,7 +82,12 @@ def _names_in_use(api: Api, instance: str) -> frozenset[str]:
 
 def _wanted(history: History, volumes: tuple[SeenVolume, ...]) -> Wanted:
     goal = history.goal
-    here = [volume for volume in volumes if volume.instance == goal.place.instance and volume.tags]
+    here = [
+        volume
+        for volume in volumes
+        if volume.instance == goal.place.instance
+        and not history.is_copy(volume.tags.get(TAG_MEMBER), volume.id)
+    ]
     return Wanted(
         point=goal.point,
         sizes={volume.id: volume.size_gib * GIB for volume in here if volume.tags.get(TAG_RUN) == goal.run},
