@@ -99,20 +99,20 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
 def sweep(say: Say) -> list[str]:
     """Take down what AWS still has of this run directory though nothing here knows of it.
 
-    Nothing is asked where this is no EC2 instance. Returns one line per thing that could not be removed;
-    SetupError when AWS could not be asked at all.
+    Nothing is asked where this is no EC2 instance. Returns one line per thing that could not be removed or
+    asked for; SetupError when AWS could not be asked at all.
     """
     if not on_aws():
         return []
     instance = instance_here()
     api = Aws(configured_region() or region_here())
-    found = orphans(api, instance, run_dir())
-    problems = []
+    found, problems = orphans(api, instance, run_dir())
     for orphan in found:
         say(f"AWS still has {orphan.text}")
-        directory = adopt(orphan, place_of(api, instance), run_dir(), at_s=SYSTEM_CLOCK.epoch())
-        write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
+        place = place_of(api, instance)
         try:
+            directory = adopt(orphan, place, run_dir(), at_s=SYSTEM_CLOCK.epoch())
+            write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
             detach(directory, say=say)
             directory.parent.rmdir()
         except (EbsError, OSError) as error:

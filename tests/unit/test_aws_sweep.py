@@ -1,5 +1,6 @@
 """What is left on AWS is found by our tags; a dry run changes nothing; a rehearsal never reaches AWS."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,57 @@ import pytest
 from aws_world import GOALS, HERE, THERE, World, ebs
 from fake_machine import GIB
 
+from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.provision.dryrun import dry_run
 from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, Place
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, rehearsed_instance
-from esrally_ebs.aws.provision.sweep import adopt, orphans, owner_of
+from esrally_ebs.aws.provision.sweep import Orphan, adopt, known_runs, orphans, owner_of
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.volumes.aws import check_tools
 
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
+
+
+def left_over(world: World, instance: str, run_dir: Path) -> list[Orphan]:
+    found, problems = orphans(world.aws, instance, run_dir)
+    assert problems == []
+    return found
+
+
+def begun(directory: Path) -> World:
+    """A world with one arm up whose journal has gone."""
+    world = World(directory / "s" / "a", replace(ebs(), owner=owner_of(HERE, directory)))
+    world.start()
+    world.executor().up()
+    Journal(world.directory).remove()
+    return world
+
+
+class Beginning:
+    """AWS that is asked while a session writes its journal."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        answer = self._world.aws.call(service, operation, **params)
+        if not Journal(self._world.directory).path.exists():
+            self._world.start()
+        return answer
+
+
+class WithoutEfs:
+    """AWS that lets nobody ask for EFS."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        if service == "efs":
+            raise AwsError(f"elasticfilesystem:{operation}", "AccessDeniedException", "not allowed")
+        return self._world.aws.call(service, operation, **params)
 
 
 GP2 = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB, aws=AwsSpec())
@@ -48,13 +90,13 @@ def test_what_no_journal_knows_any_more_is_found_by_its_tags_and_removed(name: s
     world.executor().up()
     world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
     Journal(world.directory).remove()
-    found = orphans(world.aws, HERE, tmp_path)
+    found = left_over(world, HERE, tmp_path)
     if goal.sort == "instance-store":
         assert found == []  # AWS has nothing of it
         return
     assert len(found) == 1
     adopt(found[0], goal.place, tmp_path, at_s=world.now)
-    assert orphans(world.aws, HERE, tmp_path) == []  # a journal speaks of it again
+    assert left_over(world, HERE, tmp_path) == []  # a journal speaks of it again
     world.machine.array = None
     world.executor().down()
     assert world.left() == []
@@ -66,8 +108,32 @@ def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
     world.start()
     world.executor().up()
     Journal(world.directory).remove()
-    assert orphans(world.aws, HERE, tmp_path) == []  # of another run directory
-    assert orphans(world.aws, THERE, tmp_path) == []  # of another instance, which runs
+    assert left_over(world, HERE, tmp_path) == []  # of another run directory
+    assert left_over(world, THERE, tmp_path) == []  # of another instance, which runs
+
+
+def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    (orphan,) = left_over(world, HERE, tmp_path)
+    assert orphans(Beginning(world), HERE, tmp_path) == ([], [])
+    assert known_runs(tmp_path) == {world.goal.run}
+    with pytest.raises(SetupError, match="was begun there meanwhile"):
+        adopt(orphan, world.goal.place, tmp_path, at_s=world.now)
+
+
+def test_without_rights_on_efs_volumes_are_found_and_it_is_said(tmp_path: Path) -> None:
+    found, problems = orphans(WithoutEfs(begun(tmp_path)), HERE, tmp_path)
+    assert len(found) == 1
+    assert [problem[:17] for problem in problems] == ["EFS was not asked"]
+
+
+def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    ours = "vol-00000000000000003"
+    world.aws.volumes["vol-00000000000000002"].tags = world.aws.volumes[ours].tags
+    found, problems = orphans(world.aws, HERE, tmp_path)
+    assert found == []
+    assert problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])
@@ -76,10 +142,10 @@ def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(name: str, tmp_path:
     world.start()
     world.executor().up()
     Journal(world.directory).remove()
-    assert len(orphans(world.aws, HERE, tmp_path)) == 1
+    assert len(left_over(world, HERE, tmp_path)) == 1
     for tag in world.aws.volumes["vol-00000000000000003"].tags:
         tag["Value"] = name if tag["Key"] == TAG_SESSION else tag["Value"]
-    assert orphans(world.aws, HERE, tmp_path) == []
+    assert left_over(world, HERE, tmp_path) == []
 
 
 def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None:
@@ -88,10 +154,10 @@ def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None
     world.executor().up()
     Journal(world.directory).remove()
     world.aws.instances = {THERE}
-    assert orphans(world.aws, THERE, tmp_path) == []  # its instance is gone, but it is still attached
+    assert left_over(world, THERE, tmp_path) == []  # its instance is gone, but it is still attached
     world.aws.call("ec2", "DetachVolume", VolumeId="vol-00000000000000003", InstanceId=HERE)
     world.now += 60
-    assert [orphan.resources for orphan in orphans(world.aws, THERE, tmp_path)] == [
+    assert [orphan.resources for orphan in left_over(world, THERE, tmp_path)] == [
         {0: "vol-00000000000000003"}
     ]
     assert world.aws.volumes["vol-00000000000000003"].tags[-1]["Key"] == TAG_OWNER

@@ -23,6 +23,7 @@ from esrally_ebs.aws.provision.goal import (
     tags_of,
 )
 from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Entry, Journal
+from esrally_ebs.errors import SetupError
 
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
@@ -57,23 +58,45 @@ def known_runs(run_dir: Path) -> set[str]:
     return {history.goal.run for history in histories if history is not None}
 
 
-def orphans(api: Api, instance: str, run_dir: Path) -> list[Orphan]:
-    """All arms of ours on AWS that no journal here speaks of and nobody else can be using."""
+def orphans(api: Api, instance: str, run_dir: Path) -> tuple[list[Orphan], list[str]]:
+    """All arms of ours on AWS that no journal here speaks of and nobody else can be using.
+
+    And one line per thing that cannot be told. SetupError when not even volumes could be listed.
+    """
+    listed, problems = [*_volumes(api)], []
+    try:
+        listed += _file_systems(api)
+    except SetupError as error:
+        problems.append(f"EFS was not asked for what killed sessions left there: {error}")
+    # read after AWS was: a journal is there before what it speaks of, even of a session that begins now
     known, owner = known_runs(run_dir), owner_of(instance, run_dir)
-    found: dict[str, Orphan] = {}
-    for sort, resource, tags, idle in (*_volumes(api), *_file_systems(api)):
-        if tags[TAG_RUN] in known or not _may_go(api, tags[TAG_OWNER], owner, idle=idle):
+    of_run: dict[str, list[_Found]] = {}
+    for found in listed:
+        _, _, tags, idle = found
+        if tags[TAG_RUN] not in known and _may_go(api, tags[TAG_OWNER], owner, idle=idle):
+            of_run.setdefault(tags[TAG_RUN], []).append(found)
+    left = []
+    for group in of_run.values():
+        sort, _, tags, _ = group[0]
+        resources = {int(tags[TAG_MEMBER]): resource for _, resource, tags, _ in group}
+        if len(resources) == len(group):
+            left.append(Orphan(sort=sort, tags=tags, resources=resources))
             continue
-        before = found.get(tags[TAG_RUN])
-        held = {**(before.resources if before else {}), int(tags[TAG_MEMBER]): resource}
-        found[tags[TAG_RUN]] = Orphan(sort=sort, tags=tags, resources=held)
-    return list(found.values())
+        every = ", ".join(resource for _, resource, _, _ in group)
+        problems.append(f"{every}: more than one has the same tags; take them off those that are copies")
+    return left, problems
 
 
 def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
-    """Write the journal that the arm has lost; the directory that taking it down begins from."""
+    """Write the journal that the arm has lost; the directory that taking it down begins from.
+
+    Raises SetupError when there is a journal: someone else works there.
+    """
     session, arm = orphan.tags[TAG_SESSION], orphan.tags[TAG_ARM]
     directory = run_dir / session / arm
+    journal = Journal(directory)
+    if journal.path.exists():
+        raise SetupError(f"{journal.path}: an arm was begun there meanwhile; run 'esrally-ebs clean' again")
     goal = Goal(
         session=session,
         arm=arm,
@@ -86,7 +109,6 @@ def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
         point=directory / MOUNT_NAME,
         count=max(orphan.resources) + 1,
     )
-    journal = Journal(directory)
     journal.begin(goal, at_s)
     name = "VolumeId" if orphan.sort == "ebs" else "FileSystemId"
     for member, resource in orphan.resources.items():
