@@ -212,6 +212,15 @@ def test_a_volume_with_our_tags_that_we_never_asked_for_is_not_ours() -> None:
     assert volumes_of.down(History(goal=ebs()), seen(attached())) is None
 
 
+def test_what_a_stripe_was_made_with_is_told_by_its_device() -> None:
+    history = replace(CREATED, goal=replace(ebs(count=2), stripe="mdadm"))
+    there = seen(attached(), device())
+    array = device(serial="ebs-1", path=Path("/dev/dm-0"))
+    step = volumes_of.down(history, replace(there, machine=replace(there.machine, array=array)))
+    assert isinstance(step, Work)
+    assert (step.operation, step.arguments["kind"]) == ("unstripe", "lvm")
+
+
 def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_deleted() -> None:
     assert volumes_of.down(CREATED, seen(attached(id="vol-0fsomeone"))) is None
 

@@ -122,13 +122,14 @@ def _unmount(history: History, seen: Seen) -> Step | None:
 def _unstripe(history: History, seen: Seen) -> Step | None:
     if seen.machine.array is None:
         return None
+    path = seen.machine.array.path
     return Work(
         key="unstripe",
         operation="unstripe",
         arguments={
-            "kind": history.goal.stripe,
+            "kind": "lvm" if path.name.startswith("dm-") else "mdadm",  # a journal made anew knows neither
             "name": history.goal.stripe_name,
-            "array": str(seen.machine.array.path),
+            "array": str(path),
             "devices": {device.serial: str(device.path) for device in _devices(seen)},
         },
     )
