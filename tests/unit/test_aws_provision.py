@@ -14,7 +14,7 @@ from esrally_ebs.aws.provision import ebs as volumes_of
 from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
 from esrally_ebs.aws.provision.journal import Entry, History, Journal
-from esrally_ebs.aws.provision.other import efs_down
+from esrally_ebs.aws.provision.other import create_parameters, efs_down
 from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenFileSystem, SeenMachine, SeenVolume
 from esrally_ebs.aws.provision.steps import Call, Wait, Work
 from esrally_ebs.errors import FormatError, PlanError, SetupError
@@ -268,6 +268,14 @@ def test_what_must_be_known_of_an_arm_is_said(wanted: VolumeSpec, words: list[st
     assert len(lines) >= len(words)
     assert not [word for word in words if not any(word in line for line in lines)]
     assert words or not lines
+
+
+def test_what_is_there_already_was_not_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, GOALS["EFS"])
+    world.start()
+    world.aws.call("efs", "CreateFileSystem", **create_parameters(world.goal))  # and we never heard of it
+    world.executor().up()
+    assert "FileSystemAlreadyExists" not in Journal(tmp_path).path.read_text()
 
 
 def test_a_file_system_that_lost_our_tag_is_left_alone() -> None:

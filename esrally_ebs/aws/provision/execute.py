@@ -35,6 +35,7 @@ _REFUSED_END = (
     "NotFound",
     "Capacity",
 )
+_THERE = frozenset({"FileSystemAlreadyExists"})  # an earlier try has made it
 _THROTTLED = frozenset({"RequestLimitExceeded", "ThrottlingException", "Throttling"})
 
 
@@ -130,6 +131,6 @@ class _Patience:
 
 
 def _is_refusal(code: str) -> bool:
-    if code in _THROTTLED:
+    if code in _THROTTLED | _THERE:
         return False  # an earlier try of the SDK may have got through
     return code.startswith(_REFUSED) or code.endswith(_REFUSED_END)
