@@ -178,6 +178,13 @@ def test_the_owner_has_the_characters_and_length_of_a_tag() -> None:
     assert len(owner) == 256
 
 
+def test_two_run_directories_never_have_one_owner() -> None:
+    pairs = [("/run/ä", "/run/ö"), ("/run/" + "x" * 300, "/run/" + "x" * 301)]
+    for one, other in pairs:
+        assert owner_of(HERE, Path(one)) != owner_of(HERE, Path(other))
+    assert owner_of(HERE, Path("/run/a")) == f"{HERE}:/run/a"
+
+
 @pytest.mark.parametrize(
     ("type_", "more", "tool"),
     [

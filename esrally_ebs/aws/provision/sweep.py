@@ -4,6 +4,8 @@ Only resources whose owner is this very instance and run directory, and volumes 
 more. Other instances' are theirs.
 """
 
+import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
 _LONGEST_TAG = 256
+_MARK = 12  # hexadecimal digits
 _GONE = ("terminated", "shutting-down")
 
 
@@ -48,8 +51,15 @@ class Orphan:
 
 
 def owner_of(instance: str, run_dir: Path) -> str:
-    """The value of the owner's tag, in the characters and the length that AWS allows."""
-    return f"{instance}:{_NOT_IN_TAGS.sub('_', str(run_dir))}"[:_LONGEST_TAG]
+    """The value of the owner's tag, in the characters and the length that AWS allows.
+
+    A path that does not fit ends in a hash of the whole: two directories never have one owner.
+    """
+    wanted = f"{instance}:{run_dir}"
+    if len(wanted) <= _LONGEST_TAG and not _NOT_IN_TAGS.search(wanted):
+        return wanted
+    mark = ":" + hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:_MARK]
+    return _NOT_IN_TAGS.sub("_", wanted)[: _LONGEST_TAG - len(mark)] + mark
 
 
 def known_runs(run_dir: Path) -> set[str]:
