@@ -70,7 +70,7 @@ class World:
         mounts = [str(point) for point in self.machine.mounts]
         disks = [serial for serial, held in self.machine.disks.items() if held != ("", "")]
         array = [self.machine.array[0]] if self.machine.array else []
-        found = {*volumes, *systems, *mounts, *disks, *array}
+        found = {*volumes, *systems, *mounts, *disks, *array, *self.machine.written}
         return sorted(found - {"vol-00000000000000001", "vol-00000000000000002", "/data", "AWS1"})
 
     def untouched(self) -> bool:

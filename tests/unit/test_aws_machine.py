@@ -109,8 +109,17 @@ def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> N
     wipe = {"serial": "AWS111", "device": "/x/nvme2n1", "uuid": "ours"}
     with pytest.raises(SetupError, match="it is not wiped"):
         here.do("wipe", wipe | {"uuid": "another"})
+    disk = machine.root / "dev" / "nvme2n1"
     here.do("wipe", wipe)
-    assert tools.commands == [["wipefs", "--all", "--quiet", str(machine.root / "dev" / "nvme2n1")]]
+    assert tools.commands == [["wipefs", "--all", "--quiet", str(disk)], ["blkdiscard", str(disk)]]
+
+
+def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machine: FakeMachine) -> None:
+    here, tools = linux(machine, {"type": "xfs", "uuid": "ours"})
+    disk = machine.root / "dev" / "nvme2n1"
+    disk.write_bytes(b"x" * 2 * 1024**2)
+    here.do("wipe", {"serial": "AWS111", "device": "/x/nvme2n1", "uuid": "ours"})
+    assert tools.commands[1:] == [["blkdiscard", str(disk)], ["blkdiscard", "--zeroout", str(disk)]]
 
 
 def test_a_stripe_is_found_by_its_members_and_made_of_blank_devices_only(machine: FakeMachine) -> None:

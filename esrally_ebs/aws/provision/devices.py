@@ -146,9 +146,11 @@ def _wipe(history: History, seen: Seen) -> Step | None:
     """A disk of the instance stays: what we made on it goes. Volumes are deleted with all they hold."""
     if history.goal.sort != "instance-store":
         return None
+    written = history.asked("stripe") or history.asked("format")  # to a disk that was blank when we took it
     for device in _devices(seen):
         part = history.asked("stripe") and device.signature in _MEMBERS
-        if device.uuid == history.goal.filesystem_uuid or part:
+        unsigned = written and not device.signature and not device.blank
+        if device.uuid == history.goal.filesystem_uuid or part or unsigned:
             return Work(
                 key="wipe",
                 operation="wipe",

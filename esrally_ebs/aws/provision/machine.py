@@ -4,6 +4,7 @@
 before it writes, whether the device is still the one that was looked at.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from esrally_ebs.aws.provision.seen import SeenDevice, SeenMachine, Wanted
 from esrally_ebs.aws.roots import Roots, text
 from esrally_ebs.errors import SetupError
 from esrally_ebs.system import run
-from esrally_ebs.units import KIB
+from esrally_ebs.units import KIB, MIB
 
 _SECTOR = 512
 _EBS_MODEL = "Amazon Elastic Block Store"
 _LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
 _QUICK_S = 60.0
 _FORMAT_S = 600.0
+_SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -172,6 +174,11 @@ class LinuxMachine:
         if device.uuid != arguments["uuid"] or device.mounts or device.holders:
             raise SetupError(f"{device.path}: does not hold our file system any more; it is not wiped")
         self.run(["wipefs", "--all", "--quiet", device.path], timeout_s=_QUICK_S)
+        limit_s = _FORMAT_S + device.size_bytes / _SLOWEST_BYTES_PER_S
+        with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
+            self.run(["blkdiscard", device.path], timeout_s=limit_s)
+        if not is_blank(device.path, device.size_bytes):
+            self.run(["blkdiscard", "--zeroout", device.path], timeout_s=limit_s)
 
 
 def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:

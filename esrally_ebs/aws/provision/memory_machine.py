@@ -17,6 +17,7 @@ class MemoryMachine:
         self._aws = aws
         self._instance = instance
         self.disks = {serial: ("", "") for serial in disks}  # signature and UUID of the instance's own
+        self.written: set[str] = set()  # those of them that do not read as zeros, signature or none
         self.mounts: dict[Path, str] = {}  # mount point -> serial, array or NFS source
         self.array: tuple[str, tuple[str, ...]] | None = None  # name and serials
         self._on_array = ("", "")
@@ -61,7 +62,7 @@ class MemoryMachine:
             size_bytes=size,
             signature=signature,
             uuid=uuid,
-            blank=not signature,
+            blank=not signature and serial not in self.written,
             mounts=tuple(point for point, source in self.mounts.items() if source == serial),
             holders=("md0",) if self.array is not None and serial in self.array[1] else (),
         )
@@ -87,10 +88,12 @@ class MemoryMachine:
         if self.array is not None and serial == self.array[0]:
             assert self._on_array in (("", ""), made), "the array is not empty"
             self._on_array = made
+            self.written |= self.disks.keys() & self.array[1]
             return
         device = self._devices()[serial]
         assert device.blank or device.uuid == made[1], f"{serial} holds {device.signature}"
         self._put(serial, *made)
+        self.written |= self.disks.keys() & {serial}
 
     def _mount(self, arguments: Mapping[str, Any]) -> None:
         by_path = {str(device.path): serial for serial, device in self._devices().items()}
@@ -106,6 +109,7 @@ class MemoryMachine:
     def _wipe(self, arguments: Mapping[str, Any]) -> None:
         assert self.disks[arguments["serial"]][1] == arguments["uuid"]
         self._put(arguments["serial"], "", "")
+        self.written.discard(arguments["serial"])
 
     def _put(self, serial: str, signature: str, uuid: str) -> None:
         if serial in self.disks:

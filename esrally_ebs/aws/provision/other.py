@@ -192,6 +192,6 @@ def _claim(history: History, seen: Seen) -> Step | None:
         refuse(
             history,
             f"{len(free)} blank instance store disks are free here, {count} needed; use an instance type with"
-            " disks, or wipe one (wipefs -a) that may be used",
+            " disks, or empty one (wipefs -a, then blkdiscard -z) that may be used",
         )
     return Note(key="claim", fields={"serials": [disk.serial for disk in free[:count]]})
