@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.causes.profile import Profiles, profiles
+from esrally_ebs.causes.told import has_time, number_of
 from esrally_ebs.causes.windows import Window, windows
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.store.grouping import rows_by
@@ -84,9 +85,10 @@ def _requests(samples: pa.Table) -> Spans:
 
 
 def _causes(session: Session, found: Iterable[Window], requests: Spans) -> Iterator[tuple[Block, Cause]]:
+    timed = [event for event in session.events if has_time(event)]
     yield from _limiters(profiles(found))
-    yield from _pauses(session.events, requests)
-    yield from _faults(session.events, requests)
+    yield from _pauses(timed, requests)
+    yield from _faults(timed, requests)
     yield from _failed(session.samples)
     yield from _resident(session)
     yield from _retried(session.events)
@@ -185,5 +187,4 @@ def _retried(events: Iterable[Event]) -> Iterator[tuple[Block, Cause]]:
 
 
 def _number(event: Event, field: str) -> float:
-    value = event.fields.get(field)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return number_of(event, field) or 0.0

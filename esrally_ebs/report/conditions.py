@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.causes.told import number_of
 from esrally_ebs.model import Event, Volume
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
 from esrally_ebs.report.stages import stages_table
@@ -68,7 +69,7 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
 
 
 def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
-    drops = [event for event in events if event.kind == "drop"]
+    drops = [event for event in events if event.kind == "drop" and number_of(event, "after") is not None]
     if not drops:
         return None
     return Table(
@@ -86,17 +87,17 @@ def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
                 "waited in all",
             )
         ),
-        rows=tuple(_coldness_row(arm, [e.fields for e in drops if e.arm == arm]) for arm in arms),
+        rows=tuple(_coldness_row(arm, [drop for drop in drops if drop.arm == arm]) for arm in arms),
         notes=("Resident is the fraction of the index's bytes that was cached right after the drop.",),
     )
 
 
-def _coldness_row(arm: str, drops: Sequence[Mapping[str, Any]]) -> Row:
+def _coldness_row(arm: str, drops: Sequence[Event]) -> Row:
     if not drops:
         return Row(item=arm, cells=(quantity("drops", 0, "0"), *[NOTHING] * 5))
-    after = [float(drop["after"]) for drop in drops]
-    retries = sum(int(drop.get("attempts", 1)) - 1 for drop in drops)
-    waits = [float(drop.get("refill_s") or 0.0) for drop in drops]
+    after = [number_of(drop, "after") or 0.0 for drop in drops]
+    retries = sum(int(number_of(drop, "attempts") or 1) - 1 for drop in drops)
+    waits = [number_of(drop, "refill_s") or 0.0 for drop in drops]
     mean, most = sum(after) / len(after), max(after)
     waited = sum(wait > 0 for wait in waits)
     return Row(

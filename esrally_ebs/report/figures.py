@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.causes.told import has_time, number_of
 from esrally_ebs.model import Phase
 from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline, Turn
 from esrally_ebs.report.search import Findings
@@ -147,9 +148,9 @@ def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
 def _spans(session: Session) -> Iterator[Span]:
     fio: dict[int, list[tuple[float, float]]] = {}  # by round: before the first one, after the last one
     for event in session.events:
-        if event.kind == "baseline":
-            begin = event.at_s - float(event.fields.get("seconds") or 0.0)
-            fio.setdefault(int(event.fields.get("round") or 0), []).append((begin, event.at_s))
+        if event.kind == "baseline" and has_time(event):
+            begin = event.at_s - (number_of(event, "seconds") or 0.0)
+            fio.setdefault(int(number_of(event, "round") or 0), []).append((begin, event.at_s))
     for start, end in (span for spans in fio.values() for span in _joined(spans)):
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples

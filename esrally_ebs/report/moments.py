@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from esrally_ebs.causes.told import has_time, number_of
 from esrally_ebs.model import Event
 from esrally_ebs.report.model import Moment
 from esrally_ebs.store.session import Session
@@ -21,11 +22,11 @@ _ENDS = {end: begin for begin, end in _LASTING.items()}
 
 def moments(session: Session) -> tuple[Moment, ...]:
     """All moments in order; what had not ended lasts to the end of what was recorded."""
-    last = max((event.at_s for event in session.events), default=session.started_at)
-    found = [_moment(session, *span) for span in _lasting(session.events, last)]
-    for event in session.events:
-        seconds = event.fields.get("seconds")
-        length = float(seconds) if event.kind == "gc" and isinstance(seconds, int | float) else 0.0
+    events = tuple(event for event in session.events if has_time(event))
+    last = max((event.at_s for event in events), default=session.started_at)
+    found = [_moment(session, *span) for span in _lasting(events, last)]
+    for event in events:
+        length = (number_of(event, "seconds") or 0.0) if event.kind == "gc" else 0.0
         if event.kind in _KINDS and not (event.kind == "gc" and length < _LONG_PAUSE_S):
             found.append(_moment(session, event, event.at_s - length, event.at_s))
     return tuple(sorted(found, key=lambda moment: moment.start_s))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.causes.told import number_of
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.report.model import Column, Row, Table, quantity
 from esrally_ebs.store.session import Session
@@ -16,7 +17,10 @@ def stages_table(session: Session) -> Table | None:
     Where the rounds were recorded as a stage, what they were made of is told apart, not added again.
     """
     stages = [
-        (str(e.fields["name"]), float(e.fields["seconds"])) for e in session.events if e.kind == "stage"
+        (str(event.fields["name"]), seconds)
+        for event in session.events
+        if event.kind == "stage" and "name" in event.fields
+        if (seconds := number_of(event, "seconds")) is not None
     ]
     names = {name for name, _ in stages}
     fio = ("fio baselines", _seconds(session.events, "baseline", "seconds"))
@@ -57,7 +61,7 @@ def stages_table(session: Session) -> Table | None:
 
 
 def _seconds(events: Sequence[Event], kind: str, key: str) -> float:
-    return sum(float(event.fields.get(key) or 0.0) for event in events if event.kind == kind)
+    return sum(number_of(event, key) or 0.0 for event in events if event.kind == kind)
 
 
 def _requests_s(samples: pa.Table, phase: Phase) -> float:

@@ -141,6 +141,37 @@ def test_values_that_are_no_numbers_are_not_drawn(tmp_path: Path) -> None:
     assert not re.search(r'="[^"]*\bnan\b', text)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("form", report.RENDERERS)
+def test_a_time_that_is_no_number_is_reported_in_every_format(
+    tmp_path: Path, value: float, form: str
+) -> None:
+    first, *rest = samples()
+    path = make(tmp_path, [replace(first, service_time_s=value), *rest])
+    text = report.RENDERERS[form](report.build(load_session(path)))
+    assert not re.search(r'[dxy]\d?="[^"]*\b(nan|inf)\b', text)
+
+
+@pytest.mark.parametrize("at_s", [None, "soon", START])
+def test_events_that_say_too_little_are_passed_over(recorded: Path, at_s: object) -> None:
+    folder = SessionFolder(recorded)
+    before = report.render_text(report.build(load_session(recorded)))
+    for kind, fields in (
+        ("drop", {}),
+        ("drop", {"after": None, "attempts": None, "refill_s": "long"}),
+        ("stage", {}),
+        ("stage", {"name": "x", "seconds": "long"}),
+        ("gc", {"seconds": None if at_s == START else 0.2, "text": "Pause Full"}),
+        ("baseline", {"seconds": "long", "round": "first"}),
+    ):
+        folder.event(Event(at_s=at_s, kind=kind, arm="gp2", fields=fields))  # type: ignore[arg-type]
+    if at_s != START:
+        folder.event(Event(at_s=at_s, kind="fault", arm="gp2", fields={}))  # type: ignore[arg-type]
+    built = report.build(load_session(recorded))
+    report.render_html(built)
+    assert report.render_text(built).replace("  fault on gp2:\n", "") == before
+
+
 def test_a_recorded_check_is_not_made_again(tmp_path: Path) -> None:
     path = make(tmp_path, samples())
     SessionFolder(path).add_check(Check(name="hits", ok=True, value="", text="seen while racing"))

@@ -1,5 +1,6 @@
 """Plots of one value against another: cold starts, cost against time, and trends over sessions."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from esrally_ebs.report.html.axes import AXIS, TICKS, axis, legend, rungs, style_of
@@ -86,7 +87,8 @@ def named_places(count: int) -> list[int]:
 
 
 def _from_zero(curves: Sequence[Curve]) -> Scale:
-    highest = max((value for curve in curves for value in curve.y), default=0.0) * 1e3
+    finite = (value for curve in curves for value in curve.y if math.isfinite(value))
+    highest = max(finite, default=0.0) * 1e3
     return Scale(0, highest * 1.05 or 1.0, _FOOT, _TOP)
 
 

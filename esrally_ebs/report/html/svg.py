@@ -23,8 +23,8 @@ class Scale:
     end: float
 
     def at(self, value: float) -> float:
-        """Where a value lies; one outside of the range at its end."""
-        inside = min(max(value, self.low), self.high)
+        """Where a value lies; one outside of the range at its end, and what is no number at its start."""
+        inside = self.low if math.isnan(value) else min(max(value, self.low), self.high)
         return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, most: int) -> list[float]:
