@@ -45,7 +45,7 @@ def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> 
         instance_id=service.get("instance-id") or _asset_tag(roots),
         instance_type=service.get("instance-type"),
         zone=zone,
-        region=service.get("placement/region") or _region_of(zone),
+        region=service.get("placement/region") or region_of(zone),
     )
 
 
@@ -116,6 +116,7 @@ def _asset_tag(roots: Roots) -> str:
     return tag if tag.startswith("i-") else ""
 
 
-def _region_of(zone: str) -> str:
+def region_of(zone: str) -> str:
+    """The region of an availability, local or wavelength zone; empty when it is none."""
     match = re.match(r"[a-z]{2,3}(?:-[a-z]+)+-\d", zone)  # us-east-1a, us-gov-west-1b, us-west-2-lax-1a
     return match[0] if match else ""

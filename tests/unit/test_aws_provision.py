@@ -15,6 +15,7 @@ from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
 from esrally_ebs.aws.provision.journal import Entry, History, Journal
 from esrally_ebs.aws.provision.other import create_parameters, efs_down
+from esrally_ebs.aws.provision.place import place_of
 from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenFileSystem, SeenMachine, SeenVolume
 from esrally_ebs.aws.provision.steps import Call, Wait, Work
 from esrally_ebs.errors import FormatError, PlanError, SetupError
@@ -268,6 +269,30 @@ def test_what_must_be_known_of_an_arm_is_said(wanted: VolumeSpec, words: list[st
     assert len(lines) >= len(words)
     assert not [word for word in words if not any(word in line for line in lines)]
     assert words or not lines
+
+
+class OneInstance:
+    """AWS that knows one instance, in a zone."""
+
+    def __init__(self, zone: str) -> None:
+        self._described = {"InstanceId": HERE, "Placement": {"AvailabilityZone": zone}}
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        assert (service, operation) == ("ec2", "DescribeInstances")
+        return {"Reservations": [{"Instances": [self._described]}]}
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [
+        ("us-east-1a", "us-east-1"),
+        ("us-gov-west-1b", "us-gov-west-1"),
+        ("us-west-2-lax-1a", "us-west-2"),
+        ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
+    ],
+)
+def test_the_region_of_a_local_or_wavelength_zone_is_the_one_it_belongs_to(zone: str, region: str) -> None:
+    assert place_of(OneInstance(zone), HERE).region == region
 
 
 def test_what_is_there_already_was_not_refused(tmp_path: Path) -> None:

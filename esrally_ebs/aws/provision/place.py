@@ -6,7 +6,7 @@ from typing import Any
 
 from esrally_ebs.aws.clients import REHEARSAL_VARIABLE as REHEARSAL_VARIABLE
 from esrally_ebs.aws.clients import Api, items, leads_here
-from esrally_ebs.aws.imds import this_instance
+from esrally_ebs.aws.imds import region_of, this_instance
 from esrally_ebs.aws.provision.goal import Place
 from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import SetupError
@@ -68,7 +68,7 @@ def place_of(api: Api, instance: str) -> Place:
     return Place(
         instance=instance,
         zone=zone,
-        region=zone.rstrip("abcdefghijklmnopqrstuvwxyz"),
+        region=region_of(zone),
         subnet=described.get("SubnetId", ""),
         security_groups=tuple(group["GroupId"] for group in described.get("SecurityGroups", ())),
     )
