@@ -61,7 +61,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
             extra = await self.before(client, ours)
             async with self.observed(ours):
                 result = _as_dict(await self.inner({"default": client}, params))
-        except (EbsError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
+        except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
             _raise_cause(ours["arm"], error)
             raise
         return {**result, **extra, "cluster": ours["cluster"]}
