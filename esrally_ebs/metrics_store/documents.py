@@ -15,6 +15,7 @@ from esrally_ebs.model import Kind
 from esrally_ebs.report import build, search
 from esrally_ebs.report.search import Findings
 from esrally_ebs.stats import Comparison, Estimate
+from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.store.encoding import baseline_of, plain
 from esrally_ebs.store.session import Session
 
@@ -32,7 +33,7 @@ class Document:
 def documents(session: Session, environment: str) -> Iterator[Document]:
     """All documents of a session; ``environment`` is what Rally calls its ``env.name``."""
     common = _common(session, environment)
-    findings = search.find(session)
+    findings = search.find(session, checks=all_checks(session))
     for record, of in RECORDS.items():
         for key, fields in of(session, findings):
             yield Document(
@@ -89,7 +90,7 @@ def _verdicts(_: Session, findings: Findings) -> _Keyed:
             "arm": comparison.b,
             "against": comparison.a,
             "rounds": comparison.rounds,
-            "verdict": comparison.verdict,
+            "verdict": findings.word(comparison),
             "decided": comparison.p_different is not None,
             "p_different": comparison.p_different,
             "p_equivalent": comparison.p_equivalent,

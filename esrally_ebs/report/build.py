@@ -13,7 +13,6 @@ from esrally_ebs.report import (
     costs,
     figures,
     search,
-    unmarked,
     verdict,
 )
 from esrally_ebs.report.model import Report, Table
@@ -26,18 +25,18 @@ from esrally_ebs.store.session import Session
 def build(session: Session) -> Report:
     """Everything there is to say about a session, from its folder alone."""
     arms = [arm.spec.name for arm in session.arms]
-    findings = search.find(session)
+    checks = all_checks(session)
+    findings = search.find(session, checks=checks)
     scopes = [findings]
     if is_cold(session) and session.plan.get("cache", {}).get("drop_every", 1) != 1:
         # Only the first request after a drop is cold; those after it find what it read.
-        scopes.append(search.find(session, "first"))
-    checks = all_checks(session)
+        scopes.append(search.find(session, "first", checks=checks))
     tables: list[Table | None] = [conditions.arms_table(session.arms)]
     for scope in scopes:
         tables += search.percentile_tables(scope, arms)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
     tables.append(coldstarts.table(starts, arms))
-    tables.append(search.single_table(session, findings, arms))
+    tables += search.single_tables(session, findings, arms)
     explained = causes.explain(session, findings)
     tables += causes.tables(findings, explained)
     priced = costs.costs(session)
@@ -62,8 +61,7 @@ def build(session: Session) -> Report:
             *session.warnings,
             *_faults(session.events),
             *_unknown(findings, checks),
-            *causes.warnings(explained),
-            *unmarked.changes(findings, explained.marked, arms),
+            *causes.warnings(findings, explained),
             *_doubts(scopes),
         ),
         figures=replace(

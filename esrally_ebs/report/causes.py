@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from esrally_ebs import causes
 from esrally_ebs.causes import Block, Cause, Expected, Measured, Profile, Profiles
-from esrally_ebs.report.marks import marks_table
+from esrally_ebs.report.cells import arm_columns, arm_rows
+from esrally_ebs.report.marks import changes, marks_table, without_marked
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
 from esrally_ebs.report.search import Findings
 from esrally_ebs.report.verdict import arm_names
@@ -23,6 +24,7 @@ class Explained:
     broken: int  # observations that are no use
     expected: Mapping[tuple[str, str, str], Expected]  # by task, a, b
     marked: Mapping[Block, tuple[Cause, ...]]
+    without_marked: Findings
 
 
 def explain(session: Session, findings: Findings) -> Explained:
@@ -41,12 +43,15 @@ def explain(session: Session, findings: Findings) -> Explained:
         )
         if found is not None:
             expected[c.task, c.a, c.b] = found
+    arms = tuple(arm.spec.name for arm in session.arms)
+    marked = causes.marked_blocks(session)
     return Explained(
-        arms=tuple(arm.spec.name for arm in session.arms),
+        arms=arms,
         profiles=profiles,
         broken=broken,
         expected=expected,
-        marked=causes.marked_blocks(session),
+        marked=marked,
+        without_marked=without_marked(findings, marked, arms),
     )
 
 
@@ -75,13 +80,14 @@ def reasons(session: Session, findings: Findings, explained: Explained) -> tuple
     return tuple(sentences)
 
 
-def warnings(explained: Explained) -> Iterator[str]:
-    """What of the causes could not be found out."""
+def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
+    """What of the causes could not be found out, and which verdicts hang on marked rounds."""
     if explained.broken:
         yield (
             f"{explained.broken} observed requests are left out of the I/O per query: their record is "
             "broken, or the device's counters began anew"
         )
+    yield from changes(findings, explained.without_marked, explained.marked)
 
 
 def tables(findings: Findings, explained: Explained) -> list[Table]:
@@ -89,7 +95,7 @@ def tables(findings: Findings, explained: Explained) -> list[Table]:
     made = (
         _reads(explained),
         _expectations(findings, explained),
-        marks_table(findings, explained.marked, explained.arms),
+        marks_table(findings, explained.without_marked, explained.marked, explained.arms),
         _load(explained),
     )
     return [table for table in made if table is not None]
@@ -117,20 +123,8 @@ def _reads(explained: Explained) -> Table | None:
         key="io",
         title="What a query reads",
         item_title="task",
-        columns=tuple(
-            Column(title=f"{arm} {title}", subject=arm) for arm in explained.arms for title in titles
-        ),
-        rows=tuple(
-            Row(
-                item=task,
-                cells=tuple(
-                    cell
-                    for arm in explained.arms
-                    for cell in _read_cells(pools.get((task, arm)))[: len(titles)]
-                ),
-            )
-            for task in dict.fromkeys(task for task, _ in pools)
-        ),
+        columns=arm_columns(explained.arms, titles),
+        rows=arm_rows(pools, explained.arms, lambda profile: _read_cells(profile)[: len(titles)]),
         notes=tuple(notes),
     )
 
@@ -188,7 +182,7 @@ def _word(limit: str) -> str:
 def _expectations(findings: Findings, explained: Explained) -> Table | None:
     if not explained.expected:
         return None
-    pairs = list(dict.fromkeys((c.a, c.b) for c in findings.comparisons))
+    pairs = findings.pairs
     of = {(c.task, c.a, c.b): c for c in findings.comparisons}
     columns = []
     for a, b in pairs:
@@ -196,7 +190,7 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
         for title in ("a read alone in fio", "expected", "measured"):
             columns.append(Column(title=f"{before}{title}", subject=subject))
     rows = []
-    for task in dict.fromkeys(c.task for c in findings.comparisons):
+    for task in findings.tasks:
         cells = [
             cell
             for a, b in pairs

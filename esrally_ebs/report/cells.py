@@ -1,7 +1,29 @@
 """Cells of service times and changes, as the reports of one session and of many show them."""
 
-from esrally_ebs.report.model import NOTHING, Cell, Value
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Value
 from esrally_ebs.stats import Comparison, Estimate, PercentileComparison, Summary
+
+_Found = TypeVar("_Found")
+
+
+def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...]:
+    """For each arm, a column of each title."""
+    return tuple(Column(title=f"{arm} {title}", subject=arm) for arm in arms for title in titles)
+
+
+def arm_rows(
+    of: Mapping[tuple[str, str], _Found],
+    arms: Sequence[str],
+    cells: Callable[[_Found | None], tuple[Cell, ...]],
+) -> tuple[Row, ...]:
+    """A row for each task of ``of``, which is by task and arm, with the cells of each arm."""
+    return tuple(
+        Row(item=task, cells=tuple(cell for arm in arms for cell in cells(of.get((task, arm)))))
+        for task in dict.fromkeys(task for task, _ in of)
+    )
 
 
 def time_cell(summary: Summary | None, percentile: int, *, better: bool = False) -> Cell:

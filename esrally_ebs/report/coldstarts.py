@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from esrally_ebs.report.model import NOTHING, Cell, ColdStart, Column, Curve, Row, Table, quantity
+from esrally_ebs.report.cells import arm_columns, arm_rows
+from esrally_ebs.report.model import NOTHING, Cell, ColdStart, Curve, Table, quantity
 from esrally_ebs.stats.coldstart import ColdStartCurve
 
 _POINTS = 300  # of a curve
@@ -30,20 +31,12 @@ def table(found: Sequence[ColdStartCurve], arms: Sequence[str]) -> Table | None:
     """A row per task; None where every request was preceded by a drop."""
     if not found:
         return None
-    columns = [
-        Column(title=f"{arm} {what}", subject=arm) for arm in arms for what in ("first", "warm", "warm from")
-    ]
-    of = {(curve.task, curve.arm): curve for curve in found}
-    rows = [
-        Row(item=task, cells=tuple(cell for arm in arms for cell in _cells(of.get((task, arm)))))
-        for task in dict.fromkeys(curve.task for curve in found)
-    ]
     return Table(
         key="cold_start",
         title="Cold start: from the drop to the warm level",
         item_title="task",
-        columns=tuple(columns),
-        rows=tuple(rows),
+        columns=arm_columns(arms, ("first", "warm", "warm from")),
+        rows=arm_rows({(curve.task, curve.arm): curve for curve in found}, arms, _cells),
         notes=(
             "Medians over all rounds by number of the request since the drop. The warm level is that of the "
             "last quarter; warm from: the request from which on all stay within 10 % of it.",

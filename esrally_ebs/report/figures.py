@@ -47,7 +47,7 @@ def figures(session: Session, findings: Findings) -> Figures:
 
 def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
     arms = [arm.spec.name for arm in session.arms]
-    for a, b in dict.fromkeys((c.a, c.b) for c in findings.comparisons):
+    for a, b in findings.pairs:
         yield Forest(
             title=f"Search: {b} against {a}, 50th percentile of service time",
             arm=b,
@@ -89,8 +89,7 @@ def _fio_changes(baseline: pa.Table, a: str, b: str) -> Iterator[Change]:
 
 
 def _distributions(findings: Findings) -> Iterator[Distribution]:
-    compared = {c.task for c in findings.comparisons}
-    for task in dict.fromkeys(task for task, _ in findings.blocks if task in compared):
+    for task in findings.tasks:
         curves = []
         for (other, arm), by_round in findings.blocks.items():
             if other == task:

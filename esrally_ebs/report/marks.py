@@ -1,30 +1,60 @@
-"""The rounds that something befell on one arm only, and what the verdict is without them."""
+"""The rounds that something befell on one arm only, and how verdicts change without them.
 
-from collections.abc import Iterable, Mapping, Sequence
+They stay in; the report says what hangs on them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from esrally_ebs.causes import Block, Cause
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
 from esrally_ebs.report.search import Findings
-from esrally_ebs.stats import Comparison, compare
+
+Marked = Mapping[Block, tuple[Cause, ...]]
 
 
-def marks_table(
-    findings: Findings, marked: Mapping[Block, tuple[Cause, ...]], arms: Sequence[str]
-) -> Table | None:
+def without_marked(findings: Findings, marked: Iterable[Block], arms: Sequence[str]) -> Findings:
+    """The verdicts as they were without each task's marked rounds."""
+    rounds = _rounds(marked)
+    return findings.without(rounds, arms) if rounds and not findings.is_refused else findings
+
+
+def _rounds(marked: Iterable[Block]) -> dict[str, set[int]]:
+    """By task."""
+    rounds: dict[str, set[int]] = {}
+    for _, task, round_ in marked:
+        rounds.setdefault(task, set()).add(round_)
+    return rounds
+
+
+def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> Iterator[str]:
+    """A sentence per verdict that is another one without the marked rounds of its task, or one for all."""
+    rounds = _rounds(marked)
+    compared = [c for c in findings.comparisons if c.task in rounds and c.p_different is not None]
+    if not compared:
+        return
+    verdict_of = {(c.task, c.a, c.b): c.verdict for c in without.comparisons}
+    changed = [
+        f"{c.task}: without its {len(rounds[c.task])} marked rounds "
+        f"{c.b} is {now} against {c.a}, not {c.verdict}"
+        for c in compared
+        if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
+    ]
+    yield from changed or ["without the marked rounds every verdict is the same"]
+
+
+def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table | None:
     """Each task with marked rounds: what befell which arm, and the verdict with and without them."""
     if not marked:
         return None
-    without = _unmarked(findings, marked, arms)
-    pairs = list(dict.fromkeys((c.a, c.b) for c in findings.comparisons))
     columns = [Column(title=arm, subject=arm, left=True) for arm in arms]
-    for a, b in pairs:
-        title = f"{b} is" if len(pairs) == 1 else f"{b} against {a} is"
+    for a, b in findings.pairs:
+        title = f"{b} is" if len(findings.pairs) == 1 else f"{b} against {a} is"
         columns += [Column(title=t, subject=f"{b} against {a}", left=True) for t in (title, "without them")]
     rows = []
     for task in dict.fromkeys(task for _, task, _ in marked):
         cells = [_mark(marked, arm, task) for arm in arms]
-        for a, b in pairs:
-            cells.append(_verdict("verdict", findings.comparisons, task, a, b))
+        for a, b in findings.pairs:
+            cells.append(_verdict("verdict", findings, task, a, b))
             cells.append(_verdict("verdict_without_marked", without, task, a, b))
         rows.append(Row(item=task, cells=tuple(cells)))
     return Table(
@@ -40,16 +70,17 @@ def marks_table(
     )
 
 
-def _verdict(name: str, comparisons: Sequence[Comparison], task: str, a: str, b: str) -> Cell:
-    for c in comparisons:
+def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell:
+    for c in findings.comparisons:
         if (c.task, c.a, c.b) == (task, a, b):
+            word = findings.word(c)
             left = f"{c.rounds} round{'' if c.rounds == 1 else 's'}"
-            facts: dict[str, Value] = {name: c.verdict.value, f"{name}_rounds": c.rounds}
-            return Cell(text=f"{c.verdict.value} ({left})", facts=facts)
+            facts: dict[str, Value] = {name: word, f"{name}_rounds": c.rounds}
+            return Cell(text=f"{word} ({left})", facts=facts)
     return Cell(text="no round is left", facts={})
 
 
-def _mark(marked: Mapping[Block, tuple[Cause, ...]], arm: str, task: str) -> Cell:
+def _mark(marked: Marked, arm: str, task: str) -> Cell:
     """What befell the rounds of a task on an arm: each kind of event once, with its rounds."""
     found: dict[str, dict[int, float]] = {}
     for (of, about, round_), own in marked.items():
@@ -76,16 +107,3 @@ def _ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _unmarked(
-    findings: Findings, marked: Mapping[Block, tuple[Cause, ...]], arms: Sequence[str]
-) -> tuple[Comparison, ...]:
-    """The comparisons as they were without each task's marked rounds."""
-    out = {(task, round_) for _, task, round_ in marked}
-    kept = {
-        (task, arm): {r: times for r, times in by_round.items() if (task, r) not in out}
-        for (task, arm), by_round in findings.blocks.items()
-    }
-    blocks = {key: by_round for key, by_round in kept.items() if by_round}
-    return compare(blocks, arms, margin=findings.margin, confidence=findings.confidence)

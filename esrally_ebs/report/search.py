@@ -1,14 +1,16 @@
 """Tables of service times and verdicts, from the statistics of a session."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.report.cells import difference_cell, time_cell
+from esrally_ebs.model import Check
+from esrally_ebs.report.cells import arm_columns, arm_rows, difference_cell, time_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
 from esrally_ebs.stats import (
     PERCENTILES,
@@ -37,15 +39,52 @@ class Findings:
     margin: float
     confidence: float
     ended: str = ""  # of rounds that end themselves: how many there were, and why no more
+    is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
+
+    @property
+    def tasks(self) -> list[str]:
+        """What is compared, in order."""
+        return list(dict.fromkeys(c.task for c in self.comparisons))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The arms that are compared, in order."""
+        return list(dict.fromkeys((c.a, c.b) for c in self.comparisons))
+
+    def word(self, comparison: Comparison) -> str:
+        """The verdict as reports say it."""
+        return "not comparable" if self.is_refused else comparison.verdict.value
+
+    def without(self, rounds: Mapping[str, set[int]], arms: Sequence[str]) -> "Findings":
+        """The same without some rounds of some tasks; verdicts only, and no estimates of further rounds."""
+        kept = {
+            (task, arm): {r: times for r, times in by_round.items() if r not in rounds.get(task, ())}
+            for (task, arm), by_round in self.blocks.items()
+        }
+        blocks = {key: by_round for key, by_round in kept.items() if by_round}
+        judged = judge(blocks, arms, margin=self.margin, confidence=self.confidence, intervals=False)
+        return replace(self, blocks=blocks, comparisons=judged.comparisons, overall=judged.overall)
 
 
-def find(session: Session, scope: Scope = "all", *, arms: Sequence[str] | None = None) -> Findings:
-    """Summaries and comparisons at the plan's margin and confidence; of all arms, or in the order given."""
+def find(
+    session: Session,
+    scope: Scope = "all",
+    *,
+    arms: Sequence[str] | None = None,
+    checks: Sequence[Check] = (),
+) -> Findings:
+    """Summaries and comparisons at the plan's margin and confidence; of all arms, or in the order given.
+
+    With a check that forbids to compare, times are found and no verdict is given.
+    """
     design = session.plan.get("design", {})
     margin, confidence = float(design.get("margin", 0.05)), confidence_of(design)
     arms = [arm.spec.name for arm in session.arms] if arms is None else arms
     blocks = measured_blocks(session.samples, scope)
     judged = judge(blocks, arms, margin=margin, confidence=confidence)
+    is_refused = any(check.forbids for check in checks)
+    if is_refused:
+        judged = judged.withheld()
     return Findings(
         scope=scope,
         summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
@@ -55,6 +94,7 @@ def find(session: Session, scope: Scope = "all", *, arms: Sequence[str] | None =
         margin=margin,
         confidence=confidence,
         ended=_ended(session, design),
+        is_refused=is_refused,
     )
 
 
@@ -79,10 +119,9 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
 
 def _table(findings: Findings, arms: Sequence[str], position: int) -> Table:
     percentile = PERCENTILES[position]
-    pairs = list(dict.fromkeys((c.a, c.b) for c in findings.comparisons))
     columns = [Column(title=arm, subject=arm) for arm in arms]
-    for a, b in pairs:
-        title = "difference" if len(pairs) == 1 else f"{b} against {a}"
+    for a, b in findings.pairs:
+        title = "difference" if len(findings.pairs) == 1 else f"{b} against {a}"
         columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=f"{b} against {a}"))
         if percentile == PERCENTILES[0]:
             columns.append(Column(title=f"{b} is", subject=f"{b} against {a}", left=True))
@@ -93,27 +132,21 @@ def _table(findings: Findings, arms: Sequence[str], position: int) -> Table:
         + (", first request after each drop" if first else ""),
         item_title="task",
         columns=tuple(columns),
-        rows=tuple(_row(findings, task, arms, pairs, position) for task in _tasks(findings)),
+        rows=tuple(_row(findings, task, arms, position) for task in findings.tasks),
         notes=_notes(findings, percentile),
     )
 
 
-def _tasks(findings: Findings) -> list[str]:
-    return list(dict.fromkeys(c.task for c in findings.comparisons))
-
-
-def _row(
-    findings: Findings, task: str, arms: Sequence[str], pairs: Sequence[tuple[str, str]], position: int
-) -> Row:
+def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> Row:
     of_task = {(c.a, c.b): c for c in findings.comparisons if c.task == task}
     of_arm = {s.arm: s for s in findings.summaries if s.task == task}
-    best = _best(list(of_task.values()), position)
+    best = set() if findings.is_refused else _best(list(of_task.values()), position)
     cells = [time_cell(of_arm.get(arm), PERCENTILES[position], better=arm in best) for arm in arms]
-    for pair in pairs:
+    for pair in findings.pairs:
         comparison = of_task.get(pair)
         cells.append(NOTHING if comparison is None else difference_cell(comparison.percentiles[position]))
         if position == 0:
-            cells.append(NOTHING if comparison is None else _judgement(comparison))
+            cells.append(NOTHING if comparison is None else _judgement(findings.word(comparison), comparison))
     return Row(item=task, cells=tuple(cells))
 
 
@@ -136,14 +169,14 @@ def _winner(comparison: Comparison, position: int) -> tuple[str, str] | None:
     return (a, b) if ratio.low is not None and ratio.low > 1 else None
 
 
-def _judgement(comparison: Comparison) -> Cell:
+def _judgement(word: str, comparison: Comparison) -> Cell:
     facts: dict[str, Value] = {
-        "verdict": comparison.verdict.value,
+        "verdict": word,
         "p_different": comparison.p_different,
         "p_equivalent": comparison.p_equivalent,
         "more_rounds_estimate": comparison.more_rounds,
     }
-    text = comparison.verdict.value
+    text = word
     if comparison.more_rounds is not None:
         about = "needs " if comparison.p_different is None else "~"
         text += f" ({about}{comparison.more_rounds} more)"
@@ -151,6 +184,8 @@ def _judgement(comparison: Comparison) -> Cell:
 
 
 def _notes(findings: Findings, percentile: int) -> tuple[str, ...]:
+    if findings.is_refused:
+        return ("Times as they were measured: a check failed, so nothing is said of how arms compare.",)
     if percentile != PERCENTILES[0]:
         position = PERCENTILES.index(percentile)
         if all(c.percentiles[position].ratio.low is None for c in findings.comparisons):
@@ -167,27 +202,28 @@ def _notes(findings: Findings, percentile: int) -> tuple[str, ...]:
     return (*notes, findings.ended) if findings.ended else tuple(notes)
 
 
-def single_table(session: Session, findings: Findings, arms: Sequence[str]) -> Table | None:
-    """Tasks that ran once per arm (indexing): percentiles and rate, and no verdict."""
-    compared = set(_tasks(findings))
-    of = {(s.task, s.arm): s for s in findings.summaries if s.task not in compared}
-    if not of:
-        return None
-    columns = [
-        Column(title=f"{arm} {what}", subject=arm) for arm in arms for what in ("p50", "p99", "operations/s")
-    ]
-    rows = []
-    for task in dict.fromkeys(task for task, _ in of):
-        cells = [cell for arm in arms for cell in _single_cells(session.samples, of.get((task, arm)))]
-        rows.append(Row(item=task, cells=tuple(cells)))
-    return Table(
-        key="once",
-        title="Once per arm",
-        item_title="task",
-        columns=tuple(columns),
-        rows=tuple(rows),
-        notes=("Measured once on each arm, one arm after the other: a difference here has no interval.",),
-    )
+_ONCE = "Measured once on each arm, one arm after the other: a difference here has no interval."
+_ALONE = "Measured in rounds, but no two arms have a request of it that succeeded."
+
+
+def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> Iterator[Table]:
+    """Tasks without a verdict, with percentiles and rate: run once per arm (indexing), or on one arm only."""
+    compared = set(findings.tasks)
+    left = {(s.task, s.arm): s for s in findings.summaries if s.task not in compared}
+    repeated = {task for task, arm in left if any(round_ > 0 for round_ in findings.blocks[task, arm])}
+    for key, title, note, of in (
+        ("once", "Once per arm", _ONCE, {key: s for key, s in left.items() if key[0] not in repeated}),
+        ("alone", "On one arm only", _ALONE, {key: s for key, s in left.items() if key[0] in repeated}),
+    ):
+        if of:
+            yield Table(
+                key=key,
+                title=title,
+                item_title="task",
+                columns=arm_columns(arms, ("p50", "p99", "operations/s")),
+                rows=arm_rows(of, arms, partial(_single_cells, session.samples)),
+                notes=(note,),
+            )
 
 
 def _single_cells(samples: pa.Table, summary: Summary | None) -> tuple[Cell, ...]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.model import Phase
+from esrally_ebs.stats.summary import counted
 from esrally_ebs.store.grouping import rows_by
 
 _LONGEST = 1000  # requests since the drop that a curve follows
@@ -35,9 +35,8 @@ class ColdStartCurve:
 
 def cold_starts(samples: pa.Table) -> tuple[ColdStartCurve, ...]:
     """A curve per task and arm whose requests follow one another without a drop in between."""
-    counted = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), samples["success"])
     followed = pc.and_(pc.greater(samples["round"], 0), pc.less_equal(samples["iteration"], _LONGEST))
-    mask = pc.and_(counted, followed)
+    mask = pc.and_(counted(samples), followed)
     own = samples.select(["task", "arm", "iteration", "service_time_s"]).filter(mask)
     times = own["service_time_s"].to_numpy()
     medians: dict[tuple[str, str], dict[int, float]] = {}

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.model import Check, Phase, Volume
+from esrally_ebs.model import Check, Phase, State, Volume
+from esrally_ebs.stats.summary import is_time
 from esrally_ebs.store.session import Session
 
 # Properties of an attached volume that change a search by themselves.
@@ -15,10 +16,11 @@ VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
 
-def check_comparable(session: Session) -> list[Check]:
+def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
-    Hits, segments, versions, volume settings, numbers of requests, failed requests, and coldness.
+    Hits, segments, versions, volume settings, numbers of requests, failed requests, times that are none, and
+    coldness. Of a session that was ``cut``, the last round is no whole one and its requests are not counted.
     """
     looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
     measured = session.samples.select(looked_at).filter(
@@ -32,8 +34,9 @@ def check_comparable(session: Session) -> list[Check]:
             {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        _requests(measured, [arm.spec.name for arm in session.arms]),
+        _requests(_whole_rounds(measured) if cut else measured, [arm.spec.name for arm in session.arms]),
         _failed(measured),
+        _times(session.samples),
         _cold(session, measured),
     ]
     return [check for check in found if check is not None]
@@ -42,7 +45,8 @@ def check_comparable(session: Session) -> list[Check]:
 def all_checks(session: Session) -> tuple[Check, ...]:
     """What was checked when it was measured, and what can be checked from the record for the rest."""
     recorded = {check.name for check in session.checks}
-    return (*session.checks, *(c for c in check_comparable(session) if c.name not in recorded))
+    found = check_comparable(session, cut=session.state is not State.COMPLETE)
+    return (*session.checks, *(check for check in found if check.name not in recorded))
 
 
 def is_cold(session: Session) -> bool:
@@ -120,6 +124,12 @@ def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: values[key] for key in keys if values.get(key) not in (None, "")}
 
 
+def _whole_rounds(measured: pa.Table) -> pa.Table:
+    """All but the requests of the last round, which had not come round to all tasks and arms."""
+    last = pc.max(measured["round"]).as_py()
+    return measured.filter(pc.less(measured["round"], last)) if last else measured
+
+
 def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
     counts: dict[str, dict[str, int]] = {}
     rows = _grouped(measured, ["task", "arm"]).aggregate([([], "count_all")])
@@ -147,6 +157,20 @@ def _failed(measured: pa.Table) -> Check | None:
         text = f"{failed.num_rows} of {measured.num_rows} measured requests failed ({', '.join(tasks[:3])})"
         return Check(name="errors", ok=False, value=str(failed.num_rows), text=text)
     return Check(name="errors", ok=True, value="0", text="no measured request failed")
+
+
+def _times(samples: pa.Table) -> Check | None:
+    """Only said where it is so: what wrote such a time is not to be trusted with the others."""
+    measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), samples["success"])
+    wrong = samples.filter(pc.and_(measured, pc.invert(is_time(samples["service_time_s"]))))
+    if not wrong.num_rows:
+        return None
+    tasks = sorted(set(wrong["task"].to_pylist()))
+    text = (
+        f"{wrong.num_rows} measured requests have a service time that is no number above 0 "
+        f"({', '.join(tasks[:3])})"
+    )
+    return Check(name="times", ok=False, value=str(wrong.num_rows), text=text)
 
 
 def _cold(session: Session, measured: pa.Table) -> Check | None:

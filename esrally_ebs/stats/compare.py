@@ -9,7 +9,18 @@ import numpy as np
 from scipy import special
 
 from esrally_ebs.stats.found import Comparison, Judgement, Overall, PercentileComparison, Verdict
-from esrally_ebs.stats.rounds import Arm, Estimate, Floats, Pair, below, critical_t, edges, holm, student
+from esrally_ebs.stats.rounds import (
+    Arm,
+    Estimate,
+    Floats,
+    Pair,
+    below,
+    critical_t,
+    edges,
+    holm,
+    rarest,
+    student,
+)
 from esrally_ebs.stats.summary import MIN_ROUNDS, PERCENTILES, Blocks, is_seen
 
 _MOST_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
@@ -129,7 +140,8 @@ def _doubts(
     doubts = []
     rounds = len(times_a)
     if rounds < MIN_ROUNDS:
-        doubts.append(f"{rounds} rounds: at least {MIN_ROUNDS} are needed for an interval and a verdict")
+        measured = f"{rounds} round{'' if rounds == 1 else 's'}"
+        doubts.append(f"{measured}: at least {MIN_ROUNDS} are needed for an interval and a verdict")
     if unpaired:
         names = ", ".join(str(number) for number in sorted(unpaired))
         doubts.append(f"round {names} was measured on one arm only and is left out")
@@ -201,7 +213,7 @@ def _together(
 
 def _answer(questions: Sequence[_Question], margin: float, confidence: float) -> list[_Answer]:
     slowest, fastest, alpha = 1 + margin, 1 / (1 + margin), 1 - confidence
-    different = holm([2 * below(-abs(q.t(1.0)), q.rounds) for q in questions])
+    different = holm([2 * max(below(-abs(q.t(1.0)), q.rounds), rarest(q.rounds)) for q in questions])
     equivalent = holm([_p_equivalent(q, fastest, slowest) for q in questions])
     answers = []
     for q, p_different, p_equivalent in zip(questions, different, equivalent, strict=True):
@@ -215,7 +227,7 @@ def _answer(questions: Sequence[_Question], margin: float, confidence: float) ->
 
 def _p_equivalent(question: _Question, fastest: float, slowest: float) -> float:
     rounds = question.rounds
-    p = max(below(question.t(slowest), rounds), below(-question.t(fastest), rounds))
+    p = max(below(question.t(slowest), rounds), below(-question.t(fastest), rounds), rarest(rounds))
     # Where many times are equal, the test may reject even the ratio that was found; outside of the margin
     # that is no evidence of equivalence.
     return p if p > _EVEN or fastest <= question.ratio.value <= slowest else 1.0
@@ -239,7 +251,10 @@ def _more_rounds(question: _Question, error: float | None, margin: float, alpha:
     power = special.ndtri(_POWER)
     two_sided = (special.stdtrit(totals - 1, 1 - alpha / 2) + power) * errors
     one_sided = (special.stdtrit(totals - 1, 1 - alpha) + power) * errors
-    decided = totals[(size >= two_sided) | (math.log1p(margin) - size >= one_sided)]
+    least = np.array([rarest(int(total)) for total in totals])
+    different = (size >= two_sided) & (2 * least <= alpha)
+    equivalent = (math.log1p(margin) - size >= one_sided) & (least <= alpha)
+    decided = totals[different | equivalent]
     return int(decided[0]) - question.rounds if len(decided) else None
 
 

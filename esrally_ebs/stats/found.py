@@ -1,6 +1,6 @@
 """What a comparison of arms finds, as frozen values that carry their own warnings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from esrally_ebs.stats.rounds import Estimate
@@ -64,3 +64,11 @@ class Judgement:
 
     comparisons: tuple[Comparison, ...]
     overall: tuple[Overall, ...]  # a pair of arms each; none for a pair with too few rounds
+
+    def withheld(self) -> "Judgement":
+        """The same times without any claim, for arms that may not be compared."""
+        without = (
+            replace(c, verdict=Verdict.INCONCLUSIVE, p_different=None, p_equivalent=None, more_rounds=None)
+            for c in self.comparisons
+        )
+        return Judgement(comparisons=tuple(without), overall=())

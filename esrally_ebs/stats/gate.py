@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.stats.found import Comparison, PercentileComparison
-from esrally_ebs.stats.rounds import Estimate, below, holm
+from esrally_ebs.stats.rounds import Estimate, below, holm, rarest
 from esrally_ebs.stats.summary import PERCENTILES
 
 _NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
@@ -134,9 +134,9 @@ def _distance(limit: Limit, found: PercentileComparison) -> float:
 
 def _tail(distance: float, error: float, rounds: int) -> float:
     """The chance of being ``distance`` or more on one side of the truth."""
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return below(-distance / error, rounds)
+    if error == 0 and distance <= 0:
+        return 1.0
+    return rarest(rounds) if error == 0 else max(rarest(rounds), below(-distance / error, rounds))
 
 
 def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
@@ -145,10 +145,16 @@ def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
     return Outcome.FAIL if p_above <= alpha else Outcome.INCONCLUSIVE
 
 
+def _is_about(doubt: str, percentile: int) -> bool:
+    """Whether a doubt says why this percentile has no interval: of it by name, or of all."""
+    about, _, said = doubt.partition(":")
+    return "interval" in said and (f"p{percentile}" in about or "p" not in about)
+
+
 def _why(comparison: Comparison, limit: Limit, found: PercentileComparison, alpha: float) -> str:
     ratio, bound = found.ratio, 1 + limit.slowdown
     if ratio.low is None or ratio.high is None:
-        doubts = [doubt for doubt in comparison.warnings if "interval" in doubt]
+        doubts = [doubt for doubt in comparison.warnings if _is_about(doubt, limit.percentile)]
         return doubts[0] if doubts else "there is no interval"
     if _is_tied(comparison, found, alpha):
         return "too many requests took equally long for an interval"

@@ -185,6 +185,15 @@ def below(t: float, rounds: int) -> float:
     return float(special.stdtr(rounds - 1, t))
 
 
+def rarest(rounds: int) -> float:
+    """The chance of the most extreme order of so many rounds on each of two arms that are alike.
+
+    All of one below all of the other: then all rounds say the same, Student's t is infinite, and its p of 0
+    would be a certainty that so few rounds cannot give.
+    """
+    return float(1 / special.binom(2 * rounds, rounds))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: comparing each to alpha bounds the chance of any false claim by alpha."""
     adjusted = [1.0] * len(p_values)

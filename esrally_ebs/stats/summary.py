@@ -55,9 +55,20 @@ def is_seen(percentile: int, requests: int) -> bool:
     return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
 
 
-def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
-    """Service times of what counts: measured, successful, and (``first``) right after a drop."""
+def counted(samples: pa.Table) -> pa.ChunkedArray:
+    """Which requests count: measured and successful, with a time that one can have taken."""
     mask = pc.and_(_measured(samples), samples["success"])
+    return pc.and_(mask, is_time(samples["service_time_s"]))
+
+
+def is_time(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which of them are finite and above 0; what is missing is not."""
+    return pc.fill_null(pc.and_(pc.is_finite(seconds), pc.greater(seconds, 0)), False)
+
+
+def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
+    """Service times of what counts, or (``first``) of what came right after a drop."""
+    mask = counted(samples)
     if scope == "first":
         mask = pc.and_(mask, pc.equal(samples["iteration"], 1))
     table = samples.select(["task", "arm", "round", "service_time_s"]).filter(mask)

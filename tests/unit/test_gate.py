@@ -69,6 +69,24 @@ def test_without_an_interval_nothing_is_decided_and_the_reason_is_said() -> None
     assert few_requests.decisions[0].why == "p90 and p99: no interval, 30 requests per arm are too few for it"
 
 
+def test_the_reason_is_that_of_the_percentile_which_is_limited() -> None:
+    # all that lies beyond p90 lies in one round; beyond p99 lie 3 of 300 requests
+    times = {r: np.linspace(1.0, 1.1, 50) * (10.0 if r == 6 else 1.0) for r in range(1, 7)}
+    found = compare({("t", arm): times for arm in "ab"}, ["a", "b"], margin=0.05, confidence=0.95)
+    limits = [Limit(percentile=percentile, slowdown=0.1) for percentile in (90, 99)]
+    assert [decision.why for decision in decide(found, limits, confidence=0.95).decisions] == [
+        "p90: no interval, too few rounds hold the requests that decide it",
+        "p99: no interval, 300 requests per arm are too few for it",
+    ]
+
+
+def test_a_limit_on_very_many_tasks_needs_more_rounds_than_a_few() -> None:
+    # zero noise on 24 tasks: of six rounds 24 x 2 / 924 is more than 5 %, of seven 24 x 2 / 3432 is not
+    tasks = {f"t{n}": 1.2 for n in range(24)}
+    assert gate(tasks, noise=0.0).outcome is Outcome.INCONCLUSIVE
+    assert gate(tasks, noise=0.0, rounds=7).outcome is Outcome.FAIL
+
+
 def test_every_limit_is_held_against_every_task() -> None:
     decided = gate({"t": 1.0, "u": 1.0}, P50, Limit(percentile=90, slowdown=0.1)).decisions
     assert [(d.limit.percentile, d.task) for d in decided] == [(50, "t"), (50, "u"), (90, "t"), (90, "u")]

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_in_memory import session
 
@@ -87,6 +87,7 @@ def test_a_gate_that_passes_says_so_and_has_no_failure() -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_whatever_a_session_is_called_the_document_keeps_to_the_schema(name: str) -> None:
     recorded = session(1.2, id=name, plan={"name": name, "race": {}}, environment={"host": name})
     check_schema(render_junit(recorded, judge_session(recorded, [P50])))

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import session_in_memory
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.metrics_store import StoreAddress, documents, render_dashboard, send
 from esrally_ebs.metrics_store.dashboard import panels
 from esrally_ebs.metrics_store.sending import template
-from esrally_ebs.model import BaselineRow, Event, Kind, State, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import BaselineRow, Check, Event, Kind, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.rally.reporting import configured_store, keep
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
@@ -54,6 +55,17 @@ def test_what_the_session_holds_becomes_one_document_each(session: Session) -> N
     counts = Counter(document.fields["record"] for document in found)
     assert counts == {"session": 1, "baseline": 1, "telemetry": 1, "residency": 1}
     assert len({document.id for document in found}) == 4
+
+
+def test_what_is_not_comparable_has_no_verdict_in_the_store_either() -> None:
+    hits = Check(name="hits", ok=False, value="", text="other documents")
+    for checks, said in ((), ("slower", True)), ((hits,), ("not comparable", False)):
+        (found,) = (
+            document.fields
+            for document in documents(session_in_memory.session(1.2, checks=checks), "local")
+            if document.fields["record"] == "verdict"
+        )
+        assert (found["verdict"], found["decided"]) == said
 
 
 def test_every_document_says_what_it_belongs_to_and_whether_it_is_emulated(session: Session) -> None:

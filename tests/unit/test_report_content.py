@@ -30,6 +30,22 @@ def test_different_hits_make_the_arms_not_comparable(tmp_path: Path) -> None:
     assert built.verdict.startswith("Not comparable: range_field_big_range: hit counts differ")
 
 
+def test_what_is_not_comparable_has_times_and_no_verdict_anywhere(recorded: Path) -> None:
+    before = report.build(load_session(recorded))
+    assert "slower" in report.render_text(before)
+    SessionFolder(recorded).add_check(Check(name="hits", ok=False, value="", text="other documents"))
+    built = report.build(load_session(recorded))
+    searches = [table for table in built.tables if table.key.startswith("service_time")]
+    assert len(searches) == 3
+    cells = [cell for table in searches for row in table.rows for cell in row.cells]
+    assert {cell.facts["verdict"] for cell in cells if "verdict" in cell.facts} == {"not comparable"}
+    assert not any(cell.better for cell in cells)
+    assert {change.verdict for forest in built.figures.forests for change in forest.changes} == {""}
+    assert built.reasons == ()
+    for form in ("text", "markdown", "csv", "json"):  # the page of HTML explains its marks in these words
+        assert not re.search(r"\b(slower|faster)\b", report.RENDERERS[form](built))
+
+
 def test_a_session_that_failed_says_so_first(tmp_path: Path) -> None:
     path = make(tmp_path, samples())
     SessionFolder(path).finish(State.FAILED, "the node of gp3 was killed", ended_at=START + 1)
@@ -84,6 +100,17 @@ def test_a_task_that_ran_once_per_arm_has_a_rate_and_no_verdict(tmp_path: Path) 
     text = report.render_text(report.build(load_session(make(tmp_path, rows))))
     assert "Once per arm" in text
     assert "1053" in text  # 10 x 1000 operations in 9.5 s
+
+
+def test_a_task_of_one_arm_only_is_not_said_to_have_run_once(tmp_path: Path) -> None:
+    rows = [*samples(), *(sample("gp2", round_, "lonely", START, 0.5) for round_ in range(1, 7))]
+    path = make(tmp_path, rows)
+    SessionFolder(path).finish(State.COMPLETE)
+    built = report.build(load_session(path))
+    tables = {table.key: table for table in built.tables}
+    assert [row.item for row in tables["alone"].rows] == ["lonely"]
+    assert "once" not in tables
+    assert "unequal numbers of requests: gp2 6, gp3 0" in built.verdict
 
 
 def test_hits_that_were_not_recorded_are_said(tmp_path: Path) -> None:

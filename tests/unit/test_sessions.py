@@ -151,5 +151,6 @@ SAMPLE_TABLE = pa.table(
         "iteration": [1],
         "hits": [5],
         "resident_before": [0.0],
+        "service_time_s": [0.1],
     }
 )

@@ -236,5 +236,18 @@ def test_the_ratio_of_all_tasks_is_the_geometric_mean_of_theirs() -> None:
     assert (overall.tasks, overall.rounds) == (2, 6)
 
 
+def test_rounds_that_all_say_the_same_are_not_more_certain_than_so_few_can_be() -> None:
+    # Of the 924 orders of six blocks of a and six of b, two put one arm wholly below the other.
+    def session(tasks: int, count: int) -> tuple[Comparison, ...]:
+        a, b = (rounds(scale, count=count, requests=1, seed=n) for n, scale in ((1, 1.0), (2, 2.0)))
+        same = {f"t{n}": (a, b) for n in range(tasks)}
+        return compare(blocks(**same), ("a", "b"), margin=0.05, confidence=0.95)
+
+    assert session(1, 6)[0].p_different == pytest.approx(2 / 924)
+    # 24 tasks and all of them together: 25 x 2 / 924 is more than 5 %, 25 x 2 / 3432 is not
+    assert {(c.verdict, c.more_rounds) for c in session(24, 6)} == {(Verdict.INCONCLUSIVE, 1)}
+    assert {c.verdict for c in session(24, 7)} == {Verdict.SLOWER}
+
+
 def test_one_task_has_nothing_to_be_taken_together_with() -> None:
     assert all_tasks([rounds(seed=1)], [rounds(seed=2)]).overall == ()

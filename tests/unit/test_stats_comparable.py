@@ -1,32 +1,17 @@
 """What forbids a comparison of arms, and what is only said."""
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sample_rows import row, table
 
-from esrally_ebs.model import Kind, Phase, State, Volume, VolumeSpec
+from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.stats import check_comparable, summarize
+from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
-
-
-def row(**changes: object) -> dict[str, object]:
-    plain: dict[str, object] = dict.fromkeys(SAMPLES.names, 0)
-    texts = {"session": "s", "arm": "a", "task": "t", "operation": "t", "phase": Phase.MEASURE.value}
-    rest = {
-        "round": 1,
-        "iteration": 1,
-        "service_time_s": 0.03,
-        "success": True,
-        "hits": 5,
-        "resident_before": 0.0,
-    }
-    return {**plain, **texts, **rest, **changes}
-
-
-def table(*rows: dict[str, object]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=SAMPLES)
 
 
 def volume(name: str, kind: Kind = Kind.EMULATED, readahead: int = 131072) -> Volume:
@@ -83,6 +68,8 @@ def test_equal_arms_are_comparable() -> None:
         ([row(arm="b"), row(arm="b")], "requests"),
         ([], "requests"),
         ([row(arm="b", success=False)], "errors"),
+        ([row(arm="b", service_time_s=math.nan)], "times"),
+        ([row(arm="b", service_time_s=0.0)], "times"),
         ([row(arm="b", resident_before=0.02)], "cold"),
         ([row(arm="b", resident_before=None)], "cold"),
     ],
@@ -95,6 +82,17 @@ def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]
 def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
     (check,) = [check for check in check_comparable(session(table(row()))) if not check.ok]
     assert check.text == "t: unequal numbers of requests: a 1, b 0"
+
+
+def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None:
+    whole = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
+    cut = session(table(*whole, row(round=3)), state=State.FAILED)
+    assert "requests" in failing(cut)  # as it would be were it over
+    assert all(check.ok for check in all_checks(cut))
+    uneven = session(table(*whole, row(round=2), row(round=3)), state=State.RUNNING)
+    assert [check.text for check in all_checks(uneven) if not check.ok] == [
+        "t: unequal numbers of requests: a 3, b 2"
+    ]
 
 
 def test_other_versions_and_settings_are_named() -> None:

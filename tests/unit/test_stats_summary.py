@@ -1,30 +1,13 @@
 """Which requests count, and the percentiles of an arm by itself."""
 
+import math
+
 import numpy as np
-import pyarrow as pa
 import pytest
+from sample_rows import row, table
 
 from esrally_ebs.model import Phase
 from esrally_ebs.stats import measured_blocks, summarize
-from esrally_ebs.store.encoding import SAMPLES
-
-
-def row(**changes: object) -> dict[str, object]:
-    plain: dict[str, object] = dict.fromkeys(SAMPLES.names, 0)
-    texts = {"session": "s", "arm": "a", "task": "t", "operation": "t", "phase": Phase.MEASURE.value}
-    rest = {
-        "round": 1,
-        "iteration": 1,
-        "service_time_s": 0.03,
-        "success": True,
-        "hits": 5,
-        "resident_before": 0.0,
-    }
-    return {**plain, **texts, **rest, **changes}
-
-
-def table(*rows: dict[str, object]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=SAMPLES)
 
 
 def test_only_measured_successful_requests_count() -> None:
@@ -38,6 +21,12 @@ def test_only_measured_successful_requests_count() -> None:
     assert (summary.requests, summary.failed) == (2, 1)
     assert summary.p50_s == pytest.approx(0.02)
     assert "1 requests failed and are left out" in summary.warnings
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 0.0, -0.01, None])
+def test_what_no_request_can_have_taken_does_not_count(seconds: float | None) -> None:
+    (summary,) = summarize(table(row(), row(service_time_s=seconds)))
+    assert (summary.requests, summary.p50_s) == (1, 0.03)
 
 
 def test_the_first_since_a_drop_can_be_taken_apart() -> None:
