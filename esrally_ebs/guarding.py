@@ -68,10 +68,10 @@ def look_at(
         make_api=make,
     )
     told = {name: _told(volume, found) for name, volume in real.items()}
-    facts = _facts(told, found, asked[0] if asked else None, roots, clock)
+    facts = _facts(plan, told, found, asked[0] if asked else None, roots, clock)
     return Guarded(
         arms=tuple(replace(arm, volume=told.get(arm.name, arm.volume)) for arm in arms),
-        checks=tuple(guard(facts, plan)),
+        checks=tuple(guard(facts)),
         record=_record(found),
     )
 
@@ -106,7 +106,7 @@ def _sum(numbers: Any) -> int | None:  # noqa: ANN401 - an iterable of int or No
 
 
 def _facts(
-    volumes: Mapping[str, Volume], found: Survey, api: Api | None, roots: Roots, clock: Clock
+    plan: Plan, volumes: Mapping[str, Volume], found: Survey, api: Api | None, roots: Roots, clock: Clock
 ) -> Facts:
     unknown = list(found.unknown)
     seen = watch(
@@ -127,6 +127,7 @@ def _facts(
     )
     limits = found.limits
     return Facts(
+        plan=plan,
         arms=arms,
         instance=InstanceFacts(limits=limits, io_balance=lent.get("io"), byte_balance=lent.get("byte"))
         if limits

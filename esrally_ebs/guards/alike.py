@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from esrally_ebs.guards.facts import ArmFacts, Facts
-from esrally_ebs.guards.finding import bad, good, listed
+from esrally_ebs.guards.finding import bad, good, listed, unknown
 from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.units import KIB, format_bytes
 
@@ -68,19 +68,23 @@ def scheduler(facts: Facts) -> Check | None:
 
 def encryption(facts: Facts) -> Check | None:
     """One arm encrypted and the other not."""
-    known = [arm for arm in facts.arms if _encrypted(arm)]
     mend = "make both volumes encrypted, or neither: a snapshot can be copied with encryption"
-    return _same("encryption", known, _encrypted, mend)
+    return _same("encryption", facts.arms, _encrypted, mend)
 
 
 def _same(name: str, arms: Sequence[ArmFacts], of: Callable[[ArmFacts], str], mend: str) -> Check | None:
-    values: Mapping[str, str] = {arm.name: of(arm) for arm in arms}
-    if len(values) < 2 or not all(values.values()):
+    """What all arms should share; an arm that does not tell is no reason not to compare the others."""
+    values: Mapping[str, str] = {arm.name: value for arm in arms if (value := of(arm))}
+    if len(values) < 2:
         return None
+    what = name.replace("-", " ")
     told = listed(f"{arm} {value}" for arm, value in values.items())
     if len(set(values.values())) > 1:
-        return bad(name, f"arms differ in {name.replace('-', ' ')}: {told}", mend, value=told)
-    return good(name, next(iter(values.values())), f"arms have the same {name.replace('-', ' ')}")
+        return bad(name, f"arms differ in {what}: {told}", mend, value=told)
+    untold = [arm.name for arm in arms if arm.name not in values]
+    if untold:
+        return unknown(name, f"not known whether {listed(untold)} has the same {what} as {told}", mend)
+    return good(name, next(iter(values.values())), f"arms have the same {what}")
 
 
 def _disks(facts: Facts) -> list[ArmFacts]:

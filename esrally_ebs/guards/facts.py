@@ -10,6 +10,7 @@ from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.emulator.catalog import Model, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class ClockFacts:
 class Facts:
     """Everything that guards look at."""
 
+    plan: Plan  # what is about to be done with the arms
     arms: tuple[ArmFacts, ...]
     instance: InstanceFacts | None = None
     clock: ClockFacts = ClockFacts()

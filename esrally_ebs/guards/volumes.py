@@ -7,7 +7,6 @@ from esrally_ebs.guards.demand import Demand, credit_limit, demand
 from esrally_ebs.guards.facts import ArmFacts, Facts
 from esrally_ebs.guards.finding import bad, good, listed, unknown
 from esrally_ebs.model import Check
-from esrally_ebs.plan import Plan
 from esrally_ebs.units import MIB, format_bytes
 
 _TELEMETRY_POLICY = "allow what policies/telemetry.json lists"
@@ -29,9 +28,9 @@ def root_device(facts: Facts) -> Check | None:
     return good("root-device", "no", "no arm is on the system's own disk")
 
 
-def burst_balance(facts: Facts, plan: Plan) -> Check | None:
+def burst_balance(facts: Facts) -> Check | None:
     """Fewer burst credits than the plan will spend: the volume would change its speed half-way."""
-    needs = list(_needs(facts, plan))
+    needs = list(_needs(facts))
     if not needs:
         return None
     told, untold = [], []
@@ -110,10 +109,10 @@ def modification(facts: Facts) -> Check | None:
     return good("modification", "", "no volume is being modified") if members else None
 
 
-def _needs(facts: Facts, plan: Plan) -> Iterator[tuple[ArmFacts, EbsVolume, Demand, float, str]]:
+def _needs(facts: Facts) -> Iterator[tuple[ArmFacts, EbsVolume, Demand, float, str]]:
     for arm in facts.arms:
         for member, model in zip(arm.members, arm.models, strict=False):
-            needed = demand(plan, model, arm=arm.name, share=1 / len(arm.members))
+            needed = demand(facts.plan, model, arm=arm.name, share=1 / len(arm.members))
             credits = credit_limit(model)
             if needed is not None and credits is not None:
                 yield arm, member, needed, credits.capacity, credits.counts

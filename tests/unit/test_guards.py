@@ -1,16 +1,15 @@
 """Guards: each looks at plain facts and says what is wrong, how bad that is, and how it is mended."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from facts_of_arms import ALIKE, GIB, KIB, MIB, PLAN, arm, fine, found, gp2, stopped, volume
 
-from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
+from esrally_ebs.aws.records import FileSystem, InstanceLimits
 from esrally_ebs.errors import PlanError
 from esrally_ebs.guards import (
     NAMES,
-    ArmFacts,
     ClockFacts,
     Facts,
     InstanceFacts,
@@ -18,78 +17,11 @@ from esrally_ebs.guards import (
     check_names,
     guard,
 )
-from esrally_ebs.guards.demand import demand
-from esrally_ebs.model import Check, Kind, Severity, Volume, VolumeSpec
-from esrally_ebs.plan import Plan, parse_plan
-
-GIB, MIB, KIB = 1024**3, 1024**2, 1024
-ARMS = '[[arm]]\nname = "a"\ntype = "mounted"\nmount = "/mnt/a"\n'
-PLAN = parse_plan(f'name = "p"\n{ARMS}', "p.toml")
-
-
-def volume(number: int = 0, **changes: Any) -> EbsVolume:  # noqa: ANN401
-    """A gp3 of 100 GiB as it comes."""
-    made = EbsVolume(
-        volume_id=f"vol-{number:017x}",
-        type="gp3",
-        size_bytes=100 * GIB,
-        iops=3000,
-        throughput_bytes_per_s=125 * MIB,
-        encrypted=True,
-        state="in-use",
-        modification="",
-    )
-    return replace(made, **changes)
-
-
-def gp2(number: int = 1, gib: int = 500, **changes: Any) -> EbsVolume:  # noqa: ANN401
-    told = {"type": "gp2", "size_bytes": gib * GIB, "iops": max(100, 3 * gib), "throughput_bytes_per_s": None}
-    return volume(number, **{**told, **changes})
-
-
-def arm(name: str, *members: EbsVolume, kind: Kind = Kind.EBS, **changes: Any) -> ArmFacts:  # noqa: ANN401
-    facts = {
-        key: changes.pop(key) for key in ("root", "balances", "watched", "file_system") if key in changes
-    }
-    described = Volume(
-        spec=VolumeSpec(
-            name=name, type="mounted", size_bytes=sum(m.size_bytes for m in members) or 100 * GIB
-        ),
-        kind=kind,
-        mount=Path("/mnt") / name,
-        device=None if kind is Kind.EFS else f"nvme{name}n1",
-        filesystem="xfs",
-        mount_options="rw,noatime",
-        readahead_bytes=128 * KIB,
-        scheduler="none",
-    )
-    ids = tuple(member.volume_id for member in members)
-    return ArmFacts(volume=replace(described, **changes), volume_ids=ids, members=members, **facts)
-
-
-def found(name: str, *arms: ArmFacts, plan: Plan = PLAN, **facts: Any) -> Check | None:  # noqa: ANN401
-    checks = {check.name: check for check in guard(Facts(arms=arms, **facts), plan)}
-    return checks.get(name)
-
-
-def stopped(name: str, *arms: ArmFacts, severity: Severity = Severity.STOP, **facts: Any) -> str:  # noqa: ANN401
-    """The text of the check, which must not be ok and must say how it is mended."""
-    check = found(name, *arms, **facts)
-    assert check is not None
-    assert (check.ok, check.severity, bool(check.mend)) == (False, severity, True)
-    return check.text
-
-
-def fine(name: str, *arms: ArmFacts, **facts: Any) -> bool:  # noqa: ANN401
-    check = found(name, *arms, **facts)
-    return check is not None and check.ok
-
-
-ALIKE = (arm("a", volume(0)), arm("b", volume(1)))
+from esrally_ebs.model import Kind, Severity, VolumeSpec
 
 
 def test_two_volumes_that_are_alike_are_stopped_by_nothing() -> None:
-    checks = guard(Facts(arms=ALIKE), PLAN)
+    checks = guard(Facts(plan=PLAN, arms=ALIKE))
     assert [check.name for check in checks if not check.ok] == []
     assert {"size", "filesystem", "encryption", "modification", "root-device"} <= {c.name for c in checks}
 
@@ -126,6 +58,16 @@ def test_one_encrypted_arm_beside_a_plain_one_is_stopped() -> None:
     assert found("encryption", ALIKE[0], replace(ALIKE[1], members=())) is None  # nobody could tell
 
 
+def test_an_arm_that_does_not_tell_hides_no_difference_of_the_others() -> None:
+    untold = arm("c", volume(2), scheduler=None)
+    assert "a none, b bfq" in stopped("scheduler", ALIKE[0], arm("b", volume(1), scheduler="bfq"), untold)
+    assert "not known whether c has the same scheduler" in stopped(
+        "scheduler", *ALIKE, untold, severity=Severity.UNKNOWN
+    )
+    plain = arm("b", volume(1, encrypted=False))
+    assert "a yes, b no" in stopped("encryption", ALIKE[0], plain, replace(untold, members=()))
+
+
 def test_sizes_that_differ_are_a_warning_and_what_file_systems_keep_does_not_count() -> None:
     assert "a 100.0 GiB, b 500.0 GiB" in stopped("size", ALIKE[0], arm("b", gp2()), severity=Severity.WARN)
     kept = VolumeSpec(name="b", type="mounted", size_bytes=99 * GIB)
@@ -139,73 +81,6 @@ def test_efs_is_held_to_amazons_readahead_and_not_to_that_of_disks() -> None:
     ruled = arm("efs", kind=Kind.EFS, filesystem="nfs4", readahead_bytes=15_360 * KIB)
     assert fine("readahead", *ALIKE, ruled)
     assert fine("filesystem", *ALIKE, ruled)  # a file system over the network is what is compared
-
-
-def job_plan(**job: Any) -> Plan:  # noqa: ANN401
-    keys = {"name": '"j"', "rw": '"randread"', "bs": '"16k"', "size": '"1g"', **job}
-    text = "\n".join(f"{key} = {value}" for key, value in keys.items())
-    return parse_plan(f'name = "p"\n{ARMS}[[baseline]]\n{text}\n', "p.toml")
-
-
-# 1 GiB of 16 KiB is 65,536 I/Os; laid out as 4,096 of 256 KiB. A gp2 of 100 GiB bursts to 3000 and earns 300
-# a second, so 90 % of what is done at 3000 IOPS is spent. The layout goes at 128 MiB/s = 512 I/Os a second.
-LAYOUT = 4096 * (1 - 300 / 512)
-READS = 65_536 * 0.9
-
-
-def test_what_the_jobs_of_a_plan_spend_is_what_goes_beyond_the_baseline() -> None:
-    model = arm("a", gp2(gib=100)).models[0]
-    needed = demand(job_plan(), model)
-    assert needed is not None
-    assert needed.jobs == pytest.approx(LAYOUT + READS)
-    assert (needed.copy, needed.race) == (0, 0)
-    timed = demand(job_plan(runtime='"60s"', repeat="true"), model)
-    assert timed is not None
-    assert timed.jobs == pytest.approx(2 * (LAYOUT + 60 * (3000 - 300)))
-    assert demand(job_plan(), ALIKE[0].models[0]) is None  # gp3 has no credits
-
-
-def test_too_few_credits_for_the_plan_are_stopped_with_the_sum() -> None:
-    poor = arm("a", gp2(gib=100), balances={gp2().volume_id: 0.01})  # 1 % of 5.4 million is 54,000
-    text = stopped("burst-balance", poor, plan=job_plan())
-    assert f"has 54,000 credits, the plan spends {LAYOUT + READS:,.0f} ({LAYOUT + READS:,.0f} by fio)" in text
-    assert fine("burst-balance", replace(poor, balances={gp2().volume_id: 0.02}), plan=job_plan())
-
-
-def test_every_pass_before_a_change_in_place_spends_what_the_jobs_spend() -> None:
-    text = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\nsize = "1g"\nrepeat = true\n'
-    modified = '[modify]\narm = "a"\ntype = "gp3"\npasses = 5\n'
-    plan = parse_plan(f'name = "p"\n{ARMS}{text}{modified}', "p.toml")
-    needed = demand(plan, arm("a", gp2(gib=100)).models[0], arm="a")
-    assert needed is not None
-    assert needed.jobs == pytest.approx(5 * (LAYOUT + READS))
-
-
-def test_the_credits_of_a_disk_type_are_bytes_and_small_random_reads_cost_a_mebibyte() -> None:
-    st1 = gp2(type="st1", gib=1024, iops=None)
-    needed = demand(job_plan(), arm("a", st1).models[0])
-    assert needed is not None
-    # each of 65,536 reads costs 1 MiB, at 250 MiB/s of which 40 are earned; layout is 1 GiB at that rate
-    assert needed.jobs == pytest.approx((65_536 + 1024) * MIB * (1 - 40 / 250))
-
-
-def test_the_members_of_a_stripe_share_what_the_plan_spends() -> None:
-    both = (gp2(1, gib=100), gp2(2, gib=100))
-    half = {both[0].volume_id: 0.006, both[1].volume_id: 0.006}  # 32,400 each: half of 60,677 is 30,338
-    assert fine("burst-balance", arm("a", *both, balances=half), plan=job_plan())
-
-
-def test_credits_that_cloudwatch_does_not_tell_are_unknown() -> None:
-    text = stopped("burst-balance", arm("a", gp2()), plan=job_plan(), severity=Severity.UNKNOWN)
-    assert "does not tell the burst balance of vol-" in text
-    assert found("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
-
-
-def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
-    empty = arm("b", gp2(2, gib=100), balances={gp2(2).volume_id: 0.0})
-    assert "b vol-00000000000000002 has 0 credits" in stopped(
-        "burst-balance", arm("a", gp2()), empty, plan=job_plan()
-    )
 
 
 def test_a_gp3_beyond_the_catalog_is_judged_by_what_aws_tells_of_it() -> None:

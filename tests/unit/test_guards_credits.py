@@ -1,0 +1,78 @@
+"""The guard on burst credits, and what a plan is reckoned to spend of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from facts_of_arms import ALIKE, ARMS, MIB, arm, fine, found, gp2, stopped
+
+from esrally_ebs.guards.demand import demand
+from esrally_ebs.model import Severity
+from esrally_ebs.plan import Plan, parse_plan
+
+
+def job_plan(**job: Any) -> Plan:  # noqa: ANN401
+    keys = {"name": '"j"', "rw": '"randread"', "bs": '"16k"', "size": '"1g"', **job}
+    text = "\n".join(f"{key} = {value}" for key, value in keys.items())
+    return parse_plan(f'name = "p"\n{ARMS}[[baseline]]\n{text}\n', "p.toml")
+
+
+# 1 GiB of 16 KiB is 65,536 I/Os; laid out as 4,096 of 256 KiB. A gp2 of 100 GiB bursts to 3000 and earns 300
+# a second, so 90 % of what is done at 3000 IOPS is spent. The layout goes at 128 MiB/s = 512 I/Os a second.
+LAYOUT = 4096 * (1 - 300 / 512)
+READS = 65_536 * 0.9
+
+
+def test_what_the_jobs_of_a_plan_spend_is_what_goes_beyond_the_baseline() -> None:
+    model = arm("a", gp2(gib=100)).models[0]
+    needed = demand(job_plan(), model)
+    assert needed is not None
+    assert needed.jobs == pytest.approx(LAYOUT + READS)
+    assert (needed.copy, needed.race) == (0, 0)
+    timed = demand(job_plan(runtime='"60s"', repeat="true"), model)
+    assert timed is not None
+    assert timed.jobs == pytest.approx(2 * (LAYOUT + 60 * (3000 - 300)))
+    assert demand(job_plan(), ALIKE[0].models[0]) is None  # gp3 has no credits
+
+
+def test_too_few_credits_for_the_plan_are_stopped_with_the_sum() -> None:
+    poor = arm("a", gp2(gib=100), balances={gp2().volume_id: 0.01})  # 1 % of 5.4 million is 54,000
+    text = stopped("burst-balance", poor, plan=job_plan())
+    assert f"has 54,000 credits, the plan spends {LAYOUT + READS:,.0f} ({LAYOUT + READS:,.0f} by fio)" in text
+    assert fine("burst-balance", replace(poor, balances={gp2().volume_id: 0.02}), plan=job_plan())
+
+
+def test_every_pass_before_a_change_in_place_spends_what_the_jobs_spend() -> None:
+    text = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\nsize = "1g"\nrepeat = true\n'
+    modified = '[modify]\narm = "a"\ntype = "gp3"\npasses = 5\n'
+    plan = parse_plan(f'name = "p"\n{ARMS}{text}{modified}', "p.toml")
+    needed = demand(plan, arm("a", gp2(gib=100)).models[0], arm="a")
+    assert needed is not None
+    assert needed.jobs == pytest.approx(5 * (LAYOUT + READS))
+
+
+def test_the_credits_of_a_disk_type_are_bytes_and_small_random_reads_cost_a_mebibyte() -> None:
+    st1 = gp2(type="st1", gib=1024, iops=None)
+    needed = demand(job_plan(), arm("a", st1).models[0])
+    assert needed is not None
+    # each of 65,536 reads costs 1 MiB, at 250 MiB/s of which 40 are earned; layout is 1 GiB at that rate
+    assert needed.jobs == pytest.approx((65_536 + 1024) * MIB * (1 - 40 / 250))
+
+
+def test_the_members_of_a_stripe_share_what_the_plan_spends() -> None:
+    both = (gp2(1, gib=100), gp2(2, gib=100))
+    half = {both[0].volume_id: 0.006, both[1].volume_id: 0.006}  # 32,400 each: half of 60,677 is 30,338
+    assert fine("burst-balance", arm("a", *both, balances=half), plan=job_plan())
+
+
+def test_credits_that_cloudwatch_does_not_tell_are_unknown() -> None:
+    text = stopped("burst-balance", arm("a", gp2()), plan=job_plan(), severity=Severity.UNKNOWN)
+    assert "does not tell the burst balance of vol-" in text
+    assert found("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
+
+
+def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
+    empty = arm("b", gp2(2, gib=100), balances={gp2(2).volume_id: 0.0})
+    assert "b vol-00000000000000002 has 0 credits" in stopped(
+        "burst-balance", arm("a", gp2()), empty, plan=job_plan()
+    )
