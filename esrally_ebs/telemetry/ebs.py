@@ -77,10 +77,10 @@ def ebs_statistics(volume: Volume, roots: Roots | None = None) -> EbsStatistics 
 
 def _growth(before: Sequence[LogPage], now: Sequence[LogPage]) -> Iterator[Value]:
     for metric, counter, scale, unit in _GROWING:
-        grown = sum(page.counters[counter] for page in now) - sum(page.counters[counter] for page in before)
-        if grown < 0:
+        grown = [new.counters[counter] - old.counters[counter] for old, new in zip(before, now, strict=True)]
+        if min(grown) < 0:  # of any member: the growth of the others would hide it in the sum
             raise MeasurementError(f"EBS statistics: {counter} has begun anew; was a volume attached again?")
-        yield Value(metric, grown * scale, unit)
+        yield Value(metric, sum(grown) * scale, unit)
     yield from _bins("ebs.reads_us", [page.reads for page in before], [page.reads for page in now])
     yield from _bins("ebs.writes_us", [page.writes for page in before], [page.writes for page in now])
 

@@ -166,6 +166,15 @@ def test_counters_that_begin_anew_are_an_error_and_growth_goes_on_after_it() -> 
     assert values(source)["ebs.reads"] == 2
 
 
+def test_the_growth_of_one_member_hides_no_other_that_begins_anew() -> None:
+    first = Pages(page(total_read_ops=9), page(total_read_ops=2))
+    second = Pages(page(total_read_ops=100), page(total_read_ops=500))
+    source = EbsStatistics([first, second])
+    source.read(0.0)
+    with pytest.raises(MeasurementError, match="total_read_ops has begun anew"):
+        source.read(1.0)
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> FakeMachine:
     made = FakeMachine(tmp_path)
