@@ -25,6 +25,11 @@ _READ_S = 30.0
 _ATTEMPTS = 5  # of one call, the SDK's "standard" mode: back-off with jitter, throttling included
 _IAM_PREFIX: Mapping[str, str] = {"efs": "elasticfilesystem"}  # where it is not the service's own name
 _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+THROTTLED = frozenset(
+    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"}
+)
+_UNANSWERED = frozenset({"ReadTimeoutError", "ConnectionClosedError"})
+_PASSING = THROTTLED | {"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"}
 _STALE = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure", "InvalidClientTokenId"}
 )
@@ -49,6 +54,21 @@ class AwsError(SetupError):
         self.action = action
         self.code = code
         self._message = message
+
+    @property
+    def denied(self) -> bool:
+        """Whether no policy allows the call."""
+        return self.code in _DENIED
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody knows what came of the call."""
+        return self.code in _UNANSWERED
+
+    @property
+    def passes(self) -> bool:
+        """Whether AWS asks to try again later, which the SDK has done a few times already."""
+        return self.code in _PASSING
 
     def __reduce__(self) -> tuple[type["AwsError"], tuple[str, str, str]]:
         """For other processes: an exception is otherwise made anew from its text alone."""
@@ -115,9 +135,7 @@ class Aws:
                     user_agent_appid="esrally-ebs",
                 )
                 self._session = self._session or _session(self._roots)
-                client = self._session.client(service, region_name=self.region, config=config)
-                _check_rehearsal(service, client.meta.endpoint_url)
-                self._clients[service] = client
+                self._clients[service] = self._session.client(service, region_name=self.region, config=config)
             return self._clients[service]
 
 
@@ -158,19 +176,24 @@ def configured_region() -> str | None:
 
 
 def _session(roots: Roots) -> Any:  # noqa: ANN401
-    """A session whose credentials come from the metadata service only on EC2: elsewhere nobody is asked."""
+    """A session whose credentials come from the metadata service only on EC2: elsewhere nobody is asked.
+
+    In a rehearsal it signs nothing for AWS itself, also not what the SDK asks for by itself (STS for a role).
+    """
     core = _sdk("botocore.session").Session()
+    core.register("before-sign", _check_rehearsal)
     if not roots.on_ec2():
         core.get_component("credential_provider").remove("iam-role")
     return _sdk("boto3").Session(botocore_session=core)
 
 
-def _check_rehearsal(service: str, url: str) -> None:
+def _check_rehearsal(*, event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
     """SetupError when a rehearsal would ask AWS itself: some variables overrule AWS_ENDPOINT_URL."""
-    if os.environ.get(REHEARSAL_VARIABLE) and not leads_here(url):
+    if os.environ.get(REHEARSAL_VARIABLE) and not leads_here(request.url):
+        service = event_name.split(".")[1]
         raise SetupError(
-            f"{REHEARSAL_VARIABLE}: {service} would be asked at {redacted(url)}, not at a stand-in on this"
-            f" machine; unset AWS_ENDPOINT_URL_{service.upper()} and AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
+            f"{REHEARSAL_VARIABLE}: {service} would be asked at {redacted(request.url)}, not at a stand-in on"
+            f" this machine; unset AWS_ENDPOINT_URL_{service.upper()} and AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
         )
 
 

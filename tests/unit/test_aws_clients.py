@@ -50,6 +50,23 @@ def test_a_rehearsal_that_would_ask_aws_itself_is_refused(
         Aws("us-east-1").call("ec2", "DescribeVolumes")
 
 
+def test_a_role_that_a_rehearsal_would_take_at_aws_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile team]\nrole_arn = arn:aws:iam::123456789012:role/x\nsource_profile = base\n"
+        "[profile base]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = x\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    monkeypatch.setenv(REHEARSAL_VARIABLE, "i-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "https://sts.invalid")  # of no one, should the guard fail
+    with pytest.raises(SetupError, match=r"sts would be asked at https://sts\.invalid"):
+        Aws("us-east-1").call("ec2", "DescribeVolumes")
+
+
 def test_an_endpoint_that_is_no_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:5000")
     with pytest.raises(AwsError, match="Invalid endpoint: localhost:5000; correct AWS_ENDPOINT_URL"):
