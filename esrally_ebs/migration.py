@@ -51,31 +51,30 @@ class Migration:
         self._note("settings", before=now.text, after=target.text)
         rounds = _Rounds()
         for _ in range(self.passes):
-            self._pass(rounds.next(), BEFORE)
+            self._pass(rounds.next(), BEFORE, lambda: BEFORE)
         since = modify.begin(self.api, self.volume, now, target)
         self._note("asked")
         modify.follow(
             self.api,
             self.volume,
             clock=self.clock,
-            each=lambda progress: self._during(rounds, progress),
+            each=lambda progress: self._during(rounds, progress, since),
             since=since,
         )
         for left in reversed(range(self.passes)):
-            self._pass(_LAST if left == 0 else rounds.next(), AFTER)
+            self._pass(_LAST if left == 0 else rounds.next(), AFTER, lambda: AFTER)
 
-    def _during(self, rounds: "_Rounds", progress: modify.Progress) -> None:
+    def _during(self, rounds: "_Rounds", progress: modify.Progress, since: float | None) -> None:
         self._note("progress", state=progress.state, percent=progress.percent)
         if progress.state in modify.UNDER_WAY:
-            self._pass(rounds.next(), progress.state)
+            self._pass(rounds.next(), progress.state, lambda: self._state(since))
 
-    def _pass(self, round_: int, phase: str) -> None:
+    def _pass(self, round_: int, phase: str, phase_then: Callable[[], str]) -> None:
         self.measure(round_)
-        ended = phase
-        if phase in modify.UNDER_WAY:
-            last = modify.progress_of(self.api, self.volume)
-            ended = last.state if last else phase
-        self._note("pass", round=round_, phase=phase, phase_at_end=ended)
+        self._note("pass", round=round_, phase=phase, phase_at_end=phase_then())
+
+    def _state(self, since: float | None) -> str:
+        return modify.progress_since(self.api, self.volume, since, clock=self.clock).state
 
     def _note(self, what: str, **fields: object) -> None:
         event = {"what": what, "volume": self.volume, **fields}

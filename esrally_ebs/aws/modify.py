@@ -119,17 +119,8 @@ def settings_of(api: Api, volume: str) -> tuple[Settings, bool]:
 
 def progress_of(api: Api, volume: str) -> Progress | None:
     """The volume's latest change; None when it was never changed."""
-    wanted = [{"Name": "volume-id", "Values": [volume]}]
-    found = list(items(api, "ec2", "DescribeVolumesModifications", "VolumesModifications", Filters=wanted))
-    if not found:
-        return None
-    raw: Mapping[str, Any] = found[-1]
-    return Progress(
-        state=raw["ModificationState"],
-        percent=int(raw.get("Progress", 0)),
-        began_at=_began(raw),
-        message=raw.get("StatusMessage", ""),
-    )
+    raw = _latest(api, volume)
+    return None if raw is None else _progress(raw)
 
 
 def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | None:
@@ -149,6 +140,11 @@ def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | Non
                 f"{volume}: changed too often: AWS allows four changes in 24 hours (until 2026-01-15 one in 6"
                 " hours); try again later"
             ) from error
+        # The SDK asks again when no answer comes, and what it asks for may be under way by then.
+        if error.code == "IncorrectModificationState" or error.unanswered:
+            begun = _under_way_to(api, volume, target)
+            if begun is not None:
+                return begun.began_at
         raise
     return _began(answer.get("VolumeModification", {}))
 
@@ -164,19 +160,12 @@ def follow(
 ) -> Progress:
     """Look at the change until it is completed; ``each`` hears every look, and may take its time.
 
-    What ``begin`` gave is ``since``: AWS may still tell of an earlier change. A poll that fails is repeated,
-    for ten minutes at most. SetupError when the change has failed (the volume is as it was then) or takes
-    longer than ``limit_s``.
+    What ``begin`` gave is ``since``. SetupError when the change has failed (the volume is as it was then) or
+    takes longer than ``limit_s``.
     """
-    started = answered = clock.monotonic()
+    started = clock.monotonic()
     while True:
-        try:
-            progress = _progress_since(api, volume, since)
-        except AwsError:
-            if clock.monotonic() - answered > _PATIENCE_S:
-                raise
-            clock.sleep(_POLL_S)
-            continue
+        progress = progress_since(api, volume, since, clock=clock)
         each(progress)
         if progress.state == "completed":
             return progress
@@ -191,14 +180,50 @@ def follow(
                 " by itself, follow it with aws ec2 describe-volumes-modifications"
             )
         clock.sleep(_POLL_S)
-        answered = clock.monotonic()
 
 
-def _progress_since(api: Api, volume: str, since: float | None) -> Progress:
-    """The change that began then; one that is older says nothing of it."""
-    found = progress_of(api, volume)
+def progress_since(api: Api, volume: str, since: float | None, *, clock: Clock = SYSTEM_CLOCK) -> Progress:
+    """How far the change is that began then: AWS may still tell of an earlier one.
+
+    A poll that fails is repeated, for ten minutes at most; AwsError after that.
+    """
+    asked = clock.monotonic()
+    while True:
+        try:
+            found = progress_of(api, volume)
+            break
+        except AwsError:
+            if clock.monotonic() - asked > _PATIENCE_S:
+                raise
+            clock.sleep(_POLL_S)
     older = found is not None and since is not None and (found.began_at or since) < since - 1  # whole seconds
     return Progress(state="modifying", percent=0) if found is None or older else found
+
+
+def _under_way_to(api: Api, volume: str, target: Settings) -> Progress | None:
+    """The change that is under way if it leads to ``target``."""
+    raw = _latest(api, volume)
+    if raw is None or raw["ModificationState"] not in UNDER_WAY:
+        return None
+    leads_to = (raw.get("TargetVolumeType"), raw.get("TargetSize"))
+    rates = ((target.iops, raw.get("TargetIops")), (target.throughput_mib, raw.get("TargetThroughput")))
+    same = leads_to == (target.type, target.size_gib) and all(want in (None, told) for want, told in rates)
+    return _progress(raw) if same else None
+
+
+def _latest(api: Api, volume: str) -> Mapping[str, Any] | None:
+    wanted = [{"Name": "volume-id", "Values": [volume]}]
+    found = list(items(api, "ec2", "DescribeVolumesModifications", "VolumesModifications", Filters=wanted))
+    return max(found, key=lambda raw: _began(raw) or 0.0, default=None)
+
+
+def _progress(raw: Mapping[str, Any]) -> Progress:
+    return Progress(
+        state=raw["ModificationState"],
+        percent=int(raw.get("Progress", 0)),
+        began_at=_began(raw),
+        message=raw.get("StatusMessage", ""),
+    )
 
 
 def _began(raw: Mapping[str, Any]) -> float | None:
