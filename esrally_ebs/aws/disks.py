@@ -13,9 +13,9 @@ from esrally_ebs.aws.roots import Roots, text
 from esrally_ebs.formats.mountinfo import Mount, parse_mountinfo
 from esrally_ebs.units import KIB
 
-_SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the disk's own sectors are
-_EBS_MODEL = "Amazon Elastic Block Store"
-_LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
+SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the disk's own sectors are
+EBS_MODEL = "Amazon Elastic Block Store"
+LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
 _SERIAL = re.compile(r"vol-?([0-9a-f]{8}|[0-9a-f]{17})")
 _BY_ID = re.compile(r"nvme-Amazon_Elastic_Block_Store_(vol[0-9a-f]+)(?:-ns-1|_1)?")
 _XEN = re.compile(r"(?:xvd|sd|hd)[a-z]{1,2}\d*")
@@ -78,15 +78,22 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
     # A file system without a device, NFS above all, reads ahead by what its own backing device info says.
     queue = _disk_of(top) / "queue" if top else roots.sys / "class" / "bdi" / mount.device_number
     readahead = text(queue / "read_ahead_kb")
-    chosen = _CHOSEN.search(text(queue / "scheduler"))
+    # An array has no scheduler: requests wait in those of its disks.
+    chosen = {_scheduler(roots.sys / "class" / "block" / name) for name in found} - {""}
     return Stack(
         mount=mount,
         device=top.name if top else None,
         layers=tuple(dict.fromkeys(layers)),
         disks=tuple(found.values()),
         readahead_bytes=int(readahead) * KIB if readahead.isdigit() else None,
-        scheduler=chosen[1] if chosen else None,
+        scheduler=", ".join(sorted(chosen)) or None,
     )
+
+
+def _scheduler(disk: Path) -> str:
+    told = text(disk / "queue" / "scheduler")
+    chosen = _CHOSEN.search(told)
+    return chosen[1] if chosen else told  # the only one there is has no brackets
 
 
 def _nodes(mount: Mount, roots: Roots) -> list[Path]:
@@ -141,7 +148,7 @@ def _disk(disk: Path, partition: str, roots: Roots) -> Disk:
         sort=_sort(disk.name, model, volume),
         volume_id=volume,
         known_by=known_by if volume else "",
-        size_bytes=int(sectors) * _SECTOR_BYTES if sectors.isdigit() else None,
+        size_bytes=int(sectors) * SECTOR_BYTES if sectors.isdigit() else None,
         partition=partition,
     )
 
@@ -163,9 +170,9 @@ def _by_id(name: str, roots: Roots) -> tuple[str, str]:
 
 
 def _sort(name: str, model: str, volume: str) -> Sort:
-    if volume or model == _EBS_MODEL:
+    if volume or model == EBS_MODEL:
         return Sort.EBS
-    if model == _LOCAL_MODEL:
+    if model == LOCAL_MODEL:
         return Sort.INSTANCE_STORE
     # PV guests have xvda1 as a disk of its own; Xen's disks have no model.
     return Sort.XEN if not model and _XEN.fullmatch(name) else Sort.OTHER

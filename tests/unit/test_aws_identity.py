@@ -62,6 +62,16 @@ def test_the_members_of_a_stripe_are_its_volumes(machine: FakeMachine) -> None:
     assert at(machine).stack.layers == ("raid0 md0",)
 
 
+def test_requests_wait_in_the_schedulers_of_a_stripes_disks(machine: FakeMachine) -> None:
+    members = [machine.nvme("nvme1n1", "259:2", serial=A), machine.nvme("nvme2n1", "259:3", serial=B)]
+    machine.array("md0", "9:0", members, level="raid0")
+    machine.write("sys/devices/virtual/md0/queue/scheduler", "none")
+    machine.write(f"{members[0]}/queue/scheduler", "none [mq-deadline]")
+    machine.write(f"{members[1]}/queue/scheduler", "none")
+    machine.mount("/mnt/a", "/dev/md0", "9:0")
+    assert at(machine).stack.scheduler == "mq-deadline, none"
+
+
 def test_lvm_over_encryption_over_partitions_leads_down_to_the_volumes(machine: FakeMachine) -> None:
     first, second = machine.nvme("nvme1n1", "259:2", serial=A), machine.nvme("nvme2n1", "259:3", serial=B)
     machine.partition(first, "nvme1n1p1", "259:4")
