@@ -22,6 +22,14 @@ class Roots:
             return True
         return text(self.sys / "hypervisor" / "uuid").startswith("ec2")
 
+    def boot_id(self) -> str:
+        """The kernel's name for the time since it booted, one for all containers; without dashes."""
+        return text(self.proc / "sys" / "kernel" / "random" / "boot_id").replace("-", "")
+
+    def on_xen(self) -> bool:
+        """Whether this is an EC2 instance on Xen, whose EBS disks are no NVMe and do not tell their volume."""
+        return text(self.sys / "hypervisor" / "uuid").startswith("ec2")
+
 
 def text(path: Path) -> str:
     """What a file of one line says; empty when it is not there or may not be read."""

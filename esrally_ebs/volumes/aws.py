@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from esrally_ebs.aws.clients import Api, Aws, configured_region
 from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.dryrun import dry_run as dry_runs
 from esrally_ebs.aws.provision.execute import Executor
-from esrally_ebs.aws.provision.goal import Goal, Place, new_goal
+from esrally_ebs.aws.provision.goal import Goal, Place, new_goal, sort_of
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.look import target_of
 from esrally_ebs.aws.provision.loop import LoopMachine
@@ -28,7 +28,8 @@ from esrally_ebs.aws.provision.place import (
     region_here,
     rehearsed_instance,
 )
-from esrally_ebs.aws.provision.sweep import MOUNT_NAME, adopt, orphans, owner_of
+from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, Owner, adopt, on_disks, orphans
+from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.resources import home, run_dir
@@ -99,25 +100,56 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
 def sweep(say: Say) -> list[str]:
     """Take down what AWS still has of this run directory though nothing here knows of it.
 
-    Nothing is asked where this is no EC2 instance. Returns one line per thing that could not be removed or
-    asked for; SetupError when AWS could not be asked at all.
+    Nothing is asked where this is no EC2 instance. ``say`` hears what is removed, and what is left alone or
+    not looked at with good reason. Returns one line per thing that could not be removed or asked for;
+    SetupError when AWS could not be asked at all.
     """
     if not on_aws():
         return []
     instance = instance_here()
+    problems = _sweep_disks(instance, say)
     api = Aws(configured_region() or region_here())
-    found, problems = orphans(api, instance, run_dir())
-    for orphan in found:
+    found = orphans(api, _owner(instance))
+    problems += found.problems
+    for note in found.notes:
+        say(note)
+    for orphan in found.orphans:
         say(f"AWS still has {orphan.text}")
-        place = place_of(api, instance)
-        try:
-            directory = adopt(orphan, place, run_dir(), at_s=SYSTEM_CLOCK.epoch())
-            write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
-            detach(directory, say=say)
-            directory.parent.rmdir()
-        except (EbsError, OSError) as error:
-            problems.append(str(error))
+        problems += _remove(orphan, place_of(api, instance), say)
     return problems
+
+
+def _sweep_disks(instance: str, say: Say) -> list[str]:
+    """The same of the instance's own disks, which AWS does not know; only root can look at them."""
+    if not is_root() or rehearsed_instance() is not None:
+        return []
+    try:
+        held = LinuxMachine().on_disks()
+    except SetupError as error:
+        return [f"the instance's own disks were not looked at: {error}"]
+    problems = []
+    # Of a place that is asked for nothing; without a region the SDK would be asked for one.
+    place = Place(instance=instance, zone="", region=_SOME_REGION)
+    for orphan in on_disks(held, run_dir()):
+        say(f"the instance's own disks still have {orphan.text}")
+        problems += _remove(orphan, place, say)
+    return problems
+
+
+def _remove(orphan: Orphan, place: Place, say: Say) -> list[str]:
+    try:
+        directory = adopt(orphan, place, run_dir(), at_s=SYSTEM_CLOCK.epoch())
+        write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
+        detach(directory, say=say)
+    except (EbsError, OSError) as error:
+        return [str(error)]
+    with suppress(OSError):  # another arm of that session could not be removed
+        directory.parent.rmdir()
+    return []
+
+
+def _owner(instance: str) -> Owner:
+    return Owner(instance=instance, boot=Roots().boot_id(), run_dir=run_dir())
 
 
 def _own_place(goal: Goal) -> Path:
@@ -155,15 +187,25 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
         return history.goal
     if not is_root():
         raise SetupError(f"volume '{spec.name}': only root can format and mount; run with sudo")
-    check_tools(spec)  # before anything is made that costs
+    check_machine(spec, Roots())  # before anything is made that costs
+    check_tools(spec)
     place = place_of(api, instance_here())
-    owner = owner_of(place.instance, run_dir())
-    point = directory / MOUNT_NAME
+    owner, point = _owner(place.instance).tag, directory / MOUNT_NAME
     goal = new_goal(spec, place, session=directory.parent.name, owner=owner, point=point)
     if read_record(directory) is None:
         write_record(directory, Record(backend=_BACKEND, name=spec.name, type=spec.type))
     journal.begin(goal, SYSTEM_CLOCK.epoch())
     return goal
+
+
+def check_machine(spec: VolumeSpec, roots: Roots) -> None:
+    """SetupError where no device could be told to be the volume, so that none would ever be formatted."""
+    if sort_of(spec) == "ebs" and roots.on_xen() and rehearsed_instance() is None:
+        raise SetupError(
+            f"volume '{spec.name}': this instance is on Xen, where a device does not say which EBS volume it"
+            " is, so none is formatted; use an instance type on Nitro, or make the volume yourself and give"
+            " its mount"
+        )
 
 
 def check_tools(spec: VolumeSpec, find: Callable[[str], str | None] = shutil.which) -> None:

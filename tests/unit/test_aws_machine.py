@@ -12,7 +12,7 @@ from fake_machine import EBS_MODEL, LOCAL_MODEL, FakeMachine
 from esrally_ebs.aws.provision.blocks import is_blank, read_through
 from esrally_ebs.aws.provision.machine import LinuxMachine, stripe_commands, unstripe_commands
 from esrally_ebs.aws.provision.seen import Wanted
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import CommandError, SetupError
 
 VOLUME = "vol-0123456789abcdef0"
 
@@ -60,6 +60,20 @@ def test_a_device_is_found_by_its_serial_with_all_that_it_holds(machine: FakeMac
     assert [disk.serial for disk in found.disks] == ["AWS111"]
 
 
+def test_what_disks_of_the_instance_hold_is_told_of_each_and_of_their_array(machine: FakeMachine) -> None:
+    member = machine.nvme("nvme3n1", "259:5", serial="AWS333", model=LOCAL_MODEL, gib=2 / 1024)
+    machine.array("md127", "9:127", ["sys/devices/pci0/nvme/nvme2n1", member], level="raid0")
+    machine.array("md126", "9:126", ["sys/devices/pci0/nvme/nvme1n1"], level="raid0")  # of a volume
+    for name in ("nvme3n1", "md127", "md126"):
+        (machine.root / "dev" / name).write_bytes(bytes(2 * 1024**2))
+    here, _ = linux(machine, {"type": "xfs", "uuid": "u", "label": "0123456789ab"})
+    assert [(device.path.name, device.label, serials) for device, serials in here.on_disks()] == [
+        ("nvme2n1", "0123456789ab", ["AWS111"]),
+        ("nvme3n1", "0123456789ab", ["AWS333"]),
+        ("md127", "0123456789ab", ["AWS111", "AWS333"]),
+    ]
+
+
 def test_data_without_a_signature_are_seen(machine: FakeMachine) -> None:
     with (machine.root / "dev" / "nvme1n1").open("r+b") as file:
         file.seek(1024**2 + 5)
@@ -74,16 +88,54 @@ def test_a_table_of_partitions_counts_as_content(machine: FakeMachine) -> None:
     assert here.look(WANTED).devices[VOLUME].signature == "partitions"
 
 
+def test_what_uses_a_partition_uses_the_device(machine: FakeMachine) -> None:
+    disk = "sys/devices/pci0/nvme/nvme1n1"
+    machine.partition(disk, "nvme1n1p1", "259:3")
+    machine.partition(disk, "nvme1n1p2", "259:4")
+    machine.mount("/data", "/dev/nvme1n1p1", "259:3")
+    machine.write(f"{disk}/nvme1n1p2/holders/dm-0", "")
+    device = linux(machine)[0].look(WANTED).devices[VOLUME]
+    assert (device.mounts, device.holders) == ((Path("/data"),), ("dm-0",))
+
+
+def test_what_the_kernel_lends_to_nobody_else_is_in_use_although_no_mount_is_seen(
+    machine: FakeMachine,
+) -> None:
+    here = replace(linux(machine)[0], is_held=lambda path: path.name == "nvme1n1")
+    found = here.look(replace(WANTED, disks=True))
+    assert found.devices[VOLUME].holders == (
+        "what this process does not see (a mount in another container, swap)",
+    )
+    assert found.disks[0].holders == ()
+    machine.mount("/run/s/a/mnt", "/dev/nvme1n1", "259:1")
+    assert here.look(WANTED).devices[VOLUME].holders == ()  # it is our own mount that holds it
+
+
+def test_a_device_that_a_container_was_not_given_is_one_line(machine: FakeMachine) -> None:
+    (machine.root / "dev" / "nvme1n1").unlink()
+    with pytest.raises(SetupError, match="nvme1n1: is not there though the kernel has it; start a container"):
+        linux(machine)[0].look(WANTED)
+
+
 def mkfs(**more: Any) -> dict[str, Any]:  # noqa: ANN401
     given = {"serial": VOLUME, "device": "/x/nvme1n1", "size": 2 * 1024**2, "filesystem": "xfs"}
-    return given | {"uuid": "ours", "begun": False} | more
+    return given | {"uuid": "ours", "label": "0123456789ab", "begun": False} | more
 
 
 def test_what_is_formatted_is_looked_at_once_more(machine: FakeMachine) -> None:
     here, tools = linux(machine)
     here.do("mkfs", mkfs())
     assert tools.commands == [
-        ["mkfs.xfs", "-q", "-K", "-m", "uuid=ours", str(machine.root / "dev" / "nvme1n1")]
+        [
+            "mkfs.xfs",
+            "-q",
+            "-K",
+            "-m",
+            "uuid=ours",
+            "-L",
+            "0123456789ab",
+            str(machine.root / "dev" / "nvme1n1"),
+        ]
     ]
 
 
@@ -132,6 +184,20 @@ def test_a_stripe_is_found_by_its_members_and_made_of_blank_devices_only(machine
     assert found.array is not None
     assert found.array.path.name == "md127"
     assert tools.commands == []
+
+
+@pytest.mark.parametrize(("filesystem", "hint"), [("nfs4", True), ("xfs", False)])
+def test_an_nfs_mount_that_fails_names_the_port_that_a_security_group_must_open(
+    filesystem: str, hint: bool, machine: FakeMachine, tmp_path: Path
+) -> None:
+    def fails(argv: list[object], *, timeout_s: float) -> str:
+        raise CommandError(f"{argv[0]}: still running after {timeout_s:.0f} s and was ended")
+
+    here = LinuxMachine(roots=machine.roots, run=fails)
+    mount = {"point": tmp_path / "mnt", "source": "10.0.0.9:/", "filesystem": filesystem, "options": ""}
+    with pytest.raises(SetupError) as caught:
+        here.do("mount", mount | {"readahead": None})
+    assert ("let NFS (TCP 2049) in" in str(caught.value)) == hint
 
 
 @pytest.mark.parametrize("kind", ["mdadm", "lvm"])

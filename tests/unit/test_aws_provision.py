@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_world import GOALS, HERE, THERE, World, ebs
-from fake_machine import GIB
+from aws_world import GOALS, HERE, THERE, ebs
+from fake_machine import GIB, FakeMachine
 
-from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.provision import ebs as volumes_of
 from esrally_ebs.aws.provision.caveats import caveats
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, Place, new_goal
-from esrally_ebs.aws.provision.journal import Entry, History, Journal
-from esrally_ebs.aws.provision.other import create_parameters, efs_down
-from esrally_ebs.aws.provision.place import place_of
+from esrally_ebs.aws.provision.journal import Entry, History
+from esrally_ebs.aws.provision.other import efs_down
+from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
 from esrally_ebs.aws.provision.seen import Seen, SeenDevice, SeenFileSystem, SeenMachine, SeenVolume
 from esrally_ebs.aws.provision.steps import Call, Wait, Work
-from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.plan import parse_plan
+from esrally_ebs.volumes.aws import check_machine
 
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
 VOLUME = "vol-0123456789abcdef0"
@@ -63,30 +63,6 @@ def test_what_a_type_does_not_allow_is_refused_before_aws_is_asked(wanted: Volum
         goal_of(wanted)
 
 
-class Refusing:
-    """AWS that refuses every attachment with a reason of its own."""
-
-    def __init__(self, world: World) -> None:
-        self._world, self.times = world, 0
-
-    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        if operation == "AttachVolume":
-            self.times += 1
-            raise AwsError("ec2:AttachVolume", "InvalidParameterValue", "InvalidParameterValue: not here")
-        return self._world.aws.call(service, operation, **params)
-
-
-def test_a_refusal_that_stays_is_told_in_the_words_of_aws(tmp_path: Path) -> None:
-    world = World(tmp_path, ebs())
-    world.start()
-    executor, refusing = world.executor(), Refusing(world)
-    with pytest.raises(AwsError, match="not here"):
-        replace(executor, api=refusing).up()
-    assert 1 < refusing.times <= 20
-    executor.down()
-    assert world.left() == []
-
-
 def test_a_plan_makes_on_aws_what_is_not_there_already() -> None:
     arms = '[[arm]]\nname = "a"\ntype = "gp3"\n[[arm]]\nname = "b"\ntype = "gp2"\nmount = "/mnt/b"\n'
     plan = parse_plan(f'name = "p"\n{arms}[aws]\nsnapshot = "snap-0123456789abcdef0"\n', "plan.toml")
@@ -110,30 +86,6 @@ def test_a_repeated_request_is_the_same_to_the_byte() -> None:
 
 def entry(key: str, state: Any, **fields: Any) -> Entry:  # noqa: ANN401
     return Entry(key=key, state=state, at_s=1.0, fields=fields)
-
-
-def test_a_line_that_a_crash_cut_swallows_no_later_one(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.begin(ebs(), 0.0)
-    with journal.path.open("a") as file:
-        file.write('{"key": "create/0", "state": "inte')
-    journal.append(entry("create/1", "intent"))
-    history = journal.read()
-    assert history is not None
-    assert [kept.key for kept in history.entries] == ["create/1"]
-    assert history.goal == ebs()
-
-
-def test_a_journal_without_its_goal_is_not_acted_upon(tmp_path: Path) -> None:
-    Journal(tmp_path).append(entry("create/0", "intent"))
-    with pytest.raises(FormatError, match="does not begin with a goal"):
-        Journal(tmp_path).read()
-
-
-def test_a_refused_request_is_no_longer_waited_for_but_was_asked() -> None:
-    history = History(goal=ebs(), entries=(entry("create/0", "intent"), entry("create/0", "refused")))
-    assert history.intent("create/0") is None
-    assert history.asked("create/0")
 
 
 def attached(**more: Any) -> SeenVolume:  # noqa: ANN401 - of SeenVolume
@@ -226,11 +178,20 @@ def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_delet
     assert volumes_of.down(CREATED, seen(attached(id="vol-0fsomeone"))) is None
 
 
+@pytest.mark.parametrize("signature", ["", "partitions", "LVM2_member", "crypto_LUKS"])
+def test_a_snapshot_without_a_file_system_of_its_own_is_refused_in_a_line(signature: str) -> None:
+    history = replace(CREATED, goal=ebs(snapshot="snap-1", initialise=False))
+    with pytest.raises(
+        SetupError, match=f"holds {signature or 'no file system'}; use a snapshot of a volume"
+    ):
+        volumes_of.up(history, seen(attached(), device(blank=False, signature=signature)))
+
+
 @pytest.mark.parametrize(
     ("found", "text"),
     [
         (device(mounts=(Path("/elsewhere"),)), "is also mounted at /elsewhere"),
-        (device(holders=("md127",)), "is part of md127"),
+        (device(holders=("md127",)), "is used by md127"),
     ],
 )
 def test_a_volume_that_something_else_uses_is_not_detached(found: SeenDevice, text: str) -> None:
@@ -241,7 +202,7 @@ def test_a_volume_that_something_else_uses_is_not_detached(found: SeenDevice, te
 def test_a_device_name_that_was_refused_or_is_in_use_is_not_asked_for_again() -> None:
     refused = (
         entry("attach/0", "intent", parameters={"Device": "/dev/sdg"}),
-        entry("attach/0", "refused"),
+        entry("attach/0", "refused", code="InvalidParameterValue"),
     )
     history = History(goal=ebs(), entries=(*CREATED.entries, *refused))
     free = replace(
@@ -251,6 +212,24 @@ def test_a_device_name_that_was_refused_or_is_in_use_is_not_asked_for_again() ->
     step = volumes_of.up(history, free)
     assert isinstance(step, Call)
     assert step.parameters["Device"] == "/dev/sdh"
+
+
+@pytest.mark.parametrize(
+    ("type_", "uuid", "refused"),
+    [("gp3", "ec2e1916-9099-7caf-fd21-012345abcdef", True), ("efs", "ec2e1916", False), ("gp3", "", False)],
+)
+def test_on_xen_no_volume_is_made_as_no_device_says_which_it_is(
+    type_: str, uuid: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(REHEARSAL_VARIABLE, raising=False)
+    machine = FakeMachine(tmp_path)
+    machine.write("sys/hypervisor/uuid", uuid)
+    problem = ""
+    try:
+        check_machine(spec(type_), machine.roots)
+    except SetupError as error:
+        problem = str(error)
+    assert ("this instance is on Xen" in problem) == refused
 
 
 @pytest.mark.parametrize(
@@ -293,14 +272,6 @@ class OneInstance:
 )
 def test_the_region_of_a_local_or_wavelength_zone_is_the_one_it_belongs_to(zone: str, region: str) -> None:
     assert place_of(OneInstance(zone), HERE).region == region
-
-
-def test_what_is_there_already_was_not_refused(tmp_path: Path) -> None:
-    world = World(tmp_path, GOALS["EFS"])
-    world.start()
-    world.aws.call("efs", "CreateFileSystem", **create_parameters(world.goal))  # and we never heard of it
-    world.executor().up()
-    assert "FileSystemAlreadyExists" not in Journal(tmp_path).path.read_text()
 
 
 def test_a_file_system_that_lost_our_tag_is_left_alone() -> None:

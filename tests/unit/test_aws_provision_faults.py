@@ -1,6 +1,6 @@
 """An arm on AWS is there or gone, whatever fails at whatever moment, and nothing else is ever touched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +50,17 @@ def disturbed(action: Callable[[], object]) -> None:
         return
 
 
+def struck(directory: Path, goal: Goal, kind: str) -> Iterator[tuple[int, World]]:
+    """A world for every moment of up, after an up that a fault of this kind has broken at that moment."""
+    for moment in moments_of(directory, goal, kind, down=False):
+        world = World(directory / str(moment), goal)
+        world.start()
+        world.fault = (moment, kind)
+        disturbed(world.executor().up)
+        world.fault = None
+        yield moment, world
+
+
 @pytest.mark.parametrize("goal", GOALS.values(), ids=GOALS.keys())
 def test_an_arm_comes_up_and_goes_without_a_trace(goal: Goal, tmp_path: Path) -> None:
     world = World(tmp_path, goal)
@@ -66,12 +77,7 @@ def test_an_arm_comes_up_and_goes_without_a_trace(goal: Goal, tmp_path: Path) ->
 @goals
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_at_any_moment_of_up_is_undone_by_down(kind: str, goal: Goal, tmp_path: Path) -> None:
-    for moment in moments_of(tmp_path, goal, kind, down=False):
-        world = World(tmp_path / str(moment), goal)
-        world.start()
-        world.fault = (moment, kind)
-        disturbed(world.executor().up)
-        world.fault = None
+    for moment, world in struck(tmp_path, goal, kind):
         world.executor().down()
         assert (moment, world.left()) == (moment, [])
         assert world.untouched()
@@ -82,12 +88,7 @@ def test_a_fault_at_any_moment_of_up_is_undone_by_down(kind: str, goal: Goal, tm
 def test_after_a_fault_at_any_moment_of_up_another_run_continues_or_says_why_not(
     kind: str, goal: Goal, tmp_path: Path
 ) -> None:
-    for moment in moments_of(tmp_path, goal, kind, down=False):
-        world = World(tmp_path / str(moment), goal)
-        world.start()
-        world.fault = (moment, kind)
-        disturbed(world.executor().up)
-        world.fault = None
+    for moment, world in struck(tmp_path, goal, kind):
         problem = ""
         try:
             world.executor().up()

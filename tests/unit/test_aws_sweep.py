@@ -9,12 +9,13 @@ import pytest
 from aws_world import GOALS, HERE, THERE, World, ebs
 from fake_machine import GIB
 
-from esrally_ebs.aws.clients import AwsError
+from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.provision.dryrun import dry_run
-from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, Place
+from esrally_ebs.aws.provision.goal import TAG_SESSION, Goal, Place
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, rehearsed_instance
-from esrally_ebs.aws.provision.sweep import Orphan, adopt, known_runs, orphans, owner_of
+from esrally_ebs.aws.provision.seen import SeenDevice
+from esrally_ebs.aws.provision.sweep import Found, Orphan, Owner, adopt, known_runs, on_disks, orphans
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.volumes.aws import check_tools
@@ -22,15 +23,26 @@ from esrally_ebs.volumes.aws import check_tools
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
 
 
-def left_over(world: World, instance: str, run_dir: Path) -> list[Orphan]:
-    found, problems = orphans(world.aws, instance, run_dir)
-    assert problems == []
-    return found
+def owner(run_dir: Path, *, boot: str = "b00t1", instance: str = HERE) -> Owner:
+    return Owner(instance=instance, boot=boot, run_dir=run_dir)
 
 
-def begun(directory: Path) -> World:
+def found_after_a_reboot(api: Api, run_dir: Path) -> Found:
+    return orphans(api, owner(run_dir, boot="b00t2"))
+
+
+def left_over(world: World, run_dir: Path, instance: str = HERE) -> list[Orphan]:
+    """What is found there after a reboot, when nothing is in doubt."""
+    found = orphans(world.aws, owner(run_dir, boot="b00t2", instance=instance))
+    assert (found.problems, found.notes) == ([], [])
+    return list(found.orphans)
+
+
+def begun(directory: Path, goal: Goal | None = None, whose: Owner | None = None) -> World:
     """A world with one arm up whose journal has gone."""
-    world = World(directory / "s" / "a", replace(ebs(), owner=owner_of(HERE, directory)))
+    tag = (whose or owner(directory)).tag
+    goal = replace(goal or ebs(), owner=tag, point=directory / "s" / "a" / "mnt")
+    world = World(directory / "s" / "a", goal)
     world.start()
     world.executor().up()
     Journal(world.directory).remove()
@@ -51,14 +63,14 @@ class Beginning:
 
 
 class WithoutEfs:
-    """AWS that lets nobody ask for EFS."""
+    """AWS that does not answer for EFS."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, code: str) -> None:
+        self._world, self._code = world, code
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
         if service == "efs":
-            raise AwsError(f"elasticfilesystem:{operation}", "AccessDeniedException", "not allowed")
+            raise AwsError(f"elasticfilesystem:{operation}", self._code, "no")
         return self._world.aws.call(service, operation, **params)
 
 
@@ -84,83 +96,133 @@ def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", GOALS)
 def test_what_no_journal_knows_any_more_is_found_by_its_tags_and_removed(name: str, tmp_path: Path) -> None:
-    goal = replace(GOALS[name], owner=f"{HERE}:{tmp_path}", point=tmp_path / "s" / "a" / "mnt")
-    world = World(tmp_path / "s" / "a", goal)
-    world.start()
-    world.executor().up()
+    world = begun(tmp_path, GOALS[name])
     world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
-    Journal(world.directory).remove()
-    found = left_over(world, HERE, tmp_path)
-    if goal.sort == "instance-store":
+    found = left_over(world, tmp_path)
+    if world.goal.sort == "instance-store":
         assert found == []  # AWS has nothing of it
         return
     assert len(found) == 1
-    adopt(found[0], goal.place, tmp_path, at_s=world.now)
-    assert left_over(world, HERE, tmp_path) == []  # a journal speaks of it again
+    adopt(found[0], world.goal.place, tmp_path, at_s=world.now)
+    assert left_over(world, tmp_path) == []  # a journal speaks of it again
     world.machine.array = None
     world.executor().down()
     assert world.left() == []
     assert world.untouched()
 
 
+def on_disk(goal: Goal, **more: Any) -> SeenDevice:  # noqa: ANN401 - of SeenDevice
+    fields = {"serial": "AWS2", "path": Path("/dev/nvme2n1"), "size_bytes": GIB, "signature": "xfs"}
+    return SeenDevice(**fields | {"uuid": goal.filesystem_uuid, "label": goal.label} | more)
+
+
+@pytest.mark.parametrize("name", ["a disk of the instance", "a stripe of disks"])
+def test_what_a_reboot_left_on_disks_of_the_instance_is_found_and_wiped_off(
+    name: str, tmp_path: Path
+) -> None:
+    world = begun(tmp_path, GOALS[name])
+    world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
+    serials = ["AWS2", "AWS3"][: world.goal.count]
+    (orphan,) = on_disks([(on_disk(world.goal), serials)], tmp_path)
+    world.directory = adopt(orphan, world.goal.place, tmp_path, at_s=world.now)
+    assert on_disks([(on_disk(world.goal), serials)], tmp_path) == []  # a journal speaks of it again
+    world.executor().down()
+    assert world.left() == []
+    assert world.untouched()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"uuid": "0b1c2d3e-1111-4222-8333-123456789012"},  # somebody has given it our label
+        {"label": "ffffffffffff"},
+        {"label": "", "uuid": ""},
+        {"mounts": (Path("/data"),)},
+        {"holders": ("what this process does not see",)},
+    ],
+)
+def test_a_disk_that_is_not_provably_ours_or_is_in_use_is_left_alone(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    held = on_disk(GOALS["a disk of the instance"], **other)
+    assert on_disks([(held, ["AWS2"])], tmp_path) == []
+
+
 def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
-    world = World(tmp_path / "s" / "a", replace(ebs(), owner=f"{HERE}:/other"))
-    world.start()
-    world.executor().up()
-    Journal(world.directory).remove()
-    assert left_over(world, HERE, tmp_path) == []  # of another run directory
-    assert left_over(world, THERE, tmp_path) == []  # of another instance, which runs
+    world = begun(tmp_path, whose=owner(Path("/other")))
+    assert left_over(world, tmp_path) == []  # of another run directory
+    assert left_over(world, tmp_path, instance=THERE) == []  # of another instance, which runs
+
+
+@pytest.mark.parametrize("name", ["one volume", "EFS"])
+def test_what_is_of_this_boot_may_be_another_containers_and_is_named_and_left(
+    name: str, tmp_path: Path
+) -> None:
+    world = begun(tmp_path, GOALS[name])
+    found = orphans(world.aws, owner(tmp_path))
+    assert (found.orphans, found.problems) == ([], [])
+    assert [note.partition(" is left alone")[0] for note in found.notes] == [
+        {"one volume": "vol-00000000000000003", "EFS": "fs-00000000000000001"}[name]
+    ]
 
 
 def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> None:
     world = begun(tmp_path)
-    (orphan,) = left_over(world, HERE, tmp_path)
-    assert orphans(Beginning(world), HERE, tmp_path) == ([], [])
+    (orphan,) = left_over(world, tmp_path)
+    assert found_after_a_reboot(Beginning(world), tmp_path).orphans == []
     assert known_runs(tmp_path) == {world.goal.run}
     with pytest.raises(SetupError, match="was begun there meanwhile"):
         adopt(orphan, world.goal.place, tmp_path, at_s=world.now)
 
 
-def test_without_rights_on_efs_volumes_are_found_and_it_is_said(tmp_path: Path) -> None:
-    found, problems = orphans(WithoutEfs(begun(tmp_path)), HERE, tmp_path)
-    assert len(found) == 1
-    assert [problem[:17] for problem in problems] == ["EFS was not asked"]
+@pytest.mark.parametrize(
+    ("code", "problems", "notes"), [("AccessDeniedException", 0, 1), ("ReadTimeoutError", 1, 0)]
+)
+def test_without_rights_on_efs_volumes_are_found_and_that_is_no_problem(
+    code: str, problems: int, notes: int, tmp_path: Path
+) -> None:
+    found = found_after_a_reboot(WithoutEfs(begun(tmp_path), code), tmp_path)
+    assert len(found.orphans) == 1
+    assert (len(found.problems), len(found.notes)) == (problems, notes)
+    assert (*found.problems, *found.notes)[0].startswith("EFS was not asked")
 
 
 def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> None:
     world = begun(tmp_path)
     ours = "vol-00000000000000003"
     world.aws.volumes["vol-00000000000000002"].tags = world.aws.volumes[ours].tags
-    found, problems = orphans(world.aws, HERE, tmp_path)
-    assert found == []
-    assert problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
+    found = found_after_a_reboot(world.aws, tmp_path)
+    assert found.orphans == []
+    assert found.problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])
 def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(name: str, tmp_path: Path) -> None:
-    world = World(tmp_path / "s" / "a", replace(ebs(), owner=owner_of(HERE, tmp_path)))
-    world.start()
-    world.executor().up()
-    Journal(world.directory).remove()
-    assert len(left_over(world, HERE, tmp_path)) == 1
+    world = begun(tmp_path)
+    assert len(left_over(world, tmp_path)) == 1
     for tag in world.aws.volumes["vol-00000000000000003"].tags:
         tag["Value"] = name if tag["Key"] == TAG_SESSION else tag["Value"]
-    assert left_over(world, HERE, tmp_path) == []
+    assert left_over(world, tmp_path) == []
 
 
 def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None:
-    world = World(tmp_path / "s" / "a", replace(ebs(), owner=f"{HERE}:/run"))
-    world.start()
-    world.executor().up()
-    Journal(world.directory).remove()
+    world = begun(tmp_path)
     world.aws.instances = {THERE}
-    assert left_over(world, THERE, tmp_path) == []  # its instance is gone, but it is still attached
+    elsewhere = tmp_path / "of another instance"
+    assert left_over(world, elsewhere, THERE) == []  # its instance is gone, but it is still attached
     world.aws.call("ec2", "DetachVolume", VolumeId="vol-00000000000000003", InstanceId=HERE)
     world.now += 60
-    assert [orphan.resources for orphan in left_over(world, THERE, tmp_path)] == [
+    assert [orphan.resources for orphan in left_over(world, elsewhere, THERE)] == [
         {0: "vol-00000000000000003"}
     ]
-    assert world.aws.volumes["vol-00000000000000003"].tags[-1]["Key"] == TAG_OWNER
+
+
+def test_a_file_system_of_an_instance_that_is_gone_is_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path, GOALS["EFS"])
+    elsewhere = tmp_path / "of another instance"
+    assert left_over(world, elsewhere, THERE) == []
+    world.aws.instances = {THERE}
+    assert [orphan.sort for orphan in left_over(world, elsewhere, THERE)] == ["efs"]
 
 
 def test_a_rehearsal_never_reaches_aws() -> None:
@@ -173,16 +235,17 @@ def test_a_rehearsal_never_reaches_aws() -> None:
 
 
 def test_the_owner_has_the_characters_and_length_of_a_tag() -> None:
-    owner = owner_of(HERE, Path("/run/~someone/ü" + "x" * 300))
-    assert owner.startswith(f"{HERE}:/run/_someone/_x")
-    assert len(owner) == 256
+    tag = owner(Path("/run/~someone/ü" + "x" * 300)).tag
+    assert tag.startswith(f"{HERE}:b00t1:/run/_someone/_x")
+    assert len(tag) == 256
 
 
-def test_two_run_directories_never_have_one_owner() -> None:
+def test_two_run_directories_or_boots_never_have_one_owner() -> None:
     pairs = [("/run/ä", "/run/ö"), ("/run/" + "x" * 300, "/run/" + "x" * 301)]
     for one, other in pairs:
-        assert owner_of(HERE, Path(one)) != owner_of(HERE, Path(other))
-    assert owner_of(HERE, Path("/run/a")) == f"{HERE}:/run/a"
+        assert owner(Path(one)).tag != owner(Path(other)).tag
+    assert owner(Path("/run/a")).tag == f"{HERE}:b00t1:/run/a"
+    assert owner(Path(pairs[1][0])).tag != owner(Path(pairs[1][0]), boot="b00t2").tag
 
 
 @pytest.mark.parametrize(

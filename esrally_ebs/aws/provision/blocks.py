@@ -1,5 +1,6 @@
 """Reading raw devices: whether one is blank, and all of one that was made from a snapshot."""
 
+import errno
 import mmap
 import os
 from collections.abc import Callable
@@ -29,12 +30,24 @@ def is_blank(device: Path, size: int) -> bool:
         raise SetupError(f"{device}: {error.strerror}; run as root") from error
 
 
+def is_held(device: Path) -> bool:
+    """Whether something has the device to itself, a mount above all, wherever on this machine it is seen.
+
+    The mounts of other containers are in no list that this process can read; the kernel still tells.
+    """
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False
+
+
 def read_through(device: Path, size: int, progress: Callable[[int, int], None]) -> None:
     """Read every block once, past the page cache, so that all of it has come from the snapshot.
 
     ``progress(done, size)`` is called after each GiB. SetupError when the device fails.
     """
-    handle = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    handle = os.open(device, os.O_RDONLY | os.O_DIRECT | os.O_EXCL)  # hours during which others see it used
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
             for start in range(0, size, GIB):

@@ -10,6 +10,7 @@ from esrally_ebs.aws.provision.steps import Step, Work, first_step, refuse
 
 _OPTIONS = {"xfs": "noatime,nouuid"}  # two volumes of one snapshot have one UUID
 _OTHER_OPTIONS = "noatime"
+_FILE_SYSTEMS = ("xfs", "ext4", "ext3", "ext2", "btrfs")  # not partitions, or a part of an array
 _MEMBERS = ("linux_raid_member", "LVM2_member")
 
 
@@ -82,6 +83,7 @@ def _format(history: History, seen: Seen) -> Step | None:
             "size": target.size_bytes,
             "filesystem": goal.filesystem,
             "uuid": goal.filesystem_uuid,
+            "label": goal.label,
             "begun": begun,
         },
     )
@@ -93,8 +95,12 @@ def _mount(history: History, seen: Seen) -> Step | None:
         return None
     if seen.machine.mounted:
         refuse(history, f"{goal.point}: {seen.machine.mounted} is mounted there already; unmount it")
-    if not target.signature:
-        refuse(history, f"{target.path} has no file system; use a snapshot of a volume with one")
+    if target.signature not in _FILE_SYSTEMS:
+        refuse(
+            history,
+            f"{target.path} holds {target.signature or 'no file system'}; use a snapshot of a volume that is"
+            " a file system from its first block on",
+        )
     return Work(
         key="mount",
         operation="mount",
@@ -123,6 +129,8 @@ def _unstripe(history: History, seen: Seen) -> Step | None:
     if seen.machine.array is None:
         return None
     path = seen.machine.array.path
+    if seen.machine.array.holders:
+        refuse(history, f"{path} is used by {', '.join(seen.machine.array.holders)}; end that first")
     return Work(
         key="unstripe",
         operation="unstripe",
@@ -138,7 +146,7 @@ def _unstripe(history: History, seen: Seen) -> Step | None:
 def _check_holders(history: History, seen: Seen) -> Step | None:
     for device in _devices(seen):
         if device.holders:
-            refuse(history, f"{device.path} is part of {', '.join(device.holders)}; take it out there")
+            refuse(history, f"{device.path} is used by {', '.join(device.holders)}; end that first")
     return None
 
 

@@ -17,6 +17,7 @@ from esrally_ebs.aws.provision.goal import Goal, Place, new_goal
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.memory import MemoryAws
 from esrally_ebs.aws.provision.memory_machine import MemoryMachine
+from esrally_ebs.aws.provision.sweep import Owner
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.system import Clock
@@ -38,7 +39,7 @@ def dry_run(specs: Sequence[VolumeSpec], place: Place, *, session: str, run: Pat
                 spec,
                 place,
                 session=session,
-                owner=f"{place.instance}:{run.parent}",
+                owner=Owner(instance=place.instance, boot="dry-run", run_dir=run.parent).tag,
                 point=run / spec.name / "mnt",
             )
             executors.append(world.executor(_told(goal), Path(folder) / spec.name))

@@ -9,12 +9,12 @@ from esrally_ebs.aws.provision.seen import Seen, SeenVolume
 from esrally_ebs.aws.provision.steps import (
     APPEAR_S,
     ATTACH_S,
-    GONE_S,
     SETTLE_S,
     Call,
     Note,
     Step,
     Wait,
+    delete,
     first_step,
     refuse,
 )
@@ -22,6 +22,10 @@ from esrally_ebs.units import GIB
 
 _NAMES = (*(f"/dev/sd{letter}" for letter in "fghijklmnop"), *(f"/dev/xvdb{chr(c)}" for c in range(97, 123)))
 _NOT_FOUND = "InvalidVolume.NotFound"
+# A name that was taken meanwhile; the attachment that we never heard of; a volume that is listed already, and
+# not yet known wherever it is attached.
+_TAKEN = frozenset({"InvalidParameterValue", "InvalidDevice.InUse"})
+_ATTACH_AGAIN = _TAKEN | {"VolumeInUse", "IncorrectState", _NOT_FOUND}
 
 
 def up(history: History, seen: Seen) -> Step | None:
@@ -95,8 +99,7 @@ def _attach(history: History, seen: Seen) -> Step | None:
                     "InstanceId": goal.place.instance,
                     "Device": _free_name(history, seen),
                 },
-                # a name that was taken meanwhile; or the attachment that we never heard of
-                go_on_after=frozenset({"InvalidParameterValue", "VolumeInUse", "IncorrectState"}),
+                go_on_after=_ATTACH_AGAIN,
             )
         _check_instance(history, volume)
         if volume.attachment != "attached":
@@ -136,17 +139,17 @@ def _detach(history: History, seen: Seen) -> Step | None:
 
 
 def _delete(history: History, seen: Seen) -> Step | None:
-    for volume in _ours(history, seen):
-        if volume.state in ("creating", "deleting"):
-            return Wait(text=f"volume {volume.id}, which is {volume.state}", limit_s=GONE_S)
-        return Call(
-            key=f"delete/{volume.id}",
-            service="ec2",
-            operation="DeleteVolume",
-            parameters={"VolumeId": volume.id},
-            go_on_after=frozenset({_NOT_FOUND, "VolumeInUse", "IncorrectState"}),
-        )
-    return None
+    ours = _ours(history, seen)
+    if not ours:
+        return None
+    return delete(
+        "volume",
+        ours[0].id,
+        ours[0].state,
+        service="ec2",
+        operation="DeleteVolume",
+        go_on_after={_NOT_FOUND, "VolumeInUse", "IncorrectState"},
+    )
 
 
 def _settle(history: History, seen: Seen) -> Step | None:
@@ -207,7 +210,7 @@ def _free_name(history: History, seen: Seen) -> str:
     refused = {
         fields["parameters"]["Device"]
         for member in range(history.goal.count)
-        for fields in history.refusals(f"attach/{member}")
+        for fields in history.refusals(f"attach/{member}", _TAKEN)
     }
     free = [name for name in _NAMES if name not in seen.names_in_use and name not in refused]
     if not free:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.clients import THROTTLED, Api, AwsError
 from esrally_ebs.aws.provision import ebs, other
 from esrally_ebs.aws.provision.goal import Sort
 from esrally_ebs.aws.provision.journal import Entry, History, Journal, State
@@ -22,6 +22,8 @@ from esrally_ebs.system import SYSTEM_CLOCK, Clock
 
 _POLL_S = 2.0
 _MOST_TIMES = 20  # that one step is tried: AWS may be slow to show what it has done
+_PATIENCE_S = 600.0  # with AWS that asks to try again later
+_PUT_OFF_S = 45.0  # until it is asked again; the SDK has tried some times before it tells us
 _UP: Mapping[Sort, Stage] = {"ebs": ebs.up, "efs": other.efs_up, "instance-store": other.local_up}
 _DOWN: Mapping[Sort, Stage] = {"ebs": ebs.down, "efs": other.efs_down, "instance-store": other.local_down}
 # After these words of AWS nothing has come of a call, even if the SDK had tried it before.
@@ -36,7 +38,6 @@ _REFUSED_END = (
     "Capacity",
 )
 _THERE = frozenset({"FileSystemAlreadyExists"})  # an earlier try has made it
-_THROTTLED = frozenset({"RequestLimitExceeded", "ThrottlingException", "Throttling"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +71,24 @@ class Executor:
         while True:
             history = self.journal.read()
             assert history is not None
-            seen = look(self.api, self.machine, history, at_s=self.clock.epoch())
-            step = planners[history.goal.sort](history, seen)
-            if step is None:
-                return seen
-            if isinstance(step, Wait):
-                patience.wait(history, step)
-                continue
-            times[step.key] += 1
-            if times[step.key] > _MOST_TIMES:
-                raise SetupError(
-                    f"arm {history.goal.arm}: {step.key} changes nothing; see {self.journal.path}"
-                )
-            self._do(step, last=times[step.key] == _MOST_TIMES)
+            try:
+                seen = look(self.api, self.machine, history, at_s=self.clock.epoch())
+                step = planners[history.goal.sort](history, seen)
+                if step is None:
+                    return seen
+                self._take(step, history, times, patience)
+                patience.answered()
+            except AwsError as error:
+                patience.bear(error)
+
+    def _take(self, step: Step, history: History, times: Counter[str], patience: "_Patience") -> None:
+        if isinstance(step, Wait):
+            patience.wait(history, step)
+            return
+        times[step.key] += 1
+        if times[step.key] > _MOST_TIMES:
+            raise SetupError(f"arm {history.goal.arm}: {step.key} changes nothing; see {self.journal.path}")
+        self._do(step, last=times[step.key] == _MOST_TIMES)
 
     def _do(self, step: Step, *, last: bool) -> None:
         if isinstance(step, Note):
@@ -114,11 +120,25 @@ class Executor:
 
 
 class _Patience:
-    """How long one thing has been waited for."""
+    """How long one thing has been waited for, and AWS has put us off."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
+        self._answered = clock.monotonic()
+
+    def answered(self) -> None:
+        """AWS did what it was asked for."""
+        self._answered = self._clock.monotonic()
+
+    def bear(self, error: AwsError) -> None:
+        """Wait when AWS asks to try again later, for some minutes; whatever else it says is raised.
+
+        What was asked for may have been done all the same: the next look tells.
+        """
+        if not error.passes or self._clock.monotonic() - self._answered > _PATIENCE_S:
+            raise error
+        self._clock.sleep(_PUT_OFF_S)
 
     def wait(self, history: History, step: Wait) -> None:
         since = self._since.setdefault(step.text, self._clock.monotonic())
@@ -131,6 +151,6 @@ class _Patience:
 
 
 def _is_refusal(code: str) -> bool:
-    if code in _THROTTLED | _THERE:
+    if code in THROTTLED | _THERE:
         return False  # an earlier try of the SDK may have got through
     return code.startswith(_REFUSED) or code.endswith(_REFUSED_END)

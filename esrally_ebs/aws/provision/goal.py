@@ -15,9 +15,10 @@ TAG_SESSION = "esrally-ebs:session"
 TAG_RUN = "esrally-ebs:run"  # one arm of one session, once: never used again
 TAG_ARM = "esrally-ebs:arm"
 TAG_MEMBER = "esrally-ebs:member"  # its number in a stripe
-TAG_OWNER = "esrally-ebs:owner"  # instance and run directory that it is used from
+TAG_OWNER = "esrally-ebs:owner"  # instance, boot and run directory that it is used from
 
 Sort = Literal["ebs", "efs", "instance-store"]
+_LABEL = 12
 _NAMESPACE = uuid.UUID("6f1f7a51-2f0c-4d2c-9d0c-6a8f5a1c7e21")  # of our uuids: any constant
 
 
@@ -74,14 +75,24 @@ class Goal:
         return str(uuid.uuid5(_NAMESPACE, f"{self.run}/{member}"))
 
     @property
+    def label(self) -> str:
+        """The label of the file system that we make; XFS takes 12 characters."""
+        return self.run[:_LABEL]
+
+    @property
     def filesystem_uuid(self) -> str:
         """The UUID of the file system that we make: another one is not ours."""
-        return str(uuid.uuid5(_NAMESPACE, f"{self.run}/filesystem"))
+        return filesystem_uuid(self.label)
 
     @property
     def stripe_name(self) -> str:
         """The name of the md array or of the volume group."""
-        return f"ebs-{self.run[:12]}"
+        return f"ebs-{self.label}"
+
+
+def filesystem_uuid(label: str) -> str:
+    """The UUID that goes with a label: together they prove on the disk alone who made the file system."""
+    return str(uuid.uuid5(_NAMESPACE, f"{label}/filesystem"))
 
 
 def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point: Path) -> Goal:

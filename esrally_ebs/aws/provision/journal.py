@@ -7,7 +7,7 @@ knows all that may exist. A line that was cut by a crash was never acted upon.
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -54,10 +54,14 @@ class History:
         """Whether a step was ever begun, whatever came of it."""
         return any(entry.key == key and entry.state == "intent" for entry in self.entries)
 
-    def refusals(self, key: str) -> list[Mapping[str, Any]]:
-        """What was asked for and refused under this key."""
+    def refusals(self, key: str, codes: Collection[str]) -> list[Mapping[str, Any]]:
+        """What was asked for under this key and refused with one of these words of AWS."""
         begun = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
-        return [before.fields for before, after in itertools.pairwise(begun) if after.state == "refused"]
+        return [
+            before.fields
+            for before, after in itertools.pairwise(begun)
+            if after.state == "refused" and after.fields["code"] in codes
+        ]
 
     def is_copy(self, member: str | None, volume_id: str) -> bool:
         """Whether a volume with a member's tags is another than the one created: someone copied its tags."""

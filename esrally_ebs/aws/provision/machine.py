@@ -11,17 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from esrally_ebs.aws.disks import mounts_of, volume_id
-from esrally_ebs.aws.provision.blocks import is_blank, read_through
+from esrally_ebs.aws.disks import EBS_MODEL, LOCAL_MODEL, SECTOR_BYTES, mounts_of, volume_id
+from esrally_ebs.aws.provision.blocks import is_blank, is_held, read_through
 from esrally_ebs.aws.provision.seen import SeenDevice, SeenMachine, Wanted
 from esrally_ebs.aws.roots import Roots, text
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.system import run
 from esrally_ebs.units import KIB, MIB
 
-_SECTOR = 512
-_EBS_MODEL = "Amazon Elastic Block Store"
-_LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
 _QUICK_S = 60.0
 _FORMAT_S = 600.0
 _SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
@@ -45,13 +42,14 @@ class LinuxMachine:
 
     roots: Roots = field(default_factory=Roots)
     run: Callable[..., str] = run
+    is_held: Callable[[Path], bool] = is_held
     progress: Progress = lambda done, total: None
 
     def look(self, wanted: Wanted) -> SeenMachine:
         """All devices whose serial is wanted, with what they hold."""
         found = {serial: name for name, serial, _ in self._disks() if serial in wanted.sizes}
         devices = {serial: self.describe(serial, name) for serial, name in found.items()}
-        local = [(name, serial) for name, serial, model in self._disks() if model == _LOCAL_MODEL]
+        local = [(name, serial) for name, serial, model in self._disks() if model == LOCAL_MODEL]
         return SeenMachine(
             devices=devices,
             disks=tuple(self.describe(serial, name) for name, serial in local) if wanted.disks else (),
@@ -74,20 +72,29 @@ class LinuxMachine:
     def describe(self, serial: str, name: str) -> SeenDevice:
         """The device of that kernel name."""
         node, path = self.roots.sys / "block" / name, self.roots.dev / name
-        size = int((node / "size").read_text()) * _SECTOR
-        signature, uuid = self._signature(path, node)
-        number = (node / "dev").read_text().strip()
+        if not path.exists():
+            raise SetupError(
+                f"{path}: is not there though the kernel has it; start a container with --privileged"
+                " --volume /dev:/dev"
+            )
+        size = int((node / "size").read_text()) * SECTOR_BYTES
+        signature, uuid, label = self._signature(path, node)
+        parts = [node, *_partitions(node)]  # what uses a partition uses the device
+        numbers = {text(part / "dev") for part in parts}
+        mounts = [mount.mount_point for mount in mounts_of(self.roots) if mount.device_number in numbers]
+        holders = {entry.name for part in parts for entry in _entries(part / "holders")}
+        if not mounts and not holders and self.is_held(path):
+            holders = {"what this process does not see (a mount in another container, swap)"}
         return SeenDevice(
             serial=serial,
             path=path,
             size_bytes=size,
             signature=signature,
             uuid=uuid,
+            label=label,
             blank=not signature and is_blank(path, size),
-            mounts=tuple(
-                mount.mount_point for mount in mounts_of(self.roots) if mount.device_number == number
-            ),
-            holders=tuple(sorted(entry.name for entry in _entries(node / "holders"))),
+            mounts=tuple(mounts),
+            holders=tuple(sorted(holders)),
         )
 
     def array(self, name: str, members: set[str]) -> SeenDevice | None:
@@ -96,6 +103,16 @@ class LinuxMachine:
             if members and {entry.name for entry in _entries(node / "slaves")} == members:
                 return self.describe(name, node.name)
         return None
+
+    def on_disks(self) -> list[tuple[SeenDevice, list[str]]]:
+        """What disks of the instance hold, alone or as one array, with the serials of these disks."""
+        serials = {name: serial for name, serial, model in self._disks() if model == LOCAL_MODEL}
+        held = [(self.describe(serial, name), [serial]) for name, serial in serials.items()]
+        for node in _entries(self.roots.sys / "block"):
+            members = {entry.name for entry in _entries(node / "slaves")}
+            if members and members <= serials.keys():
+                held.append((self.describe(node.name, node.name), sorted(serials[name] for name in members)))
+        return held
 
     def mounted_at(self, point: Path) -> str:
         """The source of the topmost mount at a path."""
@@ -107,17 +124,18 @@ class LinuxMachine:
         found = []
         for node in _entries(self.roots.sys / "block"):
             model, serial = text(node / "device" / "model"), text(node / "device" / "serial")
-            if model in (_EBS_MODEL, _LOCAL_MODEL) and serial:
+            if model in (EBS_MODEL, LOCAL_MODEL) and serial:
                 found.append((node.name, volume_id(serial) or serial, model))
         return found
 
-    def _signature(self, path: Path, node: Path) -> tuple[str, str]:
-        """Type and UUID of what stands first on the device, a table of partitions before all else."""
-        if any((entry / "partition").exists() for entry in _entries(node)):
-            return "partitions", ""
+    def _signature(self, path: Path, node: Path) -> tuple[str, str, str]:
+        """Type, UUID and label of what stands first on the device, a table of partitions before all else."""
+        if _partitions(node):
+            return "partitions", "", ""
         told = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_QUICK_S)
         found = json.loads(told)["signatures"] if told.strip() else []
-        return (found[0]["type"], found[0].get("uuid") or "") if found else ("", "")
+        first = found[0] if found else {}
+        return first.get("type") or "", first.get("uuid") or "", first.get("label") or ""
 
     def _again(self, arguments: Mapping[str, Any]) -> SeenDevice:
         """The device as it is now; SetupError unless it is still the one that the step is about."""
@@ -155,7 +173,8 @@ class LinuxMachine:
             raise SetupError(f"{device.path}: is not empty any more; it is not formatted")
         force = [] if device.blank else ["-f"]
         uuid = f"uuid={arguments['uuid']}"
-        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, device.path], timeout_s=_FORMAT_S)
+        label = ["-L", arguments["label"]]
+        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, *label, device.path], timeout_s=_FORMAT_S)
 
     def _mount(self, arguments: Mapping[str, Any]) -> None:
         point, source = Path(arguments["point"]), arguments["source"]
@@ -164,7 +183,12 @@ class LinuxMachine:
             queue = self.roots.sys / "block" / Path(source).name / "queue" / "read_ahead_kb"
             queue.write_text(str(arguments["readahead"] // 1024))
         argv = ["mount", "-t", arguments["filesystem"], "-o", arguments["options"], source, point]
-        self.run(argv, timeout_s=_QUICK_S)
+        try:
+            self.run(argv, timeout_s=_QUICK_S)
+        except CommandError as error:
+            if arguments["filesystem"] != "nfs4":
+                raise
+            raise SetupError(f"{error}; the instance's security groups must let NFS (TCP 2049) in") from error
 
     def _unmount(self, arguments: Mapping[str, Any]) -> None:
         self.run(["umount", arguments["point"]], timeout_s=_FORMAT_S)
@@ -199,6 +223,10 @@ def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> l
     if kind == "lvm":
         return [["vgremove", "--force", "--yes", name], ["pvremove", "--yes", *devices]]
     return [["mdadm", "--stop", array], ["mdadm", "--zero-superblock", *devices]]
+
+
+def _partitions(node: Path) -> list[Path]:
+    return [entry for entry in _entries(node) if (entry / "partition").exists()]
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -6,13 +6,13 @@ from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.seen import Seen, SeenFileSystem
 from esrally_ebs.aws.provision.steps import (
     APPEAR_S,
-    GONE_S,
     SETTLE_S,
     Call,
     Note,
     Step,
     Wait,
     Work,
+    delete,
     first_step,
     refuse,
 )
@@ -96,7 +96,8 @@ def _target(history: History, seen: Seen) -> Step | None:
                 "SecurityGroups": list(place.security_groups),
             },
             keeps=("MountTargetId",),
-            go_on_after=frozenset({"MountTargetConflict"}),
+            # one that we never heard of; a file system that is not yet available wherever it is asked for
+            go_on_after=frozenset({"MountTargetConflict", "IncorrectFileSystemLifeCycleState"}),
         )
     if found.targets[0].state != "available":
         return Wait(text=f"the mount target of {found.id}", limit_s=_CREATE_S)
@@ -134,31 +135,29 @@ def _unmount(history: History, seen: Seen) -> Step | None:
 
 def _delete_targets(history: History, seen: Seen) -> Step | None:
     found = _ours(history, seen)
-    for target in found.targets if found else ():
-        if target.state in ("creating", "deleting"):
-            return Wait(text=f"mount target {target.id}, which is {target.state}", limit_s=GONE_S)
-        return Call(
-            key=f"delete/{target.id}",
-            service="efs",
-            operation="DeleteMountTarget",
-            parameters={"MountTargetId": target.id},
-            go_on_after=frozenset({"MountTargetNotFound"}),
-        )
-    return None
+    if found is None or not found.targets:
+        return None
+    return delete(
+        "mount target",
+        found.targets[0].id,
+        found.targets[0].state,
+        service="efs",
+        operation="DeleteMountTarget",
+        go_on_after={"MountTargetNotFound", "DependencyTimeout"},
+    )
 
 
 def _delete(history: History, seen: Seen) -> Step | None:
     found = _ours(history, seen)
     if found is None:
         return None
-    if found.state in ("creating", "updating", "deleting"):
-        return Wait(text=f"EFS file system {found.id}, which is {found.state}", limit_s=GONE_S)
-    return Call(
-        key=f"delete/{found.id}",
+    return delete(
+        "EFS file system",
+        found.id,
+        found.state,
         service="efs",
         operation="DeleteFileSystem",
-        parameters={"FileSystemId": found.id},
-        go_on_after=frozenset({"FileSystemNotFound", "FileSystemInUse"}),
+        go_on_after={"FileSystemNotFound", "FileSystemInUse"},
     )
 
 

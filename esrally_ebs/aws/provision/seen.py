@@ -45,9 +45,10 @@ class SeenDevice:
     size_bytes: int
     signature: str = ""  # of a file system or anything else that has one; "partitions" when it has some
     uuid: str = ""
+    label: str = ""
     blank: bool = False  # no signature, and zero wherever it was looked at
     mounts: tuple[Path, ...] = ()
-    holders: tuple[str, ...] = ()  # arrays and groups that it is a part of
+    holders: tuple[str, ...] = ()  # arrays and groups that it is a part of, or whatever else uses it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ A planner takes a History and what is Seen, and gives one step; the executor doe
 it, looks again, and asks again. None means that the arm is there (or gone).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -66,6 +66,22 @@ def first_step(stages: Sequence[Stage], history: History, seen: Seen) -> Step | 
         if step is not None:
             return step
     return None
+
+
+def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
+    """The step that deletes a resource; while it is on its way to another state, one that waits.
+
+    The operation's only parameter is the id, named as the operation is: ``VolumeId`` of ``DeleteVolume``.
+    """
+    if state in ("creating", "updating", "deleting"):
+        return Wait(text=f"{what} {id_}, which is {state}", limit_s=GONE_S)
+    return Call(
+        key=f"delete/{id_}",
+        service=service,
+        operation=operation,
+        parameters={f"{operation.removeprefix('Delete')}Id": id_},
+        go_on_after=frozenset(go_on_after),
+    )
 
 
 def refuse(history: History, text: str) -> NoReturn:
