@@ -156,6 +156,13 @@ def test_a_device_that_changed_in_between_is_not_formatted(
     assert tools.commands == []
 
 
+def test_a_device_that_somebody_has_taken_in_between_is_not_formatted(machine: FakeMachine) -> None:
+    here, tools = linux(machine)
+    with pytest.raises(SetupError, match="it is not formatted"):
+        replace(here, is_held=lambda path: True).do("mkfs", mkfs())
+    assert tools.commands == []
+
+
 def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> None:
     here, tools = linux(machine, {"type": "xfs", "uuid": "ours"})
     wipe = {"serial": "AWS111", "device": "/x/nvme2n1", "uuid": "ours"}

@@ -128,7 +128,8 @@ def test_a_blank_device_of_our_volume_is_formatted_with_our_uuid() -> None:
         (device(blank=False), "holds data that we did not make"),
         (device(blank=False, signature="partitions"), "holds partitions"),
         (device(size_bytes=11 * GIB), "has 11811160064 bytes, volume .* 10 GiB; it is not touched"),
-        (device(mounts=(Path("/data"),)), "it is not formatted"),
+        (device(mounts=(Path("/data"),)), "is used by /data; it is not formatted"),
+        (device(holders=("dm-0",)), "is used by dm-0; it is not formatted"),
     ],
 )
 def test_a_device_that_is_not_provably_ours_and_empty_is_not_formatted(found: SeenDevice, text: str) -> None:

@@ -68,7 +68,10 @@ def _format(history: History, seen: Seen) -> Step | None:
     if goal.snapshot is not None or (ours and history.done("format") is not None):
         return None
     begun = history.intent("format") is not None  # and broken off: what is there, we began
-    if target.mounts or not (target.blank or (begun and (ours or not target.signature))):
+    users = [*map(str, target.mounts), *target.holders]
+    if users:
+        refuse(history, f"{target.path} ({target.serial}) is used by {', '.join(users)}; it is not formatted")
+    if not (target.blank or (begun and (ours or not target.signature))):
         refuse(
             history,
             f"{target.path} ({target.serial}) holds {target.signature or 'data'} that we did not make;"

@@ -169,7 +169,8 @@ class LinuxMachine:
     def _mkfs(self, arguments: Mapping[str, Any]) -> None:
         device = self._again(arguments)
         ours = device.uuid == arguments["uuid"] or (arguments["begun"] and not device.signature)
-        if device.size_bytes != arguments["size"] or device.mounts or not (device.blank or ours):
+        in_use = device.mounts or device.holders
+        if device.size_bytes != arguments["size"] or in_use or not (device.blank or ours):
             raise SetupError(f"{device.path}: is not empty any more; it is not formatted")
         force = [] if device.blank else ["-f"]
         uuid = f"uuid={arguments['uuid']}"
