@@ -59,9 +59,10 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
     """Change a running volume and return its state then.
 
     ``unlimited`` (bool): no limits and no latency, for loading data. ``refill`` or ``drain`` (True): fill or
-    empty the IOPS and throughput buckets. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale``
-    (1 or more): every bucket holds so many times less, how full it is stays; rates and latencies stay, so
-    bursts and recoveries take so many times less.
+    empty the volume's IOPS and throughput buckets; ``drain_instance`` (True): empty those of its instance,
+    for all volumes there. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale`` (1 or more):
+    every bucket holds so many times less, how full it is stays; rates and latencies stay, so bursts and
+    recoveries take so many times less.
     ``fixed_latency_s`` (least, most): a service time anywhere between for every I/O and no limits, None to
     end it. ``overhead``: what the path itself costs, taken off every wait: of an I/O alone and of one beside
     others, of reads and of writes, seconds and seconds per byte. Raises SetupError when the daemon refuses or

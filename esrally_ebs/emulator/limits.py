@@ -200,6 +200,7 @@ class Limiter:
         self._buckets = buckets_of(self._limits, now)
         self._own = len(limits)
         self._shared = len(shared)
+        self._owns = len(limits) * stripes  # buckets of the volumes; the instance's come after them
         self._stripes = stripes
         self._chunk = chunk_bytes
         self._max_io = accounting.max_io_bytes
@@ -237,17 +238,21 @@ class Limiter:
         )
 
     def refill(self, now: float) -> None:
-        """Fill all buckets but the credits."""
-        self._set_all(1.0, now)
+        """Fill the volumes' buckets but the credits; the instance's stay, as other volumes use them."""
+        self._set(range(self._owns), 1.0, now)
 
     def drain(self, now: float) -> None:
-        """Empty all buckets but the credits."""
-        self._set_all(0.0, now)
+        """Empty the volumes' buckets but the credits; the instance's stay."""
+        self._set(range(self._owns), 0.0, now)
+
+    def drain_instance(self, now: float) -> None:
+        """Empty the instance's buckets but the credits."""
+        self._set(range(self._owns, len(self._limits)), 0.0, now)
 
     def set_credits(self, fraction: float, now: float) -> None:
         """Set the volumes' burst credits to a fraction of their buckets; the instance's stay."""
         fill(self._buckets, now)
-        for i, limit in enumerate(self._limits[: len(self._limits) - self._shared]):
+        for i, limit in enumerate(self._limits[: self._owns]):
             if limit.of_credits:
                 self._buckets.levels[i] = fraction * limit.capacity
 
@@ -264,28 +269,25 @@ class Limiter:
     def shrink(self, times: float, now: float) -> None:
         """Let the volumes' buckets hold so many times less, as full as they are; rates and debts stay."""
         fill(self._buckets, now)
-        own = len(self._limits) - self._shared
-        self._limits = shrunk(self._limits[:own], times) + self._limits[own:]
+        self._limits = shrunk(self._limits[: self._owns], times) + self._limits[self._owns :]
         self._buckets = self._buckets._replace(capacities=[limit.capacity for limit in self._limits])
-        for i in range(own):
+        for i in range(self._owns):
             self._buckets.levels[i] /= times if self._buckets.levels[i] > 0.0 else 1.0
 
     def shared_state(self) -> list[float]:
         """Levels, and the times of their last filling, of the instance's buckets."""
-        own = len(self._limits) - self._shared
-        return [*self._buckets.levels[own:], *self._buckets.filled_s[own:]]
+        return [*self._buckets.levels[self._owns :], *self._buckets.filled_s[self._owns :]]
 
     def set_shared_state(self, state: Sequence[float]) -> None:
         """Take over what ``shared_state`` gave, maybe elsewhere."""
-        own = len(self._limits) - self._shared
-        self._buckets.levels[own:] = state[: self._shared]
-        self._buckets.filled_s[own:] = state[self._shared :]
+        self._buckets.levels[self._owns :] = state[: self._shared]
+        self._buckets.filled_s[self._owns :] = state[self._shared :]
 
-    def _set_all(self, fraction: float, now: float) -> None:
+    def _set(self, which: range, fraction: float, now: float) -> None:
         fill(self._buckets, now)
-        for i, limit in enumerate(self._limits):
-            if not limit.of_credits:
-                self._buckets.levels[i] = fraction * limit.capacity
+        for i in which:
+            if not self._limits[i].of_credits:
+                self._buckets.levels[i] = fraction * self._limits[i].capacity
 
 
 def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:

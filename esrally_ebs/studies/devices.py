@@ -61,7 +61,8 @@ class DeviceRunner:
 
         def prepare(arm: Arm, job: BaselineJob) -> None:
             if job.name in drained and arm.volume.control is not None:
-                change(arm.volume.control, drain=True)
+                # nothing else uses the arm's instance now, and in the whole job its second counts for nothing
+                change(arm.volume.control, drain=True, drain_instance=True)
 
         runs: list[Run] = []
         for number in range(1, 1 + self.repeats):
@@ -82,7 +83,7 @@ class DeviceRunner:
         def prepare(arm: Arm, job: BaselineJob) -> None:
             assert arm.volume.control is not None
             time.sleep(rests[job.name])
-            change(arm.volume.control, drain=True)
+            change(arm.volume.control, drain=True, drain_instance=True)
             if job.name == jobs[0].name:
                 change(arm.volume.control, credits=short.arm[0].credits)
 

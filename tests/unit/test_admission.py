@@ -97,6 +97,22 @@ def test_two_volumes_of_an_instance_draw_on_the_same_buckets(tmp_path: Path) -> 
     assert _state(second, 0.0).waited_s["throughput"] == 0
 
 
+@pytest.mark.parametrize("what", ["drain", "refill"])
+def test_one_volume_is_drained_and_refilled_without_the_instance_that_others_use(
+    tmp_path: Path, what: str
+) -> None:
+    spec = {"type": "gp3", "instance": "t3.small"}
+    first, second = (_admission(page=tmp_path / "t3.small", name=name, **spec) for name in "ab")
+    first.admit(0, 256 * KIB, 0.0, write=False, beside=False)
+    before = _state(second, 0.0).levels["instance-throughput"]
+    first.change({what: True}, 0.0)
+    levels = _state(first, 0.0).levels
+    assert levels["throughput"] == (0 if what == "drain" else 125 * MIB)
+    assert levels["instance-throughput"] == _state(second, 0.0).levels["instance-throughput"] == before
+    first.change({"drain_instance": True}, 0.0)
+    assert _state(second, 0.0).levels["instance-throughput"] == 0
+
+
 def test_a_page_is_made_once_and_its_lock_dies_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "page"
     first, second = InstancePage(path, [1.0, 2.0]), InstancePage(path, [7.0, 7.0])
