@@ -15,9 +15,10 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import kernel, machine_code
 from esrally_ebs.simulate.arrays import arrays, beginning, devices_of, empty_tally, joined, lists
-from esrally_ebs.simulate.load import Drawn, draws_of, groups, ios_of, load_of
+from esrally_ebs.simulate.load import Drawn, check_room, draws_of, groups, ios_of, load_of
 from esrally_ebs.simulate.output import fio_json
 from esrally_ebs.simulate.state import Machine
+from esrally_ebs.simulate.transfer import requests_of
 
 __all__ = ["SimulatedInstance", "SimulatedVolume", "Task", "groups", "run_together", "simulated_volumes"]
 
@@ -91,15 +92,17 @@ class SimulatedVolume:
         compiled: bool | None = None,
         seconds: int = 0,
         untouched: bool = False,
+        shared_file: bool = False,
     ) -> str:
         """Run one fio job from now on; what fio would have written, as JSON text.
 
         A mix is drawn I/O by I/O with the job's chances, or dealt with exactly ``reads`` reads. ``compiled``
         chooses the kernel; by default a large job takes the compiled one. The first ``seconds`` of the job
         are also counted one by one, under ``per_second``. ``untouched`` says that no block was ever written
-        before, which mattered in 2014. Raises PlanError for a job that does no I/O.
+        before, which mattered in 2014; ``shared_file`` that all clones use one file, or the device itself.
+        Raises PlanError for a job that does no I/O or whose files do not fit.
         """
-        task = Task(volume=self, job=job, reads=reads, untouched=untouched)
+        task = Task(volume=self, job=job, reads=reads, untouched=untouched, shared_file=shared_file)
         (text,) = run_together([task], compiled=compiled, seconds=seconds)
         return text
 
@@ -117,6 +120,7 @@ class Task:
     job: BaselineJob
     reads: int | None = None
     untouched: bool = False
+    shared_file: bool = False
 
 
 def simulated_volumes(specs: Sequence[VolumeSpec], *, seed: int = 1) -> list[SimulatedVolume]:
@@ -135,8 +139,12 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
     """Run jobs that begin together on volumes of one instance; what fio would have written of each.
 
     ``seconds`` of all jobs together are counted one by one. What I/Os waited because of the instance, or of a
-    volume that several jobs use, is that of all of them. Raises PlanError for a job that does no I/O.
+    volume that several jobs use, is that of all of them. Raises PlanError for a job that does no I/O or whose
+    files do not fit.
     """
+    for task in tasks:
+        if not task.shared_file:
+            check_room(task.job, task.volume.spec)
     volumes = list(dict.fromkeys(task.volume for task in tasks))
     instance = volumes[0].instance
     load = load_of([task.job for task in tasks], [volumes.index(task.volume) for task in tasks])
@@ -146,6 +154,7 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
     convert = arrays if compiled else lists
     drawn = [Drawn(job=task.job, arm=task.volume.spec.name, reads=task.reads) for task in tasks]
     devices = devices_of([volume.model for volume in volumes], QUEUE)
+    split = max(requests_of(devices, volumes.index(task.volume), task.job.bs) for task in tasks)
     buckets = convert(joined([*(volume.buckets for volume in volumes), instance.buckets], instance.clock_s))
     _hold_back_untouched(tasks, volumes, buckets)
     tally = convert(empty_tally(len(tasks), seconds))
@@ -156,7 +165,7 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
             convert(devices),
             convert(load),
             Machine(len(instance.limits), BETWEEN_S, AGAIN, MERGED),
-            convert(draws_of(drawn, volumes[0].seed, most_ios)),
+            convert(draws_of(drawn, volumes[0].seed, most_ios, most_ios * split)),
             tally,
             convert(beginning(devices, load, len(buckets.levels))),
         )

@@ -11,8 +11,8 @@ import numpy as np
 from esrally_ebs.emulator.catalog import Model
 from esrally_ebs.emulator.limits import Buckets, fill
 from esrally_ebs.simulate.histogram import BINS
-from esrally_ebs.simulate.kernel import requests_of
 from esrally_ebs.simulate.state import Devices, Load, Progress, Tally
+from esrally_ebs.simulate.transfer import requests_of
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
 

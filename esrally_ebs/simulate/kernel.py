@@ -10,11 +10,11 @@ then is not the device's: with depth d and n processes it is n (d - 1) I/Os divi
 published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x 16).
 """
 
-from esrally_ebs.emulator.latency import drawn_s
-from esrally_ebs.emulator.limits import Buckets, admit, charged_bytes, operations_of
+from esrally_ebs.emulator.limits import Buckets
 from esrally_ebs.simulate.heap import pop, push, settle
 from esrally_ebs.simulate.histogram import bin_of
-from esrally_ebs.simulate.state import REQUEST_BYTES, Devices, Draws, Load, Machine, Progress, Tally
+from esrally_ebs.simulate.state import Devices, Draws, Load, Machine, Progress, Tally
+from esrally_ebs.simulate.transfer import merged_part, next_offset, requests_of, transfer, uniform
 
 
 def record(tally: Tally, row: int, took_s: float, done_s: float) -> None:
@@ -28,112 +28,6 @@ def record(tally: Tally, row: int, took_s: float, done_s: float) -> None:
     if second < len(tally.done_in_second):
         tally.done_in_second[second] += 1
         tally.latency_in_second[second] += took_s
-
-
-def uniform(progress: Progress, draws: Draws) -> float:
-    """The next draw from [0, 1)."""
-    at = progress.used[1]
-    progress.used[1] = at + 1
-    return draws.uniforms[at % len(draws.uniforms)]
-
-
-def next_offset(progress: Progress, load: Load, draws: Draws, process: int, write: int) -> int:
-    """Where a process's next I/O goes; every job has a file of its own."""
-    job = progress.job_of[process]
-    blocks = max(1, load.file_bytes[job] // load.block_bytes[job])
-    if load.sequential[job]:
-        block = progress.positions[2 * process + write]
-        progress.positions[2 * process + write] = block + 1 if block + 1 < blocks else 0
-    else:
-        block = int(uniform(progress, draws) * blocks)
-    return (job << 45) + block * load.block_bytes[job]
-
-
-def length_of(devices: Devices, device: int, offset: int, left: int) -> int:
-    """The bytes of the request that an I/O begins with: no more than a request, or a chunk, holds."""
-    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
-    if devices.stripes[device] == 1:
-        return min(left, most)
-    chunk = devices.chunk_bytes[device]
-    return min(left, most, chunk - offset % chunk)
-
-
-def requests_of(devices: Devices, device: int, size: int) -> int:
-    """How many requests an I/O is split into when it begins where a request, or a chunk, does."""
-    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
-    if devices.stripes[device] > 1:
-        most = min(most, devices.chunk_bytes[device])
-    return -(-size // most)
-
-
-def transfer(
-    buckets: Buckets,
-    devices: Devices,
-    machine: Machine,
-    progress: Progress,
-    draws: Draws,
-    device: int,
-    write: int,
-    offset: int,
-    size: int,
-    saved: float,
-    now_s: float,
-) -> float:
-    """The seconds that one I/O takes: as long as the slowest of the requests that it is split into.
-
-    ``saved`` of its one operation is part of the I/O before, with which it was merged.
-    """
-    took_s = 0.0
-    end = offset + size
-    while offset < end:
-        length = length_of(devices, device, offset, end - offset)
-        member = 0
-        at = offset
-        if devices.stripes[device] > 1:
-            chunk = offset // devices.chunk_bytes[device]
-            member = chunk % devices.stripes[device]
-            at = chunk // devices.stripes[device] * devices.chunk_bytes[device]
-            at += offset % devices.chunk_bytes[device]
-        first = devices.first[device] + member * devices.own[device]
-        continues = progress.next_offset[first] == at
-        progress.next_offset[first] = at + length
-        most, over = devices.max_io_bytes[device], devices.merge_over_bytes[device]
-        wait_s = admit(
-            buckets,
-            first,
-            first + devices.own[device],
-            machine.shared,
-            write,
-            operations_of(length, most) - saved,
-            max(charged_bytes(length, continues, most, over), devices.least_bytes[device]),
-            now_s,
-        )
-        service = 2 * device + write
-        median_s = devices.base_s[service] + devices.per_byte_s[service] * length
-        normal = draws.normals[progress.used[0] % len(draws.normals)]
-        progress.used[0] += 1
-        request_s = wait_s + drawn_s(median_s, devices.sigma[service], normal)
-        push(
-            progress.tag_s,
-            progress.tag,
-            progress.tag_first[device],
-            progress.tag_count[device],
-            now_s + request_s,
-        )
-        progress.tag_count[device] += 1
-        took_s = max(took_s, request_s)
-        offset += length
-    return took_s
-
-
-def merged_part(progress: Progress, devices: Devices, load: Load, machine: Machine, process: int) -> float:
-    """What of a sequential I/O's operation is part of the one before: it waits in the queue beside it."""
-    job = progress.job_of[process]
-    size, device = load.block_bytes[job], load.device[job]
-    beside = load.sequential[job] and not load.sync[job] and progress.waited[process]
-    if not beside or devices.merge_over_bytes[device] >= 0 or size >= devices.max_io_bytes[device]:
-        return 0.0
-    return min(machine.merged, 1.0 - size / devices.max_io_bytes[device])
 
 
 def submit(

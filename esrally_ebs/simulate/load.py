@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.simulate.state import REQUEST_BYTES, Draws, Load
+from esrally_ebs.simulate.state import Draws, Load
 from esrally_ebs.units import format_bytes
 
 _POOL = 1 << 18  # draws; used again when they are used up
@@ -59,12 +60,11 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> Load:
     )
 
 
-def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float) -> Draws:
-    """Chance for jobs that begin together and do no more than ``most_ios``, as arrays; the same seed gives
-    the same.
+def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float, requests: float) -> Draws:
+    """Chance for jobs that begin together and do no more than ``most_ios``, and these of as many requests, as
+    arrays; the same seed gives the same.
     """
     first = drawn[0]
-    requests = most_ios * max(-(-of.job.bs // REQUEST_BYTES) for of in drawn)
     latencies = _generator(seed, first.arm, first.job.name)
     writes = [_directions(of, seed) for of in drawn]
     counts = [len(directions) for directions in writes]
@@ -76,6 +76,16 @@ def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float) -> Draws:
         np.array(counts),
     )
     return Draws(*columns)
+
+
+def check_room(job: BaselineJob, volume: VolumeSpec) -> None:
+    """Refuse a job whose files, one of each clone, do not fit on the volume; PlanError."""
+    files, room = job.numjobs * job.size, volume.stripes * volume.size_bytes
+    if files > room:
+        raise PlanError(
+            f"baseline {job.name}: {job.numjobs} x {format_bytes(job.size)} do not fit on arm {volume.name}"
+            f" of {format_bytes(room)}; lower size or numjobs"
+        )
 
 
 def ios_of(job: BaselineJob) -> int:

@@ -1,4 +1,4 @@
-"""The event loop compiled by numba: the functions of kernel.py and all that they call."""
+"""The event loop compiled by numba: the functions of kernel.py and transfer.py, and all that they call."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 from esrally_ebs.emulator.latency import drawn_s
 from esrally_ebs.emulator.limits import admit, charged_bytes, operations_of
-from esrally_ebs.simulate import kernel
+from esrally_ebs.simulate import kernel, transfer
 from esrally_ebs.simulate.heap import pop, push, settle
 from esrally_ebs.simulate.histogram import bin_of
 
@@ -30,12 +30,12 @@ def compiled() -> Callable[..., float]:
         pop,
         settle,
         kernel.record,
-        kernel.uniform,
-        kernel.next_offset,
-        kernel.length_of,
-        kernel.requests_of,
-        kernel.transfer,
-        kernel.merged_part,
+        transfer.uniform,
+        transfer.next_offset,
+        transfer.length_of,
+        transfer.requests_of,
+        transfer.transfer,
+        transfer.merged_part,
         kernel.submit,
         kernel.fits,
         kernel.chosen,

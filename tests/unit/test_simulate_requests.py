@@ -2,6 +2,7 @@
 
 import pytest
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
@@ -40,3 +41,17 @@ def test_an_io_may_cover_many_chunks(chunk: int, block: int, iodepth: int, numjo
     spec = VolumeSpec(name="gp3", type="gp3", size_bytes=500 * GIB, stripes=2, chunk_bytes=chunk)
     reads = run(spec, bs=block, iodepth=iodepth, numjobs=numjobs, size=4 * block)
     assert reads.ios == 4 * numjobs
+
+
+def test_chance_is_not_the_same_again_for_every_io_that_is_cut_into_many_requests() -> None:
+    # each I/O lasts as long as the slowest of its 256 requests; with other draws for each that differs
+    spec = VolumeSpec(name="gp3", type="gp3", size_bytes=500 * GIB, stripes=2, chunk_bytes=4 * KIB)
+    reads = run(spec, bs=MIB, iodepth=1, numjobs=1, size=16 * MIB)
+    assert reads.p999_s > reads.p50_s
+
+
+def test_files_that_do_not_fit_on_the_arm_are_refused() -> None:
+    spec = VolumeSpec(name="gp3", type="gp3", size_bytes=GIB)
+    with pytest.raises(PlanError, match=r"baseline job: 3 x 512\.0 MiB do not fit on arm gp3 of 1\.0 GiB"):
+        run(spec, bs=MIB, iodepth=1, numjobs=3, size=512 * MIB)
+    assert run(spec, bs=MIB, iodepth=1, numjobs=2, size=512 * MIB).ios == 1024
