@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# they check for several test files, and a failure there shall say as much as one in a test
+pytest.register_assert_rewrite("faulted", "race_under_test", "rally_command", "small_race")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

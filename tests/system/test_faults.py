@@ -1,82 +1,30 @@
-"""The fault table: whatever ends a race, the user is told in one line, and nothing is left behind or lost."""
+"""The fault table: whatever ends a race, the user is told in one line, and nothing is left behind or lost.
+
+Here are the races that are struck while they run; test_faults_machine.py has the machines on which there can
+be none, test_faults_measurement.py the measurements that are invalid.
+"""
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import elasticsearch
 import pytest
-from race_under_test import RUN, Race, docker, fio_job, plan, race
+from faulted import FIO, QUERIES, Afterwards, assert_one_line
+from race_under_test import RUN, Race, docker, plan, race
 
-from esrally_ebs import cli
-from esrally_ebs.context import FILE, INDEX, Arm, load_context
 from esrally_ebs.resources import run_dir
 from esrally_ebs.store import load_session
-from esrally_ebs.volumes.release import image_roots
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
 LOST_S = 5.0  # what was recorded longer ago than this must be readable
-NOBODY = 65534
 
-QUERIES = plan(iterations=100_000)
 TWO_ARMS = plan(arms=("gp3", "directory"), iterations=100_000)
-FIO = plan(fio_job("short", runtime="200ms"), fio_job("long", runtime="5m"), arms=("gp3", "directory"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def machine() -> None:
-    if os.geteuid() != 0 or not shutil.which("docker") or not shutil.which("fio"):
-        pytest.skip("needs root, Docker and fio")
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sessions of all cases, and the one dataset that they copy."""
-    return tmp_path_factory.mktemp("home")
-
-
-@dataclass(frozen=True)
-class Afterwards:
-    """What is checked after every fault."""
-
-    patch: pytest.MonkeyPatch
-    capsys: pytest.CaptureFixture[str]
-    kept: list[tuple[str, object]]
-
-    def listed(self, race: Race, state: str, reason: str) -> None:
-        """The session is listed with its end and a reason, and 'clean' finds nothing to do."""
-        self.patch.setenv("ESRALLY_EBS_HOME", str(race.home))
-        self.capsys.readouterr()
-        assert cli.main(["sessions", "--json"]) == 0
-        (found,) = [row for row in json.loads(self.capsys.readouterr().out) if row["id"] == race.id]
-        assert (found["state"], bool(re.search(reason, found["reason"]))) == (state, True), found
-        assert len(found["reason"].splitlines()) <= 1
-        assert cli.main(["clean"]) == 0
-        said = self.capsys.readouterr().out
-        assert race.id not in said
-        assert said.endswith("nothing is left behind\n")
-
-    def seen(self, name: str, race: Race, code: int, gone_s: float) -> None:
-        """A row of docs/faults.md; ``--junitxml`` holds them all."""
-        self.kept.append(("row", f"| {name} | {race.error or race.cancelled} | {code} | {gone_s:.1f} |"))
-
-
-@pytest.fixture
-def afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> Afterwards:
-    return Afterwards(monkeypatch, capsys, request.node.user_properties)
 
 
 # Where a race is.
@@ -92,10 +40,6 @@ def indexing(race: Race) -> bool:
 
 def starting_nodes(race: Race) -> bool:
     return "copy dataset" in events(race) and bool(race.containers())
-
-
-def serving(race: Race) -> bool:
-    return (race.run / "context.json").exists()
 
 
 def running_fio(race: Race) -> bool:
@@ -243,148 +187,6 @@ def test_a_second_race_is_refused_and_the_first_ends_by_ctrl_c(home: Path, after
         assert code == 130
         check_record(running, struck_at)
     afterwards.listed(running, "cancelled", CANCELLED)
-
-
-# A machine on which a race cannot be.
-
-
-def without_fio(directory: Path) -> dict[str, str]:
-    for folder in os.environ["PATH"].split(":"):
-        for tool in Path(folder).glob("*"):
-            if tool.name != "fio" and not (directory / tool.name).is_symlink():
-                (directory / tool.name).symlink_to(tool)
-    return {"PATH": str(directory)}
-
-
-def without_docker(directory: Path) -> dict[str, str]:
-    return {"DOCKER_HOST": f"unix://{directory}/nobody-listens.sock"}
-
-
-def with_another_rally(directory: Path) -> dict[str, str]:
-    (directory / "sitecustomize.py").write_text("import esrally.version as v\nv.__version__ = '2.99.0'\n")
-    return {"PYTHONPATH": str(directory)}
-
-
-@pytest.mark.parametrize(
-    ("name", "environment", "reason", "listed"),
-    [
-        ("fio missing", without_fio, r"fio: not found; install it \(apt-get install fio\)", True),
-        ("Docker down", without_docker, r"docker: the engine does not answer; run 'make setup'", True),
-        (
-            "an unsupported Rally",
-            with_another_rally,
-            r"Rally: unsupported: rally version \(2\.99\.0\)",
-            False,
-        ),
-    ],
-    ids=["fio missing", "Docker down", "an unsupported Rally"],
-)
-def test_a_machine_that_cannot_is_named(
-    name: str,
-    environment: Callable[[Path], dict[str, str]],
-    reason: str,
-    listed: bool,
-    home: Path,
-    tmp_path: Path,
-    afterwards: Afterwards,
-) -> None:
-    struck = time.monotonic()
-    with race(home, FIO, env=environment(tmp_path)) as running:
-        code = running.exit_code()
-        afterwards.seen(name, running, code, running.gone(struck))
-        assert code == 3
-        assert_one_line(running, reason)
-    if listed:
-        afterwards.listed(running, "failed", reason)
-
-
-def test_without_root_the_first_thing_that_needs_it_is_named(afterwards: Afterwards) -> None:
-    with tempfile.TemporaryDirectory(prefix="ebs-faults-") as name:
-        home = Path(name)
-        home.chmod(0o755)
-        os.chown(home, NOBODY, NOBODY)
-        struck = time.monotonic()
-        with race(home, QUERIES, env={"HOME": name}, as_user=NOBODY) as running:
-            code = running.exit_code()
-            afterwards.seen("not root", running, code, running.gone(struck))
-            assert code == 3
-            assert_one_line(running, "arm arm0: .*needs root; run as root")
-        afterwards.listed(running, "failed", "needs root")
-
-
-@pytest.fixture
-def small_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A run directory with its images on a tmpfs of 120 MiB: room for a file system, not for 256 MiB."""
-    run = Path(tempfile.mkdtemp(prefix="ebs-run-"))
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(run))
-    memory, _ = image_roots()
-    memory.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", memory], check=True)
-    try:
-        yield {"ESRALLY_EBS_RUN": str(run)}
-    finally:
-        subprocess.run(["umount", memory], check=True)
-        memory.rmdir()
-        shutil.rmtree(run)
-
-
-def test_a_full_backing_store_is_named(
-    home: Path,
-    small_memory: dict[str, str],
-    afterwards: Afterwards,
-) -> None:
-    struck = time.monotonic()
-    reason = r"arm arm0: the backing store /dev/shm/.*\.img is full \(.* left\); make room there"
-    with race(home, plan(fio_job("big", runtime="1s", size="256m")), env=small_memory) as running:
-        code = running.exit_code()
-        afterwards.seen("the backing store is full", running, code, running.gone(struck))
-        assert code == 3
-        assert_one_line(running, reason)
-    afterwards.listed(running, "failed", reason)
-
-
-# A measurement that is invalid.
-
-
-def test_an_index_that_is_read_all_the_time_makes_the_race_fail(home: Path, afterwards: Afterwards) -> None:
-    """As by a forgotten process: beside the node, so that nothing on the host holds the mount."""
-    reading = "while :; do cat data/indices/*/*/index/* >/dev/null 2>&1; done"
-    with race(home, plan("[cache]\nmax_resident = 0.0\n", iterations=100_000)) as running:
-        running.reach(serving)
-        struck = time.monotonic()
-        docker("exec", "-d", "-w", "/usr/share/elasticsearch", running.containers()[0], "bash", "-c", reading)
-        code = running.exit_code()
-        afterwards.seen("the index stays in memory", running, code, running.gone(struck))
-        assert code == 4
-        assert_one_line(running, r"end whatever else reads the index of ebs-.*-arm0")
-    afterwards.listed(running, "failed", "end whatever else reads the index")
-
-
-def test_arms_that_answer_differently_make_the_race_fail(home: Path, afterwards: Afterwards) -> None:
-    """As when somebody writes to one arm's index during the race."""
-    with race(home, plan(arms=("gp3", "gp3"))) as running:
-        running.reach(serving)
-        struck = time.monotonic()
-        delete_half(load_context(running.run / FILE).arm("arm1"))
-        code = running.exit_code()
-        afterwards.seen("arms that answer differently", running, code, running.gone(struck))
-        assert code == 4
-        assert_one_line(running, "the arms cannot be compared: hits: ")
-        assert (running.folder / "report.md").exists()
-    afterwards.listed(running, "failed", "hits: ")
-
-
-def delete_half(arm: Arm) -> None:
-    assert arm.node is not None
-    client = elasticsearch.Elasticsearch(f"http://{arm.node.host}:{arm.node.port}")
-    found = client.search(index=INDEX, size=1000, source=False)["hits"]["hits"]
-    client.bulk(index=INDEX, refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in found])
-    client.close()
-
-
-def assert_one_line(race: Race, reason: str) -> None:
-    assert re.search(reason, race.error), race.said
-    assert len(race.error.splitlines()) == 1, race.said
 
 
 def check_record(race: Race, struck_at: float) -> None:

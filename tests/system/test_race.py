@@ -1,69 +1,21 @@
 """The main job for real: the bare command on a small plan, then all that its session folder must hold."""
 
-import itertools
 import json
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from rally_command import Ended, Homes, homes
+from rally_command import Homes
+from small_race import ARMS, ITERATIONS, ROUNDS, TASKS, WARMUPS, Raced
 
-from esrally_ebs import causes, cli, node
-from esrally_ebs.store import Session, find_session, load_session
+from esrally_ebs import cli, node
 
 pytestmark = pytest.mark.system
 
-ARMS = ("gp2", "gp3")
-ALL_SEARCHES = (
-    "range_field_big_range",
-    "range_field_small_range",
-    "range_field_conjunction_big_range_small_term_query",
-    "range_field_conjunction_small_range_small_term_query",
-    "range_field_conjunction_small_range_big_term_query",
-    "range_field_conjunction_big_range_big_term_query",
-    "range_field_disjunction_small_range_small_term_query",
-    "range_field_disjunction_big_range_small_term_query",
-)
-TASKS = ("range_field_big_range", "range_field_conjunction_small_range_big_term_query")
-ROUNDS, ITERATIONS, WARMUPS = 4, 3, 6
-JOBS = {"short": (0, 1), "once": (0,)}  # job -> the times at which it runs: 0 the start, 1 the end
-PLAN = f"""\
-name = "test-race"
-[[arm]]
-name = "gp2"
-type = "gp2"
-size = "2GiB"
-[[arm]]
-name = "gp3"
-type = "gp3"
-size = "2GiB"
-[dataset]
-documents = 20_000
-[race]
-iterations = {ITERATIONS}
-warmup_iterations = {WARMUPS}
-[design]
-rounds = {ROUNDS}
-[[baseline]]
-name = "short"
-rw = "randread"
-bs = "16k"
-size = "4m"
-runtime = "1s"
-repeat = true
-[[baseline]]
-name = "once"
-rw = "readwrite"
-bs = "16k"
-size = "4m"
-"""
 # from the design's section on the session folder, in its order
 SAMPLES = (
     "session, arm, round, task, operation, phase, iteration, client, started_s, service_time_s, latency_s, "
@@ -74,49 +26,6 @@ BASELINE = (
     "p99_s, p999_s"
 )
 TELEMETRY = "arm, device, at_s, metric, value, unit"
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
-    """Homes that all races of this module share, so that the dataset is built once."""
-    with homes(tmp_path_factory.mktemp("race")) as made:
-        (made.rally / "plan.toml").write_text(PLAN)
-        (made.rally / "short.toml").write_text(PLAN.partition("[[baseline]]")[0])
-        yield made
-
-
-@dataclass(frozen=True)
-class Raced:
-    """A race that has ended, and its session."""
-
-    ended: Ended
-    session: Session
-    measured: list[dict[str, Any]]  # samples after the warm-up, in the order of their starts
-    warming: list[dict[str, Any]]
-
-    def report(self, suffix: str) -> str:
-        return (self.session.path / f"report.{suffix}").read_text()
-
-
-def raced(own: Homes, *flags: str, plan: str = "short.toml", **params: object) -> Raced:
-    """Race with these track parameters; the race must succeed. The short plan has no baselines."""
-    said = ",".join(f"{name}:{value}" for name, value in {"plan": own.rally / plan, **params}.items())
-    ended = own.race(f"--track-params={said}", *flags)
-    assert ended.exit_code == 0, ended.output
-    session = load_session(find_session(own.pack, "latest"))
-    rows = sorted(session.samples.to_pylist(), key=lambda row: float(row["started_s"]))
-    return Raced(
-        ended=ended,
-        session=session,
-        measured=[row for row in rows if row["phase"] == "measure"],
-        warming=[row for row in rows if row["phase"] == "warmup"],
-    )
-
-
-@pytest.fixture(scope="module")
-def race(own: Homes) -> Raced:
-    """The race that most tests look at."""
-    return raced(own, f"--include-tasks={','.join(TASKS)}", plan="plan.toml")
 
 
 def columns(folder: Path) -> set[str]:
@@ -189,35 +98,6 @@ def test_hits_are_those_of_the_generated_documents(own: Homes, race: Raced) -> N
     assert {row["task"]: row["hits"] for row in race.measured} == wanted
 
 
-def test_every_measured_request_is_observed_and_reads_the_same_on_both_arms(race: Raced) -> None:
-    found, broken = causes.windows(race.session.events)
-    assert broken == 0
-    assert Counter((w.task, w.arm, w.round) for w in found) == Counter(
-        (row["task"], row["arm"], row["round"]) for row in race.measured
-    )
-    # the same segments, cold: the same bytes, to a page or two of a read ahead that came too late
-    for task in TASKS:
-        a, b = (causes.pooled(causes.profiles(found)[task, arm].values()).read_bytes for arm in ARMS)
-        assert a
-        assert a == pytest.approx(b, rel=0.1)
-
-
-def test_observed_requests_read_less_than_the_devices_did_in_all(race: Raced) -> None:
-    found, _ = causes.windows(race.session.events)
-    rates = telemetry(race)
-    for arm in ARMS:
-        rows = rates[arm, "device.read_bytes_per_s"]
-        seconds = [after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows)]
-        in_all = sum(row["value"] * s for row, s in zip(rows[1:], seconds, strict=True))
-        assert 0 < sum(w.grown["device.read_bytes"] for w in found if w.arm == arm) <= in_all
-
-
-def test_the_nodes_garbage_collections_are_events(race: Raced) -> None:
-    pauses = [event for event in race.session.events if event.kind == "gc"]
-    assert {event.arm for event in pauses} == set(ARMS)
-    assert all(0 < event.fields["seconds"] < 5 for event in pauses)
-
-
 def test_no_request_failed_and_times_are_plausible(race: Raced) -> None:
     for row in race.measured:
         assert row["success"]
@@ -248,78 +128,12 @@ def test_all_arms_warm_up_alike_before_the_first_round(race: Raced) -> None:
     assert max(row["started_s"] for row in race.warming) < race.measured[0]["started_s"]
 
 
-def test_fio_ran_every_job_on_every_arm_at_the_start_and_the_short_one_at_the_end(race: Raced) -> None:
-    rows = race.session.baseline.to_pylist()
-    found = {(row["arm"], row["job"], row["round"]) for row in rows}
-    assert found == {
-        (arm, job, number) for arm in ARMS for job, numbers in JOBS.items() for number in numbers
-    }
-    assert {(row["job"], row["op"]) for row in rows} == {
-        ("short", "read"),
-        ("once", "read"),
-        ("once", "write"),
-    }
-    for row in rows:
-        assert row["iops"] * row["bs_bytes"] == pytest.approx(row["bandwidth_bytes_per_s"], rel=0.02)
-        assert 0 < row["p50_s"] <= row["p90_s"] <= row["p99_s"] <= row["p999_s"]
-
-
-def test_fios_own_output_is_kept(race: Raced) -> None:
-    wanted = {f"{number}-{arm}-{job}.json" for arm in ARMS for job, ns in JOBS.items() for number in ns}
-    files = list((race.session.path / "baseline").iterdir())
-    assert {path.name for path in files} == wanted
-    assert all("fio version" in json.loads(path.read_text()) for path in files)
-
-
-def telemetry(race: Raced) -> Mapping[tuple[str, str], list[dict[str, Any]]]:
-    """Telemetry by arm and metric, in the order of time."""
-    found = defaultdict(list)
-    for row in sorted(race.session.telemetry.to_pylist(), key=lambda row: float(row["at_s"])):
-        found[row["arm"], row["metric"]].append(row)
-    return found
-
-
-def test_telemetry_is_sampled_about_once_a_second_from_first_to_last_request(race: Raced) -> None:
-    for arm in ARMS:
-        times = [row["at_s"] for row in telemetry(race)[arm, "device.in_flight"]]
-        steps = [after - before for before, after in itertools.pairwise(times)]
-        assert statistics.median(steps) == pytest.approx(1, abs=0.1)
-        assert times[0] < race.warming[0]["started_s"]
-        assert times[-1] > race.measured[-1]["started_s"] - 2
-
-
-def test_telemetry_has_device_memory_and_limiters_of_each_arm(race: Raced) -> None:
-    found = telemetry(race)
-    for arm in ARMS:
-        for metric in (
-            *("device.reads_per_s", "device.read_bytes_per_s", "device.queue_depth", "device.read_await_s"),
-            *("memory.cache_bytes", "memory.mapped_file_bytes"),
-            *("emulator.levels.iops", "emulator.levels.throughput", "emulator.waited_s.iops"),
-        ):
-            assert found[arm, metric], (arm, metric)
-        assert max(row["value"] for row in found[arm, "device.reads_per_s"]) > 0
-        assert max(row["value"] for row in found[arm, "memory.cache_bytes"]) > 0
-    assert found["gp2", "emulator.credits"]
-    assert not found["gp3", "emulator.credits"]
-    devices = {(row["arm"], row["device"]) for rows in found.values() for row in rows}
-    assert devices >= {(arm.spec.name, arm.device) for arm in race.session.arms}
-
-
 @pytest.mark.parametrize("suffix", ["txt", "md", "csv", "json"])
 def test_every_report_says_emulated_and_names_tasks_and_arms(race: Raced, suffix: str) -> None:
     text = race.report(suffix)
     assert "emulated" in text
     assert all(word in text for word in (*ARMS, "range_field_big_range", "short", "cold"))
     assert re.search(r"50th percentile|p50", text)
-
-
-def test_arms_are_recorded_as_emulated_on_devices_of_their_own(race: Raced) -> None:
-    arms = race.session.arms
-    assert [(arm.spec.name, arm.kind, arm.filesystem) for arm in arms] == [
-        ("gp2", "emulated", "xfs"),
-        ("gp3", "emulated", "xfs"),
-    ]
-    assert len({arm.device for arm in arms} | {arm.device_number for arm in arms}) == 4
 
 
 def test_segments_of_each_arm_are_those_of_the_dataset(race: Raced) -> None:
@@ -362,35 +176,3 @@ def test_nothing_is_left_behind(race: Raced, own: Homes) -> None:
     titles = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     left = [title for title in titles if race.session.id[:8] in title or str(own.run) in title]
     assert left == []
-
-
-def test_a_warm_race_says_so_in_every_output_and_drops_nothing(own: Homes) -> None:
-    warm = raced(own, f"--include-tasks={TASKS[0]}", cache="warm", rounds=2, iterations=2)
-    assert warm.session.plan["cache"]["mode"] == "warm"
-    assert {row["resident_before"] for row in warm.measured} == {None}
-    assert not [event for event in warm.session.events if event.kind == "drop"]
-    for suffix in ("txt", "md", "csv", "json"):
-        assert re.search(r"cache\W+warm|warm\W+cache", warm.report(suffix)), suffix
-
-
-def test_arms_that_index_by_themselves_are_said_to_differ_in_segments(own: Homes) -> None:
-    # --test-mode: 1,000 documents, one request per search; figures mean nothing, but everything runs
-    only = "--exclude-tasks=" + ",".join(task for task in ALL_SEARCHES if task != TASKS[0])
-    indexing = raced(own, "--challenge=append-no-conflicts", "--test-mode", only, rounds=2)
-    assert indexing.session.plan["race"]["challenge"] == "append-no-conflicts"
-    assert indexing.session.dataset["documents"] == 1000
-    bulks = {row["arm"]: row for row in indexing.measured if row["operation"] == "index"}
-    assert set(bulks) == set(ARMS)
-    assert {row["round"] for row in indexing.measured if row["operation"] == "index"} == {0}
-    for suffix in ("txt", "md", "csv", "json"):
-        assert re.search(r"segments (may )?differ", indexing.report(suffix)), suffix
-
-
-def test_a_race_works_when_rally_spawns_its_processes(own: Homes) -> None:
-    own.configure("\n[actor]\nactor.process.startup.method = spawn\n")
-    # each task takes 5 s longer then, so as few as can be
-    spawned = raced(own, f"--include-tasks={TASKS[0]}", rounds=1, iterations=2, warmup_iterations=0)
-    assert spawned.session.state == "complete"
-    assert Counter(row["arm"] for row in spawned.measured) == {"gp2": 2, "gp3": 2}
-    assert max(row["resident_before"] for row in spawned.measured) <= 0.01
-    assert telemetry(spawned)["gp2", "device.reads_per_s"]

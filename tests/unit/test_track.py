@@ -1,5 +1,6 @@
 """The track noaa-ebs: what Rally itself makes of its files, without the pack's processors."""
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import esrally
 import jinja2
 import pytest
+from article import SEARCHES
 from esrally import config, exceptions
 from esrally.track import loader, track
 
@@ -16,17 +18,6 @@ from esrally_ebs.resources import resource
 
 TRACK = resource("tracks/noaa-ebs")
 
-# the tasks of the article of 2021, in the order of Rally's own noaa track
-SEARCHES = [
-    "range_field_big_range",
-    "range_field_small_range",
-    "range_field_conjunction_big_range_small_term_query",
-    "range_field_conjunction_small_range_small_term_query",
-    "range_field_conjunction_small_range_big_term_query",
-    "range_field_conjunction_big_range_big_term_query",
-    "range_field_disjunction_small_range_small_term_query",
-    "range_field_disjunction_big_range_small_term_query",
-]
 INDEXING = [
     "delete-index",
     "create-index",
@@ -61,9 +52,15 @@ PARAMETERS: dict[str, Any] = {
 
 
 def load(**params: Any) -> track.Track:  # noqa: ANN401 - track parameters are whatever the user gives
+    """The track as Rally reads it, once for each set of parameters."""
+    return _load(json.dumps(params))
+
+
+@functools.cache
+def _load(params: str) -> track.Track:
     cfg = config.Config()
     cfg.add(config.Scope.application, "node", "rally.root", str(Path(esrally.__file__).parent))
-    cfg.add(config.Scope.application, "track", "params", params)
+    cfg.add(config.Scope.application, "track", "params", json.loads(params))
     return loader.TrackFileReader(cfg).read("noaa-ebs", str(TRACK / "track.json"), str(TRACK))
 
 
