@@ -2,7 +2,7 @@
 costs a third, operations by direction, and a cap per client.
 """
 
-from esrally_ebs.emulator.generations import Constants, generation_of, who
+from esrally_ebs.emulator.generations import Constants, beyond, generation_of, who
 from esrally_ebs.emulator.limits import CREDITS, Limit, per_second
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
@@ -36,7 +36,8 @@ def efs_limits(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
             Limit(name="throughput", counts="bytes", rate=write, capacity=write * seconds, reads=0),
         )
     if mode == "provisioned":
-        return (*both, _metered("throughput", _efs_provisioned(spec), seconds, read_weight))
+        bought = _efs_provisioned(spec, constants["provisioned_mib"], write_gib)
+        return (*both, _metered("throughput", bought, seconds, read_weight))
     size_tib = spec.size_bytes / GIB / 1024
     base = max(constants["base_least_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
     burst = max(constants["burst_least_mib"], constants["burst_mib_per_tib"] * size_tib) * MIB
@@ -79,7 +80,16 @@ def _efs_mode(spec: VolumeSpec, constants: Constants) -> str:
     return mode
 
 
-def _efs_provisioned(spec: VolumeSpec) -> float:
+def _efs_provisioned(spec: VolumeSpec, bounds_mib: tuple[float, float], one_zone_gib: float) -> float:
     if spec.throughput_bytes_per_s is None:
         raise PlanError(f"{who(spec)}: throughput is missing; give what is provisioned, metered")
+    low, high = bounds_mib
+    if spec.one_zone:
+        high = min(high, one_zone_gib * GIB / MIB)
+    mib = spec.throughput_bytes_per_s / MIB
+    if not low <= mib <= high:
+        raise PlanError(
+            f"{who(spec)}: {beyond(mib, low, high)} MiB/s is outside {low:,} to {high:,.0f} MiB/s;"
+            " change throughput"
+        )
     return float(spec.throughput_bytes_per_s)

@@ -7,6 +7,8 @@ constant stands beside the key of its source, and every source has a date.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date as day
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,15 +36,21 @@ def who(spec: VolumeSpec) -> str:
     return f"{spec.type} volume '{spec.name}'"
 
 
+def beyond(number: float, low: float, high: float) -> str:
+    """A number outside of bounds, with so many digits that it is not written as one of them."""
+    texts = (f"{number:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in texts if not low <= float(text) <= high), str(number))
+
+
 def volume_types() -> tuple[str, ...]:
     """The types of the catalog."""
     return tuple(_catalog()["types"])
 
 
 def generation_of(spec: VolumeSpec) -> Generation:
-    """The generation of the spec's type at its date, the newest without one.
+    """The generation of the spec's type at its date, the newest without one, on its instance.
 
-    Raises PlanError when the type is unknown, or did not exist yet.
+    Raises PlanError when the type is unknown, or did not exist yet, or when there is no such day.
     """
     catalog = _catalog()
     type_ = catalog["aliases"].get(spec.type, spec.type)
@@ -50,15 +58,33 @@ def generation_of(spec: VolumeSpec) -> Generation:
         raise PlanError(
             f"volume '{spec.name}': no type {spec.type!r}; use one of {', '.join(volume_types())}"
         )
-    until = "9999" if spec.date is None else last_day(spec.date)
+    until = "9999" if spec.date is None else last_day(_checked(spec.date, spec))
     entry = catalog["types"][type_]
-    held = [generation for generation in entry["generations"] if generation["since"] <= until]
+    held = [each for each in entry["generations"] if each["since"] <= until and _reaches(each, spec)]
     if not held:
         first = entry["generations"][0]["since"]
         raise PlanError(
             f"{who(spec)}: there was none on {until}, the type is of {first}; change date or type"
         )
     return _merged(type_, entry["rule"], held)
+
+
+def _checked(date: str, spec: VolumeSpec) -> str:
+    try:
+        day.fromisoformat(date + "2000-01-01"[len(date) :])
+    except ValueError:
+        raise PlanError(
+            f"{who(spec)}: there is no day {date!r}; give date as '2015', '2015-07' or '2015-07-31'"
+        ) from None
+    return date
+
+
+def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
+    """Whether the spec's instance has what came with this generation; some came to few families first."""
+    if "only_on" not in generation:
+        return True
+    families, _ = generation["only_on"]
+    return (spec.instance or "").partition(".")[0] in families
 
 
 def last_day(date: str) -> str:
@@ -74,7 +100,12 @@ def instance_named(name: str, who: str) -> Mapping[str, Any]:
     instances: Mapping[str, Mapping[str, Any]] = _catalog()["instances"]
     type_ = name.partition("#")[0]
     if type_ not in instances:
-        raise PlanError(f"{who}: no instance type {type_!r}; use one of {', '.join(instances)}")
+        near = get_close_matches(type_, instances, n=5, cutoff=0.5)
+        raise PlanError(
+            f"{who}: no instance type {type_!r}"
+            + (f"; there is {', '.join(near)}" if near else "")
+            + ", and 'catalog.json' has all that are known"
+        )
     return instances[type_]
 
 
@@ -98,7 +129,8 @@ def _catalog() -> Mapping[str, Any]:
 def _merged(type_: str, rule: str, held: Sequence[Mapping[str, Any]]) -> Generation:
     merged = {name: value for generation in held for name, value in generation.items()}
     since = merged.pop("since")
-    merged.pop("note", None)
+    for name in ("note", "only_on"):
+        merged.pop(name, None)
     keys = dict.fromkeys(source for _, source in merged.values())
     return Generation(
         type=type_,
