@@ -4,7 +4,7 @@ Pure. The data of a study stand beside its plan in ``pipelines/``.
 """
 
 from esrally_ebs.published.data import Kind, Published, Study, parse_study
-from esrally_ebs.published.drawing import drawing, page
+from esrally_ebs.published.drawing import drawing, page, sheet
 from esrally_ebs.published.figures import Figure, Observed, Status, compare, summary
 from esrally_ebs.published.formats import RENDERERS
 from esrally_ebs.published.result import Cell, Plot, Result, Series, Table
@@ -26,5 +26,6 @@ __all__ = [
     "drawing",
     "page",
     "parse_study",
+    "sheet",
     "summary",
 ]

@@ -10,7 +10,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def bars(plot: Plot) -> str:
     """The plot as text; nothing when it has too many points or a logarithmic axis."""
     count = sum(len(series.points) for series in plot.series)
-    if not count or count > _MOST or plot.logarithmic:
+    if not count or count > _MOST or plot.logarithmic or plot.spread:
         return ""
     highest = max((up for series in plot.series for _, up in series.points), default=0.0)
     across = max(len(_place(plot, x)) for series in plot.series for x, _ in series.points)

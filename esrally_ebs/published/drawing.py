@@ -1,7 +1,7 @@
 """A study as one self-contained page, or its plots as one drawing: SVG by hand, no script, no network."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from esrally_ebs.published.figures import Figure, Status, name_of
@@ -42,15 +42,24 @@ def page(result: Result) -> str:
 
 def drawing(result: Result) -> str:
     """The plots alone, below one another."""
+    return _stacked(result.study.title, _drawings(result))
+
+
+def sheet(title: str, plots: Sequence[Plot]) -> str:
+    """Plots that belong to no study, below one another."""
+    return _stacked(title, map(_plot, plots))
+
+
+def _stacked(title: str, drawings: Iterable[str]) -> str:
     drawn, top = [], 0.0
-    for plot in _drawings(result):
+    for plot in drawings:
         height = float(plot.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()[1])
         drawn.append(
             plot.replace("<svg ", f'<svg y="{top:.0f}" width="{svg.WIDTH}" height="{height:.0f}" ', 1)
         )
         top += height + 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {svg.WIDTH} {top:.0f}">'
-    return f"{head}<title>{escape(result.study.title)}</title><style>{CSS}</style>{''.join(drawn)}</svg>\n"
+    return f"{head}<title>{escape(title)}</title><style>{CSS}</style>{''.join(drawn)}</svg>\n"
 
 
 def _drawings(result: Result) -> Iterator[str]:
@@ -80,6 +89,8 @@ def _across(plot: Plot, values: Sequence[float]) -> svg.Scale:
     if plot.names:  # half a place free on both sides
         return svg.Scale(-0.5, len(plot.names) - 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     low, high = min(values), max(values)
+    if plot.spread:  # whole powers of ten at both ends
+        low, high = math.floor(_decades(low)), math.ceil(_decades(high))
     return svg.Scale(low, high if high > low else low + 1, svg.LEFT, svg.WIDTH - svg.RIGHT)
 
 
@@ -91,7 +102,11 @@ def _upward(plot: Plot, values: Sequence[float]) -> svg.Scale:
 
 
 def _height(plot: Plot, value: float) -> float:
-    return math.log10(max(value, 1e-12)) if plot.logarithmic else value
+    return _decades(value) if plot.logarithmic else value
+
+
+def _decades(value: float) -> float:
+    return math.log10(max(value, 1e-12))
 
 
 def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
@@ -106,7 +121,9 @@ def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
 def _axis(x: svg.Scale, plot: Plot) -> Iterator[str]:
     yield svg.line(x.start, _FOOT, x.end, _FOOT, "axis")
     places = [float(place) for place in range(len(plot.names))] or x.ticks(_TICKS)
-    named = plot.names or [svg.number(value) for value in places]
+    if plot.spread:
+        places = [value for value in places if value == int(value)]
+    named = plot.names or [svg.number(10**value if plot.spread else value) for value in places]
     for number, (value, name) in enumerate(zip(places, named, strict=True)):
         yield svg.line(x.at(value), _FOOT, x.at(value), _FOOT + 4, "axis")
         lower = 14 * (number % 2) if plot.names and len(plot.names) > _TICKS // 2 else 0
@@ -116,7 +133,10 @@ def _axis(x: svg.Scale, plot: Plot) -> Iterator[str]:
 
 
 def _drawn_series(plot: Plot, series: Series, number: int, x: svg.Scale, y: svg.Scale) -> Iterator[str]:
-    places = [(x.at(across), y.at(_height(plot, up))) for across, up in series.points]
+    places = [
+        (x.at(_decades(across) if plot.spread else across), y.at(_height(plot, up)))
+        for across, up in series.points
+    ]
     colour = f"arm{number % _COLOURS}"
     if not series.marks and len(places) > 1:
         yield svg.path(places, f"{'thin' if len(places) > _MANY else 'curve'} {colour}")

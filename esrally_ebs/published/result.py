@@ -30,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Values against a common horizontal axis; ``logarithmic`` is the vertical one.
+    """Values against a common horizontal axis; ``spread`` over powers of ten, as the vertical one may be.
 
     Where ``names`` are given the horizontal values are places among them.
     """
@@ -40,6 +40,7 @@ class Plot:
     up: str
     series: Sequence[Series]
     logarithmic: bool = False
+    spread: bool = False
     names: Sequence[str] = ()
 
 

@@ -9,8 +9,8 @@ from esrally_ebs.emulator.catalog import model_for
 from esrally_ebs.emulator.limits import Limit
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.published import Cell, Plot, Series, Table
-from esrally_ebs.studies.observed import grouped, observed
+from esrally_ebs.published import Cell, Plot, Table
+from esrally_ebs.studies.observed import grouped, marks, observed
 from esrally_ebs.studies.parts import Parts, Task
 from esrally_ebs.studies.runs import Run
 from esrally_ebs.units import GIB, MIB
@@ -109,15 +109,6 @@ def _bill(task: Task, elastic: VolumeSpec) -> Table:
 def _throughputs(task: Task, figures: _Figures) -> Plot:
     jobs = [job.name for job in task.plan.baseline]
     series = [
-        Series(
-            name=arm.name,
-            marks=True,
-            points=[
-                (float(i), figures[arm.name, job, "bandwidth"] / 1e6)
-                for i, job in enumerate(jobs)
-                if (arm.name, job, "bandwidth") in figures
-            ],
-        )
-        for arm in task.plan.arm
+        marks(arm.name, [(arm.name, job, "bandwidth") for job in jobs], figures, 1e6) for arm in task.plan.arm
     ]
     return Plot(title="Throughput", across="job", up="MB/s", series=series, names=jobs)

@@ -9,7 +9,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.published import Cell, Plot, Series, Table
 from esrally_ebs.stats import summarize
 from esrally_ebs.store import Session
-from esrally_ebs.studies.observed import observed
+from esrally_ebs.studies.observed import marks, observed
 from esrally_ebs.studies.parts import Parts, Task
 from esrally_ebs.units import GIB
 
@@ -66,19 +66,10 @@ def _baselines(gp2: VolumeSpec, gp3: VolumeSpec) -> Plot:
 
 
 def _latencies(figures: Mapping[tuple[str, str, str], float], task: Task) -> Plot:
-    """Read p50 of the arms, ours, beside the published ones."""
+    """Read p50 of the arms, ours."""
     jobs = [job.name for job in task.plan.baseline]
     ours = [
-        Series(
-            name=arm.name,
-            marks=True,
-            points=[
-                (float(i), figures[arm.name, job, "read_p50"] * 1e6)
-                for i, job in enumerate(jobs)
-                if (arm.name, job, "read_p50") in figures
-            ],
-        )
-        for arm in task.plan.arm
+        marks(arm.name, [(arm.name, job, "read_p50") for job in jobs], figures, 1e-6) for arm in task.plan.arm
     ]
     return Plot(title="Read p50", across="job", up="us", series=ours, logarithmic=True, names=jobs)
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from esrally_ebs.formats.fio import FioDirection
+from esrally_ebs.published import Series
 from esrally_ebs.studies.runs import Run
 
 _OF_DIRECTION: Mapping[str, Callable[[FioDirection], float]] = {
@@ -32,6 +33,17 @@ def observed(runs: Iterable[Run]) -> dict[tuple[str, str, str], float]:
             for what, value in _OF_DIRECTION.items():
                 figures[arm, job, f"{op}_{what}"] = statistics.median(_each(group, op, value))
     return figures
+
+
+def marks(
+    name: str,
+    keys: Sequence[tuple[str, str, str]],
+    figures: Mapping[tuple[str, str, str], float],
+    unit: float,
+) -> Series:
+    """A mark of each figure that there is, at its key's place, in units of so many base units."""
+    points = [(float(place), figures[key] / unit) for place, key in enumerate(keys) if key in figures]
+    return Series(name=name, marks=True, points=points)
 
 
 def iops_of(run: Run) -> float:

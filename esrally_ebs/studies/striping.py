@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from esrally_ebs.published import Cell, Plot, Series, Table
-from esrally_ebs.studies.observed import observed
+from esrally_ebs.published import Cell, Plot, Table
+from esrally_ebs.studies.observed import marks, observed
 from esrally_ebs.studies.parts import Parts, Task
 
 _Figures = Mapping[tuple[str, str, str], float]
@@ -42,16 +42,5 @@ def _against(task: Task, figures: _Figures, jobs: list[str]) -> Table:
 
 def _bars(task: Task, figures: _Figures, jobs: list[str]) -> Plot:
     arms = [arm.name for arm in task.plan.arm if arm.type != "instance-store"]
-    series = [
-        Series(
-            name=job,
-            marks=True,
-            points=[
-                (float(i), figures[arm, job, "iops"])
-                for i, arm in enumerate(arms)
-                if (arm, job, "iops") in figures
-            ],
-        )
-        for job in jobs
-    ]
+    series = [marks(job, [(arm, job, "iops") for arm in arms], figures, 1.0) for job in jobs]
     return Plot(title="IOPS of 4 KiB", across="arm", up="IOPS", series=series, names=arms)

@@ -3,7 +3,7 @@ to raise next.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from esrally_ebs.emulator.catalog import Model, model_for
 from esrally_ebs.emulator.latency import Service
@@ -147,7 +147,7 @@ def _copy(task: Task, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Verdict]:
     )
     network = per_second("network", "bytes", rate, 0.1)
     ours = simulated(spec, job, instance=SimulatedInstance((*model.instance_limits, network)))
-    copied = Run(**{**{name: getattr(ours, name) for name in Run.__slots__}, "arm": settings["arm"]})
+    copied = replace(ours, arm=settings["arm"])
     return copied, verdict_of(copied, job, model, {"network": rate})
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs import published
 from esrally_ebs.errors import FormatError
-from esrally_ebs.published import Plot, Result, Series, Status, Table, compare, parse_study, summary
+from esrally_ebs.published import Plot, Result, Series, Status, Table, compare, parse_study, sheet, summary
 from esrally_ebs.studies import names, read_study
 
 DATA = {
@@ -115,6 +115,25 @@ def test_page_and_drawing_are_whole_and_need_nothing_from_elsewhere() -> None:
         assert "url(" not in text
     assert "&lt;c&gt;" in page
     assert page.count("<svg ") == 2  # the plot, and the errors
+
+
+def test_a_plot_over_powers_of_ten_has_them_below_it_and_each_mark_in_its_place() -> None:
+    points = [(20.0, -5.0), (2000.0, 5.0)]
+    plot = Plot(
+        title="P", across="IOPS", up="%", spread=True, series=[Series(name="one", points=points, marks=True)]
+    )
+    drawn = ElementTree.fromstring(sheet("Sheet", [plot]))
+    texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in ("10", "100", "1,000", "10,000") if text in texts] == [
+        "10",
+        "100",
+        "1,000",
+        "10,000",
+    ]
+    marks = list(drawn.iter("{http://www.w3.org/2000/svg}circle"))
+    # from 44 to 468 wide for three powers of ten: log10(20) = 1.301 and log10(2000) = 3.301
+    expected = [44 + 424 * 0.301 / 3, 44 + 424 * 2.301 / 3]
+    assert [float(mark.get("cx", 0)) for mark in marks] == pytest.approx(expected, abs=0.1)
 
 
 def test_a_study_without_anything_measured_can_be_shown() -> None:
