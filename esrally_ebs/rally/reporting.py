@@ -78,6 +78,6 @@ def _text(cfg: Any, key: str, default: str = "") -> str:
 
 def _number(cfg: Any, key: str) -> int | None:
     text = _text(cfg, key)
-    if text and not text.isdigit():
+    if text and not text.isdecimal():
         raise PlanError(f"rally.ini: [reporting] {key} = {text}: not a number; write for example 9200")
     return int(text) if text else None

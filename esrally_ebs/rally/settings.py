@@ -10,6 +10,7 @@ from esrally_ebs.plan import ArmPlan, Plan, load_plan
 from esrally_ebs.resources import plan_path
 
 DEFAULT_PLAN = "gp2-vs-gp3"
+_SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
 PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
 
 # Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
@@ -59,7 +60,10 @@ def race_settings(cfg: Any) -> RaceSettings:
 
 def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
     """The plan that the track parameters name, with the other track parameters laid over it."""
-    overrides: dict[str, Any] = dict(params.get("set", {}))
+    given = params.get("set", {})
+    if not isinstance(given, Mapping):
+        raise PlanError(f"track parameter set: {given!r} is no table; write for example {_SET_EXAMPLE}")
+    overrides: dict[str, Any] = dict(given)
     for key, where in (
         ("rounds", "design.rounds"),
         ("max_rounds", "design.max_rounds"),
@@ -70,8 +74,7 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         ("cache", "cache.mode"),
     ):
         if key in params:
-            value = params[key]
-            overrides[where] = int(value) if str(value).isdigit() else value
+            overrides[where] = params[key]
     if "accept" in params:
         overrides["accept"] = str(params["accept"]).replace(";", ",").split(",")
     plan = load_plan(plan_path(str(params.get("plan", DEFAULT_PLAN))), overrides)

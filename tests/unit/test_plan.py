@@ -39,17 +39,47 @@ def test_sizes_rates_and_times_may_be_written_with_units() -> None:
         (SMALLEST + f'size = "{"9" * 400}"\n', "x.toml: arm.0.size: more than"),
         (SMALLEST + f"size = {'9' * 400}\n", "x.toml: arm.0.size: .*less than or equal"),
         (SMALLEST + f'throughput = "{"9" * 400}MiB/s"\n', "x.toml: arm.0.throughput: more than"),
-        (f"{SMALLEST}{JOB}runtime = inf\n", "x.toml: baseline.0.runtime: .*finite"),
+        (f"{SMALLEST}{JOB}runtime = inf\n", "x.toml: baseline.0.runtime: .*less than or equal"),
         (f"{SMALLEST}{JOB}rest = inf\n", "x.toml: baseline.0.rest: .*finite"),
         (f'{SMALLEST}{JOB}rest = "{"9" * 400}h"\n', "x.toml: baseline.0.rest: more seconds"),
         (f"{SMALLEST}size = {'9' * 5001}\n", "x.toml: not TOML"),
         ("a = " + "[" * 5000, "x.toml: .*nested too deeply"),
+        (f"{SMALLEST}{JOB}runtime = 1e300\n", "x.toml: baseline.0.runtime: .*less than or equal to 31622400"),
+        (f"{SMALLEST}{JOB}randseed = {10**30}\n", "x.toml: baseline.0.randseed: .*less than or equal"),
+        (
+            SMALLEST + "[design]\nrounds = 1000000000\n",
+            "x.toml: design.rounds: 1000000000 is neither a whole number from 1 to 1,000 nor 'auto'$",
+        ),
+        (SMALLEST + "[design]\nrounds = nan\n", "x.toml: design.rounds: nan is neither"),
+        (SMALLEST + "[design]\nrounds = 2.5\n", "x.toml: design.rounds: 2.5 is no whole number$"),
+        (SMALLEST + "[design]\nrounds = true\n", "x.toml: design.rounds: True is neither"),
+        (SMALLEST + "[design]\nmax_rounds = 1000000000\n", "x.toml: design.max_rounds: .*equal to 1000"),
+        (SMALLEST + "[dataset]\ndocuments = 0\n", "x.toml: dataset.documents: 0 is neither"),
+        (SMALLEST + f"[dataset]\ndocuments = {10**15}\n", "to 2,147,483,519 nor 'full'$"),
+        (SMALLEST + '[dataset]\ndocuments = "all"\n', "x.toml: dataset.documents: 'all' is neither"),
+        (SMALLEST + "[race]\niterations = 1000000000\n", "x.toml: race.iterations: .*equal to 1000000"),
+        (SMALLEST + "[race]\nwarmup_iterations = 1000000000\n", "x.toml: race.warmup_iterations: "),
+        (SMALLEST + "[node]\nparams = {cpus = [1]}\n", r"x.toml: node.params.cpus: \[1\] is neither text"),
+        ('name = "x"\narm = 3\n', r"x.toml: arm: is not a list; write \[...\]"),
+        (SMALLEST + "node = 3\n", "x.toml: arm.0.node: unknown key"),
+        ("node = 3\n" + SMALLEST, "x.toml: node: is not a table"),
+        (
+            SMALLEST.replace('"a"', '"gr\u00f6\u00dfe"'),
+            "x.toml: arm.0.name: 'gr\u00f6\u00dfe' is not a name; use",
+        ),
+        ("", r"x.toml: name: is required; see docs/plans.md \(and 1 more\)"),
     ],
 )
 def test_a_wrong_plan_is_told_file_key_and_what_is_allowed(text: str, message: str) -> None:
     with pytest.raises(PlanError, match=message) as raised:
         parse_plan(text, "x.toml")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [9, "9", 9.0], ids=["number", "text", "of JSON"])
+def test_a_count_may_come_as_the_text_of_a_command_line(given: object) -> None:
+    plan = parse_plan(SMALLEST, "x.toml", {"design.rounds": given, "dataset.documents": given})
+    assert (plan.design.rounds, plan.dataset.documents) == (9, 9)
 
 
 def test_overrides_reach_nested_keys() -> None:

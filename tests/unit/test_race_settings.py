@@ -22,6 +22,18 @@ def test_track_parameters_are_laid_over_the_plan() -> None:
     assert (plan.dataset.documents, plan.cache.mode) == (5000, "warm")
 
 
+@pytest.mark.parametrize("given", ["\u00b2", "\u0663x", 10**15])
+def test_a_count_that_is_none_is_refused_in_one_line(given: object) -> None:
+    with pytest.raises(PlanError, match=r"dataset\.documents: .* is neither a whole number"):
+        plan_for({"documents": given})
+
+
+@pytest.mark.parametrize("given", [3, "design.rounds=3", ["x"]])
+def test_what_is_set_must_be_a_table(given: object) -> None:
+    with pytest.raises(PlanError, match=r"track parameter set: .* is no table; write for example"):
+        plan_for({"set": given})
+
+
 def test_full_stands_for_the_official_corpus() -> None:
     assert plan_for({"documents": "full"}).dataset.documents == "full"
 
