@@ -15,6 +15,7 @@ from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.modify import Change
 from esrally_ebs.aws.provision.place import region_here
 from esrally_ebs.context import Arm, Context
+from esrally_ebs.errors import PlanError
 from esrally_ebs.measure import Prepare, measure_baseline
 from esrally_ebs.plan import BaselineJob, ModifyPlan, Plan, load_plan
 from esrally_ebs.resources import plan_path, resource
@@ -38,11 +39,14 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
 
 def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
     assert plan.race is not None
+    track = resource("tracks") / plan.race.track
+    if not track.is_dir():
+        raise PlanError(f"{path}: race.track: there is no {track}; name a track that is in {track.parent}")
     params = json.dumps({"plan": str(path), "set": dict(overrides)})
     command = [
         str(Path(sys.executable).with_name("esrally")),
         "race",
-        f"--track-path={resource('tracks') / plan.race.track}",
+        f"--track-path={track}",
         f"--track-params={params}",
         *([f"--challenge={plan.race.challenge}"] if plan.race.challenge else []),
     ]

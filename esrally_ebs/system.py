@@ -55,6 +55,10 @@ def run(
         raise SetupError(
             f"{missing}: not found; run 'esrally-ebs doctor' to see how to install it"
         ) from error
+    except OSError as error:
+        raise SetupError(
+            f"{words[0]}: {error.strerror}; run 'esrally-ebs doctor' to see what is wrong with it"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise CommandError(
             f"{' '.join(words)}: still running after {timeout_s:.0f} s and was ended"
@@ -68,12 +72,18 @@ def run(
 
 def run_in_terminal(argv: Sequence[str]) -> int:
     """Run a command on this process's own terminal and return its exit code; Ctrl-C reaches it first."""
-    process = subprocess.Popen(list(argv))
+    try:
+        process = subprocess.Popen(list(argv))
+    except OSError as error:
+        raise SetupError(
+            f"{argv[0]}: {error.strerror}; install it in the environment of this command"
+        ) from error
     while True:
         try:
-            return process.wait()
+            code = process.wait()
         except KeyboardInterrupt:
             continue  # it got the same signal and is taking things down
+        return code if code >= 0 else 128 - code  # as a shell says of what a signal ended
 
 
 def last_lines(text: str) -> str:
@@ -93,7 +103,7 @@ class Process:
     def of(cls, pid: int) -> "Process | None":
         """The process that has ``pid`` now, or None when there is none (a zombie counts as none)."""
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name may be any bytes
         except (FileNotFoundError, ProcessLookupError):
             return None
         fields = stat[stat.rindex(")") + 2 :].split()

@@ -12,7 +12,7 @@ from esrally_ebs.units import format_bytes
 
 app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
 
-_RALLY_DATA = Path.home() / ".rally/benchmarks/data/noaa-ebs"
+_RALLY_DATA = Path("~/.rally/benchmarks/data/noaa-ebs")
 
 
 @app.command("generate")
@@ -45,6 +45,6 @@ def corpus_convert(
     output: Annotated[Path, typer.Option(help="Directory; default where Rally keeps it.")] = _RALLY_DATA,
 ) -> None:
     """Make a corpus of NOAA's own GHCN-Daily files."""
-    made = corpus.convert(by_year, output, stations=stations, countries=countries, states=states)
+    made = corpus.convert(by_year, output.expanduser(), stations=stations, countries=countries, states=states)
     print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
     print(f"race with --track-params=documents:{made.documents}")

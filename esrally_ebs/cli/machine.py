@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from rich.text import Text
 
 from esrally_ebs import clean, doctor, volumes
 from esrally_ebs.cli.output import Json, console, new_table
@@ -57,6 +58,6 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
         return
     rows = new_table("", "check", "found", "how to mend")
     for check in checks:
-        mark = "[green]ok[/]" if check.ok else "[bold red]mend[/]"
+        mark = Text("ok", style="green") if check.ok else Text("mend", style="bold red")
         rows.add_row(mark, check.name, check.value, "" if check.ok else check.text)
     console().print(rows)

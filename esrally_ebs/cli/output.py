@@ -11,7 +11,7 @@ from rich.table import Table
 
 from esrally_ebs.errors import PlanError, SetupError
 
-_PIPE_WIDTH = 300  # columns of a table that no terminal shows
+_PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or its name in pipelines/.")]
@@ -32,8 +32,10 @@ def new_table(*titles: str) -> Table:
 
 
 def console() -> Console:
-    # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole.
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole. Texts are shown
+    # as they are: "[[baseline]]" in the reason of a session is no markup, and ":key:" in a path no picture.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(width=width, markup=False, emoji=False)
 
 
 def put(text: str, output: Path | None) -> None:
@@ -42,21 +44,21 @@ def put(text: str, output: Path | None) -> None:
         print(text, end="" if text.endswith("\n") else "\n")
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise SetupError(f"{output}: {error.strerror}; name a file in a directory that is there") from error
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:
     """The values of ``--set``: JSON where they are, else text. Raises PlanError for one without ``=``."""
-    return dict(_setting(text) for text in settings or [])
+    return dict(_setting(text) for text in settings or ())
 
 
 def _setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
-    if not equals:
+    if not (key and equals):
         raise PlanError(f"--set {text}: write KEY=VALUE, for example --set design.rounds=2")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of thousands of brackets
         return key, value

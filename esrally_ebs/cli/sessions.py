@@ -18,7 +18,7 @@ from esrally_ebs.report.junit import render_junit, render_junit_refused
 from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.resources import home
 from esrally_ebs.stats.gate import parse_limit
-from esrally_ebs.store import find_session, list_sessions, load_session
+from esrally_ebs.store import SessionSummary, find_session, list_sessions, load_session
 from esrally_ebs.store.session import Session
 
 app = typer.Typer()
@@ -59,13 +59,8 @@ def report_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
     """Report on a session from its folder alone, on any machine."""
-    if form not in report.RENDERERS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
-    built = report.build(_load(session))
-    if form == "text" and output is None:
-        _show(built)
-        return
-    put(report.RENDERERS[form](built), output)
+    _require_format(form)
+    _give(report.build(_load(session)), form, output)
 
 
 @app.command("compare")
@@ -78,13 +73,9 @@ def compare_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
     """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
-    if form not in report.RENDERERS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+    _require_format(form)
     built = compare_sessions([_load(name) for name in names])
-    if form == "text" and output is None:
-        _show(built)
-    else:
-        put(report.RENDERERS[form](built), output)
+    _give(built, form, output)
     if not comparable(built.checks):
         raise MeasurementError(built.verdict)
 
@@ -148,14 +139,21 @@ def _load(name: str) -> Session:
     return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
-def _show(built: report.Report) -> None:
-    if sys.stdout.isatty():
+def _require_format(form: str) -> None:
+    if form not in report.RENDERERS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+
+
+def _give(built: report.Report, form: str, output: Path | None) -> None:
+    if form != "text" or output is not None:
+        put(report.RENDERERS[form](built), output)
+    elif sys.stdout.isatty():
         print(report.render_text(built, colour=True, width=min(Console().width, report.WIDTH)), end="")
     else:
         print(report.render_text(built), end="")
 
 
-def _session_record(summary: Any) -> dict[str, Any]:  # noqa: ANN401
+def _session_record(summary: SessionSummary) -> dict[str, Any]:
     return {
         "id": summary.id,
         "kind": summary.kind,

@@ -49,8 +49,11 @@ def volumes_list(as_json: Json = False) -> None:
 @app.command("down")
 def volumes_down() -> None:
     """Detach every arm that 'volumes up' attached; the data on emulated ones are gone then."""
-    for name in by_hand.down():
+    names = by_hand.down()
+    for name in names:
         print(f"detached {name}")
+    if not names:
+        print("no arm is attached by hand")
 
 
 @app.command("modify")
