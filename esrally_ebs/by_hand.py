@@ -160,11 +160,16 @@ def _attached_as(name: str, otherwise: str) -> Volume:
 
 
 def down() -> list[str]:
-    """Detach what ``up`` attached; returns the names of the plans."""
-    names = []
+    """Detach what ``up`` attached; returns the names of the plans.
+
+    Raises SetupError when something stays, after all others have been detached.
+    """
+    names, problems = [], []
     for run in sorted(run_dir().glob(f"{_PREFIX}*")):
-        problems = clean.take_down(run.name)
-        if problems:
-            raise SetupError("; ".join(problems))
-        names.append(run.name.removeprefix(_PREFIX))
+        left = clean.take_down(run.name)
+        problems += left
+        if not left:
+            names.append(run.name.removeprefix(_PREFIX))
+    if problems:
+        raise SetupError("; ".join(problems))
     return names

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node, volumes
-from esrally_ebs.errors import EbsError, SetupError
-from esrally_ebs.resources import run_dir
+from esrally_ebs.errors import SetupError
+from esrally_ebs.resources import home, run_dir
 from esrally_ebs.system import Process
 
 _FIO_GRACE_S = 2.0
@@ -31,12 +31,13 @@ def take_down(session: str) -> list[str]:
         partial(_end_fio, directory / "fio.pid"),
         partial(node.remove, session),
         *(partial(volumes.detach, arm) for arm in _arms(directory)),
+        partial(_remove_unfinished, session),
     ]
     for step in steps:
         try:
             step()
-        except (EbsError, OSError) as error:
-            problems.append(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever one step meets must not keep the others
+            problems.append(str(error) or repr(error))
     if not problems:
         shutil.rmtree(directory, ignore_errors=True)
     return problems
@@ -44,6 +45,12 @@ def take_down(session: str) -> list[str]:
 
 def _arms(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*") if path.is_dir())
+
+
+def _remove_unfinished(session: str) -> None:
+    """An index that was being built for it, by the name that dataset.py gives it."""
+    for path in (home() / "datasets").glob(f"*.{session[:8]}.unfinished"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _end_fio(pid_file: Path) -> None:
@@ -71,9 +78,17 @@ def owner_lives(session: str) -> bool:
     """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned."""
     try:
         words = (run_dir() / session / "owner").read_text().split()
-    except FileNotFoundError:
+        return words == [_BY_HAND] or Process(int(words[0]), int(words[1])).alive
+    except (
+        FileNotFoundError,
+        ValueError,
+        IndexError,
+    ):  # it was cut while its session began, or by a full disk
         return False
-    return words == [_BY_HAND] or Process(int(words[0]), int(words[1])).alive
+    except OSError as error:
+        raise SetupError(
+            f"{run_dir() / session}: {error.strerror}; it is another user's, run as that user or as root"
+        ) from error
 
 
 def write_owner(session: str) -> Path:

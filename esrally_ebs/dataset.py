@@ -77,9 +77,10 @@ def ensure(
     held = _load(path)
     if held is not None:
         return held
+    shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
     corpus = documents()
     _require_room(home, corpus)
-    unfinished = home / "datasets" / f"{key}.{session[:8]}.unfinished"
+    unfinished = home / "datasets" / f"{key}.{session[:8]}.unfinished"  # clean.py removes what is called so
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
@@ -150,9 +151,13 @@ def _plain_directory(path: Path) -> Volume:
 def _load(path: Path) -> Dataset | None:
     try:
         record = json.loads((path / "dataset.json").read_text())
+        return Dataset(**{**record, "path": path, "segments": tuple(record["segments"])})
     except FileNotFoundError:
         return None
-    return Dataset(**{**record, "path": path, "segments": tuple(record["segments"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SetupError(
+            f"{path / 'dataset.json'}: not the record of a built index; remove {path}, then it is built again"
+        ) from error
 
 
 def _require_room(home: Path, corpus: Path) -> None:

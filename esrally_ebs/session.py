@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from esrally_ebs import aws_telemetry, clean, environment, guarding, preflight, reaper
@@ -100,8 +100,8 @@ class Live:
         if self._ended or self._folder is None:
             return
         self._ended = True
+        problems = self._take_down()  # first: to look for a fault may fail, too
         fault = self.first_fault()
-        problems = self._take_down()
         state = State.CANCELLED if cancelled else State.FAILED
         reason = (
             "cancelled by the user"
@@ -120,13 +120,9 @@ class Live:
         cancelled = isinstance(error, KeyboardInterrupt)
         if not cancelled:
             code = error.exit_code if isinstance(error, EbsError) else SetupError.exit_code
-            self._folder.event(
-                Event(
-                    at_s=time.time(),
-                    kind="fault",
-                    fields={"text": str(error) or repr(error), "exit_code": code},
-                )
-            )
+            fault = {"text": str(error) or repr(error), "exit_code": code}
+            with suppress(SetupError):  # the disk may be full
+                self._folder.event(Event(at_s=time.time(), kind="fault", fields=fault))
         self.end(cancelled)
 
     def first_fault(self) -> tuple[str, int] | None:
@@ -139,7 +135,8 @@ class Live:
     def _take_down(self) -> list[str]:
         run = run_dir() / self.id
         if run.is_dir():
-            (run / "ending").touch()  # the reaper waits for us then
+            with suppress(OSError):  # a full disk must not keep what is attached
+                (run / "ending").touch()  # the reaper waits for us then
         return clean.take_down(self.id)
 
     def _require_folder(self) -> SessionFolder:
