@@ -1,6 +1,5 @@
 """Writing a session folder: an object that holds only its path, for several processes at once."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from esrally_ebs.store.encoding import BASELINE, baseline_of, dump, dump_event, 
 from esrally_ebs.store.files import append_line, cannot_write, locked, write_text
 from esrally_ebs.store.owner import Owner
 from esrally_ebs.store.parts import SCHEMAS, PartWriter, compact, write_table, writer_for
-from esrally_ebs.store.reading import read_baseline, read_events
+from esrally_ebs.store.reading import read_baseline, read_document, read_events
 from esrally_ebs.store.session import FORMAT
 
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
@@ -149,14 +148,10 @@ class SessionFolder:
             cannot_write(folder, error)
 
     def _edit(self, change: Callable[[dict[str, Any]], None]) -> None:
-        path = self.path / "session.json"
         with locked(self.path):
-            try:
-                document = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise FormatError(f"{path}: not readable as JSON; was it edited by hand?") from error
+            document = read_document(self.path)
             change(document)
-            write_text(path, dump(document, indent=2), sync=True)
+            write_text(self.path / "session.json", dump(document, indent=2), sync=True)
 
 
 def _row_key(row: BaselineRow) -> tuple[str, int, str, str]:

@@ -30,7 +30,7 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
     A part that a crash cut short is left out with a warning. Raises FormatError for a ``session.json`` that
     is missing, broken, or of a format version unknown here.
     """
-    document = _document(path)
+    document = read_document(path)
     samples, broken_samples = read_parts(path / "samples", SAMPLES, sample_columns)
     telemetry, broken_telemetry = read_parts(path / "telemetry", TELEMETRY)
     events, broken_events = read_events(path)
@@ -63,7 +63,7 @@ def read_baseline(path: Path) -> pa.Table:
         return pq.read_table(path / "baseline.parquet").cast(BASELINE)
     except FileNotFoundError:
         return BASELINE.empty_table()
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # cut, damaged, or of other columns
         raise FormatError(
             f"{path / 'baseline.parquet'}: not readable as Parquet; its fio output is beside it"
         ) from error
@@ -81,7 +81,7 @@ def find_session(home: Path, name: str) -> Path:
     Raises PlanError when there is none, or more than one, that fits.
     """
     for path in (home / "sessions" / name, Path(name)):
-        if name and (path / "session.json").is_file():
+        if name and _holds_session(path):
             return path
     sessions = list_sessions(home)
     fitting = (
@@ -99,6 +99,15 @@ def find_session(home: Path, name: str) -> Path:
     return fitting[0].path
 
 
+def _holds_session(path: Path) -> bool:
+    try:
+        return (path / "session.json").is_file()
+    except PermissionError:
+        return True  # who reads it is told of the right that is missing
+    except OSError:  # longer than any name of a file
+        return False
+
+
 @contextmanager
 def _well_formed(path: Path) -> Iterator[None]:
     try:
@@ -108,7 +117,8 @@ def _well_formed(path: Path) -> Iterator[None]:
         raise FormatError(f"{source}: {error!r} does not fit its format; was it edited by hand?") from error
 
 
-def _document(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """What ``session.json`` of a folder holds. Raises FormatError that says why it is of no use here."""
     file = path / "session.json"
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -116,7 +126,9 @@ def _document(path: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file}: missing; this is not a session folder, or it was cut at its start"
         ) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise FormatError(f"{file}: {error.strerror}; read it as its owner or as root") from error
+    except ValueError as error:
         raise FormatError(f"{file}: not readable as JSON; was it edited by hand?") from error
     if not isinstance(document, dict):
         raise FormatError(f"{file}: not an object; was it edited by hand?")
@@ -134,10 +146,14 @@ def _state(document: Mapping[str, Any]) -> tuple[State, str]:
 def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events of a session folder, and a warning for each line that is none."""
     file = path / "events.jsonl"
-    if not file.exists():
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
         return (), ()
+    except OSError as error:
+        return (), (f"events.jsonl: {error.strerror}; its events are left out",)
     events, broken = [], []
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line:
             continue
         try:
@@ -149,7 +165,7 @@ def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
 
 def _summary(path: Path) -> SessionSummary:
     try:
-        return _parse_summary(path, _document(path))
+        return _parse_summary(path, read_document(path))
     except FormatError as error:
         return SessionSummary(
             id=path.name,

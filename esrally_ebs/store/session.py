@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -60,8 +61,25 @@ class SessionSummary:
     emulated: bool
 
 
+# Of what every reader relies on in session.json; what is within a plan or an environment, each looks at itself.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "id": (str,),
+    "kind": (str,),
+    "reason": (str,),
+    "started_at": (int, float),
+    "ended_at": (int, float, NoneType),
+    "plan": (dict,),
+    "arms": (list,),
+    "environment": (dict,),
+    "dataset": (dict,),
+    "checks": (list,),
+    "warnings": (list,),
+}
+_LAST_AT = 253_402_300_800  # the year 10,000, which no calendar here can show
+
+
 def check_format(document: Mapping[str, Any], source: str) -> None:
-    """Raise FormatError, naming the versions, when this release cannot read the document."""
+    """Raise FormatError, naming versions or key, when this release cannot read the document."""
     version = document.get("format")
     if version not in READABLE:
         readable = ", ".join(str(number) for number in READABLE)
@@ -69,6 +87,11 @@ def check_format(document: Mapping[str, Any], source: str) -> None:
             f"{source}: format version {version} is not readable here (this release reads {readable}); "
             "use the release of esrally_ebs that wrote it"
         )
+    for key, kinds in _KINDS.items():
+        value = document.get(key)
+        wrong = not isinstance(value, kinds) or (key.endswith("_at") and not 0 <= (value or 0) < _LAST_AT)
+        if wrong:
+            raise FormatError(f"{source}: {key}: {value!r:.60} does not fit its format; was it edited by hand?")
 
 
 def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:

@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from stored import ROW
 
@@ -68,6 +70,33 @@ def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_pat
         load_session(found[0].path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("started_at", "yesterday"),
+        ("started_at", float("nan")),
+        ("ended_at", 1e300),
+        ("plan", None),
+        ("warnings", 3),
+        ("id", None),
+        ("environment", []),
+    ],
+    ids=str,
+)
+def test_a_key_of_another_type_is_named(folder: SessionFolder, key: str, value: object) -> None:
+    path = folder.path / "session.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(FormatError, match=rf"session.json: {key}: .* does not fit its format"):
+        load_session(folder.path)
+    listed = list_sessions(folder.path.parents[1])
+    assert key in listed[0].reason
+
+
+def test_events_that_cannot_be_read_are_told_and_left_out(folder: SessionFolder) -> None:
+    (folder.path / "events.jsonl").mkdir()
+    assert load_session(folder.path).warnings == ("events.jsonl: Is a directory; its events are left out",)
+
+
 def test_a_session_is_found_by_id_start_path_or_as_the_latest(tmp_path: Path) -> None:
     for number, name in enumerate(("abc-1", "abd-2")):
         SessionFolder.create(tmp_path, name, kind="race", plan={}, started_at=float(number))
@@ -80,6 +109,28 @@ def test_a_session_is_found_by_id_start_path_or_as_the_latest(tmp_path: Path) ->
         find_session(tmp_path, "ab")
     with pytest.raises(PlanError, match="not found"):
         find_session(tmp_path, "zz")
+
+
+def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="not found in"):
+        find_session(tmp_path, "a" * 5000)
+
+
+def test_a_damaged_table_of_fio_is_one_line(folder: SessionFolder) -> None:
+    folder.rows_baseline([ROW])
+    path = folder.path / "baseline.parquet"
+    whole = path.read_bytes()
+    pq.write_table(pa.table({"arm": ["gp2"]}), path)
+    for damaged in (
+        b"",
+        whole[:-10],
+        bytes(len(whole)),
+        whole[:8] + bytes(300) + whole[308:],
+        path.read_bytes(),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match=r"baseline.parquet: not readable as Parquet; its fio output"):
+            load_session(folder.path)
 
 
 def test_a_session_is_created_once_and_its_identity_stays(folder: SessionFolder) -> None:
