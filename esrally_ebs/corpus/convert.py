@@ -9,12 +9,12 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from esrally_ebs.corpus import ghcn
-from esrally_ebs.corpus.files import Corpus, adopt
+from esrally_ebs.corpus.files import Corpus, adopt, disk_errors
 from esrally_ebs.errors import PlanError
 from esrally_ebs.system import run
 
@@ -35,25 +35,31 @@ def convert(
         countries=ghcn.parse_names(_lines(countries)),
         states=ghcn.parse_names(_lines(states)),
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".convert-", dir=directory) as name:
-        scratch = Path(name)
-        rows = _sorted([_plain(path, scratch) for path in by_year], scratch / "rows", "-t,", "-k1,2")
-        keyed = scratch / "keyed"
-        with rows.open(encoding="utf-8", errors="replace") as source, keyed.open("w") as target:
-            parsed = (ghcn.parse_row(line) for line in source)
-            target.writelines(_keyed(ghcn.documents(parsed, known)))
-        rows.unlink()
-        shuffled = _sorted([keyed], scratch / "shuffled")
-        keyed.unlink()
-        written = scratch / "documents.json"
-        with shuffled.open() as source, written.open("w") as target:
-            target.writelines(line.partition("\t")[2] for line in source)
-        if written.stat().st_size == 0:
-            raise PlanError(
-                f"{by_year[0]}: no row belongs to a station of {stations}; take all files from one place"
-            )
-        return adopt(written, directory)
+    with disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".convert-", dir=directory) as scratch:
+            written = _documents(by_year, known, Path(scratch))
+            if written.stat().st_size == 0:
+                raise PlanError(
+                    f"{by_year[0]}: no row belongs to a station of {stations}; take all files from one place"
+                )
+            return adopt(written, directory)
+
+
+def _documents(by_year: Sequence[Path], known: Mapping[str, ghcn.Station], scratch: Path) -> Path:
+    """All documents in random order, in a file in ``scratch``."""
+    rows = _sorted([_plain(path, scratch) for path in by_year], scratch / "rows", "-t,", "-k1,2")
+    keyed = scratch / "keyed"
+    with rows.open(encoding="utf-8", errors="replace") as source, keyed.open("w") as target:
+        parsed = (ghcn.parse_row(line) for line in source)
+        target.writelines(_keyed(ghcn.documents(parsed, known)))
+    rows.unlink()
+    shuffled = _sorted([keyed], scratch / "shuffled")
+    keyed.unlink()
+    written = scratch / "documents.json"
+    with shuffled.open() as source, written.open("w") as target:
+        target.writelines(line.partition("\t")[2] for line in source)
+    return written
 
 
 def _keyed(documents: Iterable[str]) -> Iterator[str]:

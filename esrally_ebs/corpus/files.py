@@ -61,13 +61,13 @@ def generate(
         raise PlanError(f"workers {count}: must be at least 1")
     _check_space(path, documents)
     with _partial(path) as (partial, file):
-        with _disk_errors(path):
+        with disk_errors(path):
             ends = write_chunks(renderer, file, documents, count, progress or _silent)
         for stale in (_stamp_path(path), _offset_path(path)):
             stale.unlink(missing_ok=True)
         partial.replace(path)
     corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
-    with _disk_errors(path):
+    with disk_errors(path):
         _write_offsets(path, ends)
         _write_stamp(corpus)
     return corpus
@@ -107,7 +107,7 @@ def adopt(written: Path, directory: Path) -> Corpus:
         stale.unlink(missing_ok=True)
     written.replace(path)
     corpus = Corpus(path=path, documents=documents, bytes=size, seed=0, source=CONVERTED)
-    with _disk_errors(path):
+    with disk_errors(path):
         _write_offsets(path, ends)
         _write_stamp(corpus)
     return corpus
@@ -125,7 +125,9 @@ def _stamped(path: Path) -> Corpus | None:
 
 
 def _check_space(path: Path, documents: int) -> None:
-    with _disk_errors(path):
+    with disk_errors(path):
+        if path.exists() and not path.is_file():  # a directory; or a device, which a file would replace
+            raise PlanError(f"{path}: is no file; name one that is not there yet, or may be written over")
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free
     needed = documents * _BYTES_PER_DOCUMENT
@@ -140,7 +142,7 @@ def _check_space(path: Path, documents: int) -> None:
 def _partial(path: Path) -> Iterator[tuple[Path, int]]:
     """An empty file beside ``path`` that only we write; gone afterwards unless it was renamed."""
     partial = path.with_name(f".{path.name}.partial")
-    with _disk_errors(path):
+    with disk_errors(path):
         file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -160,7 +162,8 @@ def _partial(path: Path) -> Iterator[tuple[Path, int]]:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError inside into a SetupError that names ``path`` and says what to do."""
     try:
         yield
     except OSError as error:

@@ -8,7 +8,7 @@ import jinja2
 import pytest
 
 from esrally_ebs.corpus import convert, ensure, ghcn
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.resources import resource
 
 SHARJAH = "AE000041196  25.3330   55.5170   34.0    SHARJAH INTER. AIRP            GSN     41196"
@@ -142,3 +142,13 @@ def test_a_file_that_is_missing_or_no_gzip_is_named(files: dict[str, Path], tmp_
     broken.write_bytes(b"not gzip")
     with pytest.raises(PlanError, match=r"2016\.csv\.gz: cannot be read as gzip"):
         convert([broken], tmp_path / "corpus", **files)
+
+
+@pytest.mark.parametrize("inside", ["", "further"])
+def test_a_directory_that_cannot_be_made_is_one_line(
+    files: dict[str, Path], tmp_path: Path, inside: str
+) -> None:
+    rows = tmp_path / "2016.csv"
+    rows.write_text(ROWS)
+    with pytest.raises(SetupError, match=r"states.*: cannot write the corpus: .*; choose another directory"):
+        convert([rows], files["states"] / inside, **files)

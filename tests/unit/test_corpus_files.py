@@ -212,3 +212,12 @@ def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_what_is_no_file_is_never_replaced_by_one(tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "folder").mkdir()
+    for name in ("null", "folder"):
+        with pytest.raises(PlanError, match=rf"{name}: is no file; name one"):
+            generate(tmp_path / name, documents=1)
+    assert (tmp_path / "null").is_char_device()
