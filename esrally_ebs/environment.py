@@ -1,7 +1,5 @@
 """What a session ran on: host, kernel, CPU, memory, engine, Elasticsearch, Rally. Facts for the record."""
 
-import http.client
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,7 @@ from typing import Any
 from esrally_ebs import __version__
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.model import Node
+from esrally_ebs.node import api
 from esrally_ebs.system import run
 
 _TIMEOUT_S = 10.0
@@ -46,18 +45,8 @@ def cpu_model(cpuinfo: str) -> str | None:
 
 def _node(node: Node) -> dict[str, Any]:
     found = {"image": node.image, "version": node.version}
-    connection = http.client.HTTPConnection(node.host, node.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", "/")
-        version_ = json.loads(connection.getresponse().read())["version"]
-        connection.request("GET", "/_nodes/jvm,process,settings")
-        (jvm_node,) = json.loads(connection.getresponse().read())["nodes"].values()
-    except (OSError, ValueError, KeyError) as error:
-        raise SetupError(
-            f"arm {node.arm}: {node.host}:{node.port} does not say what it is: {error!r}"
-        ) from error
-    finally:
-        connection.close()
+    version_ = api.get(node.port, "/")["version"]
+    (jvm_node,) = api.get(node.port, "/_nodes/jvm,process,settings")["nodes"].values()
     return found | {
         "build": version_["build_hash"],
         "lucene": version_["lucene_version"],

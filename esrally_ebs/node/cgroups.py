@@ -6,6 +6,7 @@ Pure parsers of /proc text, and one thin reader. Control groups of version 1 and
 from pathlib import Path, PurePosixPath
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.formats.mountinfo import parse_mountinfo
 
 
 def memory_cgroup(cgroup: str, mountinfo: str) -> Path | None:
@@ -38,14 +39,12 @@ def _controller_paths(cgroup: str) -> dict[str, PurePosixPath]:
 def _cgroup_mounts(mountinfo: str) -> dict[str, tuple[PurePosixPath, Path]]:
     """Controller -> (group that is mounted, mount point)."""
     mounts = {}
-    for line in mountinfo.splitlines():
-        head, _, tail = line.partition(" - ")
-        kind, _, options = tail.split(" ", 2)
-        root, mount = PurePosixPath(head.split(" ")[3]), Path(head.split(" ")[4])
-        if kind == "cgroup2":
-            mounts[""] = (root, mount)
-        elif kind == "cgroup" and "memory" in options.split(","):
-            mounts["memory"] = (root, mount)
+    for mount in parse_mountinfo(mountinfo, "/proc/self/mountinfo"):
+        place = (PurePosixPath(mount.root), mount.mount_point)
+        if mount.filesystem == "cgroup2":
+            mounts[""] = place
+        elif mount.filesystem == "cgroup" and "memory" in mount.super_options.split(","):
+            mounts["memory"] = place
     return mounts
 
 

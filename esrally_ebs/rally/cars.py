@@ -105,7 +105,8 @@ def _check_params(params: Mapping[str, Any]) -> None:
 def _bytes(variables: Mapping[str, Any], name: str) -> int:
     """A size; 0 when it is left empty."""
     value = variables[name]
-    return 0 if value == "" else parse_bytes(value, what=f"car variable {name}")
+    # as text: from a plan or from JSON a value may be of any type, and a number may be negative
+    return 0 if value == "" else parse_bytes(str(value), what=f"car variable {name}")
 
 
 def _text(value: object) -> str:
@@ -129,6 +130,8 @@ def _check(settings: NodeSettings) -> None:
         raise PlanError(
             f"car variable store_type: {settings.store_type!r} is not one of {', '.join(STORE_TYPES)}"
         )
+    if not settings.heap_bytes:
+        raise PlanError("car variable heap_size: no node starts without a heap; write for example 512m")
     if page_cache_bytes(settings) == 0:
         raise PlanError(
             f"car variable memory_limit: {format_bytes(settings.memory_bytes)} is too little for a heap of "

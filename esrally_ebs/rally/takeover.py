@@ -6,6 +6,7 @@ Rally has no plug-in point for this. One name is replaced (``mechanic.StartEngin
 
 import contextlib
 import functools
+import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,25 +25,19 @@ _CLIENT_TIMEOUT_S = 60
 def use_nodes(cfg: Any, arms: Sequence[Arm], activation: Activation) -> None:
     """Point Rally at the arms' nodes as if the user had started them (``benchmark-only``)."""
     addresses = {arm.cluster: [f"{arm.node.host}:{arm.node.port}"] for arm in arms if arm.node is not None}
-    hosts = opts.TargetHosts(_json(addresses))
+    hosts = opts.TargetHosts(json.dumps(addresses))
     given = cfg.opts("client", "options").all_client_options.get("default", {})
     options = {cluster: {"timeout": _CLIENT_TIMEOUT_S, **given} for cluster in addresses}
     first = arms[0].node
     scope = config.Scope.benchmark  # outranks the command line's own scope
     cfg.add(scope, "client", "hosts", hosts)
-    cfg.add(scope, "client", "options", opts.ClientOptions(_json(options), target_hosts=hosts))
+    cfg.add(scope, "client", "options", opts.ClientOptions(json.dumps(options), target_hosts=hosts))
     cfg.add(scope, "race", "pipeline", "benchmark-only")
     cfg.add(scope, "mechanic", "car.names", ["external"])
     cfg.add(scope, "mechanic", "distribution.version", first.version if first else "")
     cfg.add(scope, "mechanic", "distribution.flavor", "default")
     cfg.add(scope, "driver", "ebs.activation", activation)
     _start_no_engine()
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
 
 
 def _start_no_engine() -> None:
