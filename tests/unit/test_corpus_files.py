@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,36 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    corpora = [
-        generate(tmp_path / f"{workers}.json", documents=THREE_CHUNKS, workers=workers)
-        for workers in (1, 2, 3)
+@dataclass(frozen=True)
+class Watched:
+    """A corpus, what was told while it was written, and how its workers were called."""
+
+    path: Path
+    told: list[int]
+    titles: set[str]
+
+
+@pytest.fixture(scope="module")
+def by_two(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """Three chunks, written by two workers."""
+    watched = Watched(tmp_path_factory.mktemp("by-two") / "documents.json", [], set())
+
+    def look(documents: int) -> None:
+        watched.told.append(documents)
+        # one chunk each: when the first is written, both have started, and both wait for the parent
+        if documents == 50_000:
+            pids = [child.pid for child in multiprocessing.active_children()]
+            watched.titles.update(Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0") for pid in pids)
+
+    generate(watched.path, documents=THREE_CHUNKS, workers=2, progress=look)
+    return watched
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(by_two: Watched, tmp_path: Path) -> None:
+    others = [
+        generate(tmp_path / f"{workers}.json", documents=THREE_CHUNKS, workers=workers) for workers in (1, 3)
     ]
-    assert len({sha256(corpus.path) for corpus in corpora}) == 1
+    assert {sha256(corpus.path) for corpus in others} == {sha256(by_two.path)}
 
 
 def test_the_bytes_of_a_seed_are_pinned(tmp_path: Path) -> None:
@@ -60,20 +85,17 @@ def test_a_small_corpus_is_the_beginning_of_a_larger_one(tmp_path: Path) -> None
     assert large.path.read_bytes().startswith(small.path.read_bytes())
 
 
-def test_rally_finds_the_offset_after_every_50000th_line(tmp_path: Path) -> None:
-    corpus = generate(tmp_path / "documents.json", documents=THREE_CHUNKS, workers=2)
-    lines = corpus.path.read_bytes().splitlines(keepends=True)
+def test_rally_finds_the_offset_after_every_50000th_line(by_two: Watched) -> None:
+    lines = by_two.path.read_bytes().splitlines(keepends=True)
     expected = [f"{line};{sum(map(len, lines[:line]))}" for line in (50_000, 100_000)]
-    table = tmp_path / "documents.json.offset"
+    table = by_two.path.with_name("documents.json.offset")
     assert table.read_text().splitlines() == expected
     # Rally builds the table again when it is older than the documents
-    assert table.stat().st_mtime >= corpus.path.stat().st_mtime
+    assert table.stat().st_mtime >= by_two.path.stat().st_mtime
 
 
-def test_progress_ends_with_all_documents(tmp_path: Path) -> None:
-    told: list[int] = []
-    generate(tmp_path / "documents.json", documents=THREE_CHUNKS, workers=2, progress=told.append)
-    assert told == [50_000, 100_000, 100_001]
+def test_progress_ends_with_all_documents(by_two: Watched) -> None:
+    assert by_two.told == [50_000, 100_000, 100_001]
 
 
 def test_a_complete_corpus_is_used_again(tmp_path: Path) -> None:
@@ -167,17 +189,8 @@ def test_what_a_killed_generation_left_is_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / ".documents.json.partial").exists()
 
 
-def test_workers_do_not_look_like_a_rally_process(tmp_path: Path) -> None:
-    titles: set[str] = set()
-
-    def look(documents: int) -> None:
-        if documents == 50_000:
-            pids = [child.pid for child in multiprocessing.active_children()]
-            titles.update(Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0") for pid in pids)
-
-    # one chunk each: when the first is written, both have started, and both wait for the parent
-    generate(tmp_path / "documents.json", documents=THREE_CHUNKS, workers=2, progress=look)
-    assert "ebs-corpus" in titles
+def test_workers_do_not_look_like_a_rally_process(by_two: Watched) -> None:
+    assert by_two.titles == {"ebs-corpus"}
 
 
 def test_two_generations_of_one_file_do_not_mix(tmp_path: Path) -> None:
@@ -212,12 +225,3 @@ def files_no_larger_than(limit_bytes: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_what_is_no_file_is_never_replaced_by_one(tmp_path: Path) -> None:
-    (tmp_path / "null").symlink_to("/dev/null")
-    (tmp_path / "folder").mkdir()
-    for name in ("null", "folder"):
-        with pytest.raises(PlanError, match=rf"{name}: is no file; name one"):
-            generate(tmp_path / name, documents=1)
-    assert (tmp_path / "null").is_char_device()
