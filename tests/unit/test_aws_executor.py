@@ -82,6 +82,33 @@ def test_what_nobody_allows_is_not_asked_for_again(tmp_path: Path) -> None:
     assert denied.times == 1
 
 
+class Slow:
+    """AWS whose answer to a creation is lost, after the SDK has tried for minutes; the last try was heard."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        if not operation.startswith("Create"):
+            return self._world.aws.call(service, operation, **params)
+        self._world.now += 150
+        self._world.aws.call(service, operation, **params)
+        raise AwsError(f"{service}:{operation}", "ReadTimeoutError", "no answer")
+
+
+@pytest.mark.parametrize("name", ["one volume", "EFS"])
+def test_what_a_call_of_minutes_has_made_at_its_end_is_waited_for_and_removed(
+    name: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, GOALS[name])
+    world.start()
+    with pytest.raises(AwsError, match="no answer"):
+        replace(world.executor(), api=Slow(world)).up()
+    world.executor().down()
+    assert world.left() == []
+    assert world.untouched()
+
+
 def test_a_line_that_a_crash_cut_swallows_no_later_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.begin(ebs(), 0.0)

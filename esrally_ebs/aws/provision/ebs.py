@@ -16,6 +16,7 @@ from esrally_ebs.aws.provision.steps import (
     Wait,
     delete,
     first_step,
+    may_settle,
     refuse,
 )
 from esrally_ebs.units import GIB
@@ -159,7 +160,7 @@ def _settle(history: History, seen: Seen) -> Step | None:
         known = history.done(f"create/{member}")
         if asked is None or (known is not None and history.done(f"delete/{known['VolumeId']}") is not None):
             continue
-        if seen.at_s - asked.at_s < SETTLE_S:
+        if may_settle(asked.at_s, seen):
             return Wait(text="a volume that may have been created", limit_s=2 * SETTLE_S)
     return None
 

@@ -6,7 +6,7 @@ does the same as this one would have done.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from esrally_ebs.aws.clients import THROTTLED, Api, AwsError
@@ -67,12 +67,13 @@ class Executor:
 
     def _until_done(self, planners: Mapping[Sort, Stage]) -> Seen:
         times: Counter[str] = Counter()
-        patience = _Patience(self.clock)
+        patience, since_s = _Patience(self.clock), self.clock.epoch()
         while True:
             history = self.journal.read()
             assert history is not None
             try:
                 seen = look(self.api, self.machine, history, at_s=self.clock.epoch())
+                seen = replace(seen, since_s=since_s)
                 step = planners[history.goal.sort](history, seen)
                 if step is None:
                     return seen

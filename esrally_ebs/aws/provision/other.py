@@ -14,6 +14,7 @@ from esrally_ebs.aws.provision.steps import (
     Work,
     delete,
     first_step,
+    may_settle,
     refuse,
 )
 
@@ -163,7 +164,7 @@ def _delete(history: History, seen: Seen) -> Step | None:
 
 def _settle(history: History, seen: Seen) -> Step | None:
     asked = history.intent("create/0")
-    if asked is not None and not _was_deleted(history) and seen.at_s - asked.at_s < SETTLE_S:
+    if asked is not None and not _was_deleted(history) and may_settle(asked.at_s, seen):
         return Wait(text="an EFS file system that may have been created", limit_s=2 * SETTLE_S)
     return None
 

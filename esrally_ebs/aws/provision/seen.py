@@ -76,6 +76,7 @@ class Seen:
     """Everything that the next step depends on."""
 
     at_s: float
+    since_s: float = 0.0  # since when whoever looks has had the arm for itself: what was asked before is over
     volumes: tuple[SeenVolume, ...] = ()
     names_in_use: frozenset[str] = frozenset()  # /dev/sdf ... of this instance
     file_system: SeenFileSystem | None = None

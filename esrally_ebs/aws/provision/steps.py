@@ -68,6 +68,14 @@ def first_step(stages: Sequence[Stage], history: History, seen: Seen) -> Step | 
     return None
 
 
+def may_settle(asked_s: float, seen: Seen) -> bool:
+    """Whether what was asked for then may be there without being listed yet.
+
+    A call may take minutes, and take effect at its end: nobody knows of a process that was killed meanwhile.
+    """
+    return seen.at_s - max(asked_s, seen.since_s) < SETTLE_S
+
+
 def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
     """The step that deletes a resource; while it is on its way to another state, one that waits.
 
