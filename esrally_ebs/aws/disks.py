@@ -76,10 +76,10 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
             found.setdefault(disk.name, disk)
     top = nodes[0] if nodes else None
     # A file system without a device, NFS above all, reads ahead by what its own backing device info says.
-    queue = _disk_of(top) / "queue" if top else roots.sys / "class" / "bdi" / mount.device_number
+    queue = disk_of(top) / "queue" if top else roots.sys / "class" / "bdi" / mount.device_number
     readahead = text(queue / "read_ahead_kb")
     # An array has no scheduler: requests wait in those of its disks.
-    chosen = {_scheduler(roots.sys / "class" / "block" / name) for name in found} - {""}
+    chosen = {scheduler_of(roots.sys / "class" / "block" / name) for name in found} - {""}
     return Stack(
         mount=mount,
         device=top.name if top else None,
@@ -90,7 +90,8 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
     )
 
 
-def _scheduler(disk: Path) -> str:
+def scheduler_of(disk: Path) -> str:
+    """The I/O scheduler of a disk in sysfs; empty where it does not say."""
     told = text(disk / "queue" / "scheduler")
     chosen = _CHOSEN.search(told)
     return chosen[1] if chosen else told  # the only one there is has no brackets
@@ -112,7 +113,8 @@ def _nodes(mount: Mount, roots: Roots) -> list[Path]:
     return [node.resolve()] if node.exists() else []
 
 
-def _disk_of(node: Path) -> Path:
+def disk_of(node: Path) -> Path:
+    """The whole disk of a device in sysfs: a partition's queue is its disk's."""
     return node.parent if (node / "partition").exists() else node
 
 
@@ -121,7 +123,7 @@ def _below(node: Path, roots: Roots, layers: list[str]) -> Iterator[Disk]:
     partition = node.name if (node / "partition").exists() else ""
     if partition:
         layers.append(f"partition {partition}")
-    disk = _disk_of(node)
+    disk = disk_of(node)
     members = sorted((disk / "slaves").glob("*"))
     if not members:
         yield _disk(disk, partition, roots)

@@ -59,7 +59,7 @@ def endpoint(environment: Mapping[str, str]) -> str:
 
 
 class _Service:
-    """One connection with one token."""
+    """One token, and a connection for each item."""
 
     def __init__(self, url: str) -> None:
         self._url = url

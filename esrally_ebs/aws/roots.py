@@ -27,7 +27,7 @@ class Roots:
         return text(self.proc / "sys" / "kernel" / "random" / "boot_id").replace("-", "")
 
     def on_xen(self) -> bool:
-        """Whether this is an EC2 instance on Xen, whose EBS disks are no NVMe and do not tell their volume."""
+        """Whether this is an EC2 instance on Xen, whose EBS disks do not tell which volume they are."""
         return text(self.sys / "hypervisor" / "uuid").startswith("ec2")
 
 

@@ -1,16 +1,17 @@
 """What the kernel says of a mount: a path in; its file system, device, readahead and scheduler out."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from esrally_ebs.aws.disks import disk_of, scheduler_of
+from esrally_ebs.aws.roots import text
 from esrally_ebs.errors import SetupError
 from esrally_ebs.formats.mountinfo import Mount, parse_mountinfo
 from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.units import KIB
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
-_CHOSEN = re.compile(r"\[(.+?)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +51,14 @@ def block_device(number: str) -> BlockDevice | None:
     if not link.exists():
         return None
     node = link.resolve()
-    disk = node.parent if (node / "partition").exists() else node  # a partition's queue is its disk's
-    readahead = _text(disk / "queue" / "read_ahead_kb")
-    chosen = _CHOSEN.search(_text(disk / "queue" / "scheduler"))
+    disk = disk_of(node)
+    readahead = text(disk / "queue" / "read_ahead_kb")
     return BlockDevice(
         name=node.name,
         number=number,
-        readahead_bytes=int(readahead) * 1024 if readahead else None,
-        scheduler=chosen[1] if chosen else None,
+        readahead_bytes=int(readahead) * KIB if readahead else None,
+        scheduler=scheduler_of(disk) or None,
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def describe(
