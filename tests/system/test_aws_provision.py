@@ -14,19 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from instance_on_moto import make_instance
 from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
 
 from esrally_ebs import by_hand, clean, volumes
 from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import Aws, AwsError, action_of
+from esrally_ebs.aws.provision.blocks import is_held
 from esrally_ebs.aws.provision.execute import Executor
-from esrally_ebs.aws.provision.goal import TAG_SESSION, new_goal
+from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, new_goal
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.loop import LoopMachine
 from esrally_ebs.aws.provision.machine import LinuxMachine
 from esrally_ebs.aws.provision.memory import MemoryAws
 from esrally_ebs.aws.provision.memory_machine import MemoryMachine
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
+from esrally_ebs.aws.provision.sweep import Owner
 from esrally_ebs.cli import main
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import AwsSpec, Kind, VolumeSpec
@@ -69,15 +72,7 @@ def aws_api() -> Aws:
 @pytest.fixture
 def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """An instance with a volume of somebody else's; what is left of ours afterwards fails the test."""
-    image = aws_api().call("ec2", "RegisterImage", Name="image", RootDeviceName="/dev/sda1")["ImageId"]
-    made = aws_api().call(
-        "ec2", "RunInstances", ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large"
-    )["Instances"][0]["InstanceId"]
-    zone = place_of(aws_api(), made).zone
-    theirs = aws_api().call("ec2", "CreateVolume", AvailabilityZone=zone, Size=8, VolumeType="gp2")[
-        "VolumeId"
-    ]
-    aws_api().call("ec2", "AttachVolume", VolumeId=theirs, InstanceId=made, Device="/dev/sdf")
+    made, theirs = make_instance(aws_api(), size_gib=8)
     monkeypatch.setenv(REHEARSAL_VARIABLE, made)
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
@@ -157,15 +152,58 @@ def test_an_up_that_was_killed_goes_on_where_it_was(instance: str, plan: str, tm
     assert nothing_left(tmp_path)
 
 
+def forget() -> None:
+    """All that stands in the run directory, as a reboot does."""
+    for path in sorted(run_dir().rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
 def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: str, tmp_path: Path) -> None:
     for volume in by_hand.up(plan):
         run(["umount", volume.mount], timeout_s=10)
-    for path in sorted(run_dir().rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
+    forget()
+    earlier = Owner(instance=instance, boot="earlier", run_dir=run_dir()).tag
+    for volume in ours():
+        owner = [{"Key": TAG_OWNER, "Value": earlier}]
+        aws_api().call("ec2", "CreateTags", Resources=[volume["VolumeId"]], Tags=owner)
     said: list[str] = []
     assert volumes.sweep_aws(said.append) == []
     assert [line for line in said if "AWS still has by-hand-migrate/gp2: vol-" in line]
     assert nothing_left(tmp_path)
+
+
+def test_what_is_of_this_boot_is_left_alone_by_a_run_directory_that_does_not_know_it(
+    instance: str, plan: str, tmp_path: Path
+) -> None:
+    kept = [volume.identity for volume in by_hand.up(plan)]
+    aside = run_dir().rename(tmp_path / "of another container")
+    said: list[str] = []
+    assert volumes.sweep_aws(said.append) == []
+    assert sorted(line.split()[0] for line in said if "left alone" in line) == sorted(kept)
+    aside.rename(run_dir())
+    by_hand.down()
+    assert nothing_left(tmp_path)
+
+
+def test_a_device_that_another_container_has_mounted_is_seen_as_held(tmp_path: Path) -> None:
+    image, point = tmp_path / "image", tmp_path / "mnt"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 * 1024**2)
+    device = Path(run(["losetup", "--find", "--show", image], timeout_s=10).strip())
+    try:
+        run(["mkfs.ext4", "-q", device], timeout_s=30)
+        assert not is_held(device)
+        mounting = ["unshare", "--mount", "sh", "-c", f"mount {device} {point} && echo done && read line"]
+        with subprocess.Popen(mounting, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "done\n"
+            assert not [mount for mount in mounts() if mount.mount_point == point]
+            assert is_held(device)
+            other.communicate("go\n", timeout=10)
+        assert not is_held(device)
+    finally:
+        run(["losetup", "--detach", device], timeout_s=10)
 
 
 class Failing:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from instance_on_moto import make_instance
 from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
 
 from esrally_ebs import clean
@@ -44,13 +45,7 @@ size = "4m"
 def instance(aws: Moto) -> tuple[Aws, str, str]:
     """An instance with one gp2 volume besides its own: the way to AWS, and both ids."""
     api = Aws()
-    image = api.call("ec2", "RegisterImage", Name="image", RootDeviceName="/dev/sda1")["ImageId"]
-    made = api.call("ec2", "RunInstances", ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
-    (found,) = made["Instances"]
-    zone = found["Placement"]["AvailabilityZone"]
-    volume = api.call("ec2", "CreateVolume", AvailabilityZone=zone, Size=100, VolumeType="gp2")["VolumeId"]
-    api.call("ec2", "AttachVolume", VolumeId=volume, InstanceId=found["InstanceId"], Device="/dev/sdf")
-    return api, found["InstanceId"], volume
+    return api, *make_instance(api, size_gib=100)
 
 
 def test_aws_is_understood_as_it_answers(instance: tuple[Aws, str, str]) -> None:
