@@ -8,7 +8,9 @@ that rows of fio runs carry in their notes. Takes about a minute; needs no root.
 
 import argparse
 import json
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,20 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import published_experiments as experiments
-from published_experiments import Outcome, Row
+from published_experiments import Outcome
+from published_metrics import BYTES, Reading, reading_of, unit_of
+from published_rows import Row, spec_of
 
 from esrally_ebs.cost import monthly
 from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.emulator.generations import last_day
 from esrally_ebs.errors import EbsError
-from esrally_ebs.units import KIB, MIB
 
 _VARIABLE = "ESRALLY_EBS_PUBLISHED"
-_REGIONS = ("ap-northeast-1", "us-east-1", "us-east-2")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "ns": 1e-9}
-_BYTES = {
-    "B/s": 1.0, "KiB/s": KIB, "MiB/s": MIB, "GiB/s": 1024 * MIB, "kKiB/s": 1000 * KIB,
-    "kB/s": 1e3, "KB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "Mbit/s": 1e6 / 8,
-}  # fmt: skip
 _BURST = {
     "prewarm_write_ops_per_5min": ("prewarm_iops", 1 / 300),
     "prewarm_iops": ("prewarm_iops", 1.0),
@@ -45,6 +43,15 @@ _BURST = {
 }
 
 
+_FIELDS = {
+    "iops": "iops",
+    "bandwidth": "bw_bytes",
+    "bytes": "io_bytes",
+    "total_ios": "total_ios",
+    "device_ios": "total_ios",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One row beside ours; a row without ours has a reason."""
@@ -57,13 +64,17 @@ class Verdict:
     why: str
 
     @property
+    def nearer(self) -> float:
+        """The published figure, or what of its range is nearest to ours."""
+        assert self.ours is not None
+        low, high = self.published
+        return min(max(self.ours, low), high)
+
+    @property
     def error(self) -> float:
         """Relative to the published figure, or to the nearer end of a range."""
         assert self.ours is not None
-        low, high = self.published
-        if low <= self.ours <= high:
-            return 0.0
-        return self.ours / (low if self.ours < low else high) - 1
+        return self.ours / self.nearer - 1 if self.nearer else math.inf
 
     @property
     def ok(self) -> bool:
@@ -80,25 +91,25 @@ def main() -> None:
     if not arguments.files:
         parser.error(f"no file with rows; name one, or set {_VARIABLE}")
     for file in map(Path, arguments.files):
-        rows = list(_rows(json.loads(file.read_text())))
+        rows = list(rows_of(json.loads(file.read_text())))
         print(f"{file.name}: {len(rows)} rows")
         _print(judge(rows))
         if arguments.notes:
-            noted = [row for of in rows for row in _noted(of)]
-            print(f"\n{file.name}: {len(noted)} figures in notes of rows")
-            _print(judge(noted))
+            of_notes = [row for of in rows for row in noted(of)]
+            print(f"\n{file.name}: {len(of_notes)} figures in notes of rows")
+            _print(judge(of_notes))
 
 
-def _rows(document: Any) -> Iterator[Row]:  # noqa: ANN401 - whatever the file holds
+def rows_of(document: Any) -> Iterator[Row]:  # noqa: ANN401 - whatever the file holds
     """All rows: mappings with a volume, a metric and a value, in lists."""
     if isinstance(document, list):
         yield from (row for row in document if isinstance(row, dict) and {"metric", "value"} <= row.keys())
     elif isinstance(document, dict):
         for part in document.values():
-            yield from _rows(part)
+            yield from rows_of(part)
 
 
-def _noted(row: Row) -> Iterator[Row]:
+def noted(row: Row) -> Iterator[Row]:
     """Latencies that a row's note gives, as rows."""
     note = row.get("note")
     for name, value in note.items() if isinstance(note, dict) else ():
@@ -117,7 +128,7 @@ def judge(rows: Sequence[Row]) -> list[Verdict]:
         out = _reason(row, "out_of_scope")
         try:
             ours, why = _ours(row, siblings[experiments.key_of(row)], outcomes), ""
-        except (EbsError, KeyError, TypeError, ValueError, StopIteration) as error:
+        except (EbsError, LookupError, TypeError, ValueError, AttributeError) as error:
             ours, why = None, f"not understood: {error!r}"
         value = row["value"]
         ends = value if isinstance(value, list) else [value, value]
@@ -127,7 +138,7 @@ def judge(rows: Sequence[Row]) -> list[Verdict]:
                 row=row,
                 published=(min(ends), max(ends)) if known else (0.0, 0.0),
                 ours=ours if known else None,
-                tolerance=_scope()["tolerances"][_kind(row["metric"])],
+                tolerance=_scope()["tolerances"][kind_of(row["metric"])],
                 counted=not out,
                 why=out or why or _reason(row, "reasons"),
             )
@@ -138,19 +149,19 @@ def judge(rows: Sequence[Row]) -> list[Verdict]:
 def _ours(row: Row, siblings: Sequence[Row], outcomes: dict[str, Outcome]) -> float:
     """Our figure in the row's unit."""
     metric = row["metric"]
-    if metric in _BURST:
+    if metric in _BURST and "while true" in str((row.get("workload") or {}).get("cmd")):
         name, unit = _BURST[metric]
         return float(getattr(_burst(json.dumps(dict(row), sort_keys=True)), name)) / unit
     if metric.startswith("monthly_cost"):
-        region = next(region for region in _REGIONS if region in metric)
-        return monthly(experiments.spec_of(row), region, on="2021-06-01").usd
+        region = metric.removeprefix("monthly_cost_")
+        return monthly(spec_of(row), region, on=last_day(row["date"][:10])).usd
     if metric.startswith("PermittedThroughput"):
-        limits = {limit.name: limit.rate for limit in model_for(experiments.spec_of(row)).limits}
-        return limits["throughput"] / _unit(row, _BYTES)
-    key = experiments.key_of(row) + (metric if "iotune" in str(row["workload"].get("tool")) else "")
+        limits = {limit.name: limit.rate for limit in model_for(spec_of(row)).limits}
+        return limits["throughput"] / unit_of(row, BYTES)
+    reading, key = reading_of(metric), experiments.key_of(row)
     if key not in outcomes:
         outcomes[key] = experiments.run(row, siblings)
-    return _of_runs(row, outcomes[key])
+    return _read_off(outcomes[key], reading) / unit_of(row, reading.units)
 
 
 @cache
@@ -164,44 +175,32 @@ def _burst_of(row: str) -> experiments.Burst:
     return experiments.burst(json.loads(row))
 
 
-def _of_runs(row: Row, outcome: Outcome) -> float:
-    metric = row["metric"]
-    sides = [side for side in ("read", "write") if metric.startswith(side)] or ["read", "write"]
-    name = metric.removeprefix("read_").removeprefix("write_")
+def _read_off(outcome: Outcome, reading: Reading) -> float:
+    """Our figure in base units."""
 
     def total(run: Mapping[str, Any], of: str) -> float:
-        return float(sum(run["jobs"][0][side][of] for side in sides))
+        return float(sum(run["jobs"][0][side][of] for side in reading.sides))
 
-    if "clat" in name or "lat" in name:
-        return outcome.median(lambda run: _latency(run, sides, name)) / _unit(row, _SECONDS)
-    if name == "runtime":
-        return outcome.median(lambda run: max(run["jobs"][0][s]["runtime"] for s in sides)) / 1e3
-    if name in ("total_ios", "device_ios"):
-        split = -(-outcome.block_bytes // (256 * KIB)) if name == "device_ios" else 1
-        return outcome.median(lambda run: total(run, "total_ios")) * split
-    if name.startswith("iops"):
-        return outcome.median(lambda run: total(run, "iops"))
-    return outcome.median(lambda run: total(run, "bw_bytes")) / _unit(row, _BYTES)
+    if reading.what == "latency":
+        return outcome.median(lambda run: _latency(run, reading))
+    if reading.what == "runtime":
+        return outcome.median(lambda run: max(run["jobs"][0][s]["runtime"] for s in reading.sides)) / 1e3
+    split = -(-outcome.block_bytes // outcome.request_bytes) if reading.what == "device_ios" else 1
+    return outcome.median(lambda run: total(run, _FIELDS[reading.what])) * split
 
 
-def _latency(run: Mapping[str, Any], sides: Sequence[str], name: str) -> float:
+def _latency(run: Mapping[str, Any], reading: Reading) -> float:
     """Seconds, of the direction that did I/O (of the first, when both did and none is named)."""
-    done = [run["jobs"][0][side] for side in sides if run["jobs"][0][side]["total_ios"]]
-    if "mean" in name or "avg" in name:
+    done = [run["jobs"][0][side] for side in reading.sides if run["jobs"][0][side]["total_ios"]]
+    if reading.percentile is None:
         ios = sum(side["total_ios"] for side in done)
         return float(sum(side["clat_ns"]["mean"] * side["total_ios"] for side in done)) / ios / 1e9
-    last = name.rpartition("_")[2].removeprefix("p").replace("median", "50")
-    wanted = float(last) if "." in last or len(last) < 3 else float(f"{last[:2]}.{last[2:]}")
-    return float(done[0]["clat_ns"]["percentile"][f"{wanted:.6f}"]) / 1e9
+    return float(done[0]["clat_ns"]["percentile"][f"{reading.percentile:.6f}"]) / 1e9
 
 
-def _unit(row: Row, units: Mapping[str, float]) -> float:
-    unit = str(row["unit"])
-    return MIB if "post writes Mbps" in unit else units[unit.split()[0]]  # it names EBS's setting, in MiB/s
-
-
-def _kind(metric: str) -> str:
-    return "latency" if any(word in metric for word in ("clat", "lat_", "await", "service_time")) else "rate"
+def kind_of(metric: str) -> str:
+    """What is allowed for a metric: that of latencies, or that of rates."""
+    return "latency" if re.search(r"lat|await|service_time|response|(^|_)p\d", metric) else "rate"
 
 
 @cache

@@ -1,32 +1,24 @@
-"""Published rows as experiments in virtual time: what a row says of volume, instance and workload in, the
-simulated runs out.
+"""Published rows as experiments in virtual time: a row in, the simulated runs out.
 
-Rows of one experiment share its runs. What a row leaves out is filled in by the rules below, never by row.
+Rows of one experiment share its runs.
 """
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from esrally_ebs.emulator.generations import instance_named
-from esrally_ebs.errors import PlanError
-from esrally_ebs.model import VolumeSpec
+from published_rows import Row, job_of, spec_of, without_credits
+
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import SimulatedInstance, SimulatedVolume
+from esrally_ebs.simulate.state import REQUEST_BYTES
 from esrally_ebs.units import GIB, KIB, MIB
-
-Row = Mapping[str, Any]
 
 # fio's own start between two runs on a volume, as the gaps of the runs of 2020 show.
 _START_S = 0.4
-# A row without depth, count and duration of its fio is taken as one that keeps the volume busy.
-_BUSY = {"numjobs": 1, "iodepth": 64, "engine": "libaio", "runtime": 60.0}
-# An NFS client reads ahead 15 MiB in requests of 1 MiB (rule 53 of amazon-ec2-utils); writes take as many.
-_NFS_DEPTH = 15
 # The Xen block device of 2014 takes 11 pages per request; its queue held 144 of them (Little's law: 480 ms at
 # 300 IOPS, 72 ms at 2000).
 _XEN_REQUEST, _XEN_QUEUE = 44 * KIB, 144
@@ -39,6 +31,7 @@ class Outcome:
 
     runs: tuple[Mapping[str, Any], ...]
     block_bytes: int
+    request_bytes: int  # the largest that reaches the volume
 
     def median(self, of: Any) -> float:  # noqa: ANN401 - a function of one run
         """The median over the runs of what ``of`` finds in one."""
@@ -47,101 +40,11 @@ class Outcome:
 
 def key_of(row: Row) -> str:
     """The same for all rows of an experiment."""
-    return json.dumps([row.get(name) for name in ("volume", "instance", "workload", "date")], sort_keys=True)
-
-
-def spec_of(row: Row) -> VolumeSpec:
-    """The volume of a row, with its date and instance; PlanError when the catalog does not have it."""
-    volume = row["volume"]
-    type_ = volume["type"].split()[0]
-    size_gib = volume.get("size_gib") or volume.get("size_gb") or (100 if type_ == "gp2" else 1000)
-    bought = type_ not in ("gp2", "st1", "sc1", "standard", "efs")
-    throughput = volume.get("throughput_mib_s") if type_ in ("gp3", "efs") else None
-    return VolumeSpec(
-        name=row.get("id") or row.get("study") or "row",
-        type=type_,
-        size_bytes=int(size_gib * GIB),
-        iops=volume.get("iops") if bought else None,
-        throughput_bytes_per_s=None if throughput is None else int(throughput * MIB),
-        encrypted=bool(volume.get("encrypted", False)),  # AWS's default
-        date=str(row["date"])[:10] if row.get("date") else None,
-        instance=_instance(row),
-        stripes=volume.get("count", 1),
-        mode=volume.get("mode"),
-        one_zone="one zone" in str(volume.get("storage_class", "")).lower(),
-    )
-
-
-def _instance(row: Row) -> str | None:
-    """The instance when the catalog has it; EBS shared the network of one not said to be EBS-optimized."""
-    given = row.get("instance") or {}
-    name = str(given.get("type", "")).split()[0] if given.get("type") else ""
-    shared = f"{name}/shared"
-    for candidate in (name,) if given.get("ebs_optimized") else (shared, name):
-        try:
-            instance_named(candidate, "row")
-        except PlanError:
-            continue
-        return candidate
-    return None
-
-
-def job_of(row: Row) -> BaselineJob:
-    """The fio job that does what the row's workload did."""
-    workload = row["workload"]
-    tool = str(workload.get("tool", ""))
-    options: dict[str, Any] = {"name": "job", "rw": _direction(workload), "bs": _block(workload)}
-    if tool == "dd":
-        options |= {"bs": MIB, "engine": "libaio", "iodepth": _NFS_DEPTH}
-        options["size"] = int(workload.get("file_gib", 1) * GIB)
-    elif tool.startswith("CrystalDiskMark"):
-        options |= {"engine": "libaio", "iodepth": workload.get("queues", 1), "runtime": 5.0, "size": GIB}
-        options["numjobs"] = workload.get("threads", 1)
-    elif tool.startswith("iotune"):
-        reads = "read" if "read" in row["metric"] else "write"
-        small = "iops" in row["metric"]
-        options |= {"rw": f"rand{reads}" if small else reads, "bs": 4 * KIB if small else MIB}
-        options |= {"engine": "libaio", "iodepth": 128, "runtime": 1.0, "size": GIB}
-    else:
-        options |= _fio(workload)
-    return BaselineJob.model_validate(options)
-
-
-def _fio(workload: Row) -> dict[str, Any]:
-    if not {"numjobs", "iodepth", "time_based", "size_mib_per_job", "size"} & workload.keys():
-        return {**_BUSY, "size": GIB, "rwmixread": workload.get("rwmixread", 50)}
-    depth = workload.get("iodepth", 1)
-    asynchronous = "aio" in str(workload.get("ioengine", "")) or "uring" in str(workload.get("ioengine", ""))
-    options: dict[str, Any] = {
-        "numjobs": workload.get("numjobs", 1),
-        "iodepth": depth,
-        "engine": "libaio" if asynchronous or depth > 1 else "psync",
-        "size": _size(workload),
-        "rwmixread": workload.get("rwmixread", 50),
-    }
-    runtime = workload.get("time_based") or workload.get("runtime")
-    return options | ({"runtime": float(runtime)} if runtime else {})
-
-
-def _size(workload: Row) -> int:
-    if "size_mib_per_job" in workload:
-        return int(workload["size_mib_per_job"] * MIB)
-    found = re.match(r"\s*([\d.]+)\s*([KMGT])", str(workload.get("size", "")))
-    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1)) if found else GIB
-
-
-def _block(workload: Row) -> int:
-    if "bs_kib" in workload:
-        return int(workload["bs_kib"] * KIB)
-    found = re.match(r"\s*([\d.]+)\s*([KM])i?B?", str(workload.get("bs", "")))
-    return int(float(found[1]) * (KIB if found[2] == "K" else MIB)) if found else 128 * KIB
-
-
-def _direction(workload: Row) -> str:
-    text = str(workload.get("rw", "randread"))
-    return next(
-        rw for rw in ("readwrite", "randread", "randwrite", "randrw", "read", "write") if text.startswith(rw)
-    )
+    what = [row.get(name) for name in ("volume", "instance", "workload", "date")]
+    tool = str((row.get("workload") or {}).get("tool"))
+    # one run of iotune is four experiments, and credits may be there or not
+    differs = [row["metric"] if "iotune" in tool else "", without_credits(row)]
+    return json.dumps([*what, *differs], sort_keys=True)
 
 
 def run(row: Row, siblings: Sequence[Row]) -> Outcome:
@@ -155,10 +58,11 @@ def run(row: Row, siblings: Sequence[Row]) -> Outcome:
     for seed in range(1, count + 1):
         volume = SimulatedVolume(spec, seed=seed)
         for job_before in before:
-            volume.run(job_before, compiled=True)
+            volume.run(job_before, compiled=True, shared_file=True)
             volume.rest(gap_s)
-        runs.append(json.loads(volume.run(job, reads=reads, compiled=True)))
-    return Outcome(runs=tuple(runs), block_bytes=job.bs)
+        runs.append(json.loads(volume.run(job, reads=reads, compiled=True, shared_file=True)))
+    request_bytes = max(REQUEST_BYTES, volume.model.accounting.max_io_bytes)
+    return Outcome(runs=tuple(runs), block_bytes=job.bs, request_bytes=request_bytes)
 
 
 def _before(workload: Row, job: BaselineJob) -> tuple[float, list[BaselineJob]]:
@@ -230,7 +134,9 @@ def burst(row: Row) -> Burst:
 
 def _dd(volume: SimulatedVolume, seconds: float, *, untouched: bool = False) -> Mapping[str, Any]:
     job = BaselineJob(name="dd", rw="write", bs=_XEN_REQUEST, numjobs=_XEN_QUEUE, size=GIB, runtime=seconds)
-    written: Mapping[str, Any] = json.loads(volume.run(job, compiled=True, untouched=untouched))["jobs"][0]
+    written: Mapping[str, Any] = json.loads(
+        volume.run(job, compiled=True, untouched=untouched, shared_file=True)
+    )["jobs"][0]
     return written["write"]  # type: ignore[no-any-return]
 
 
