@@ -21,6 +21,8 @@ from esrally_ebs.store.session import Session
 
 # An event counts when it took more than this share of the time of the block's requests.
 MATTERS = 0.01
+# The kernel counts stolen time in hundredths of a second, of which a block has a few dozen.
+_STOLEN_MATTERS = 0.1
 
 Block = tuple[str, str, int]  # arm, task, round
 # Start and end (epoch seconds) of each request, a row each, in order
@@ -31,10 +33,11 @@ Spans = Mapping[Block, npt.NDArray[np.float64]]
 class Cause:
     """What befell a block."""
 
-    kind: str  # limiter | gc | fault | failed | resident | retried
+    kind: str  # limiter | stolen | gc | fault | failed | resident | retried
     what: str  # in a word or two: "throughput limiter"
     text: str
-    share: float | None = None  # of the time of the block's requests (of its I/Os, for a limiter)
+    # Of the time of the block's requests; for a limiter of its I/Os, for steal of the processors.
+    share: float | None = None
 
 
 def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
@@ -86,7 +89,9 @@ def _requests(samples: pa.Table) -> Spans:
 
 def _causes(session: Session, found: Iterable[Window], requests: Spans) -> Iterator[tuple[Block, Cause]]:
     timed = [event for event in session.events if has_time(event)]
-    yield from _limiters(profiles(found))
+    found_profiles = profiles(found)
+    yield from _limiters(found_profiles)
+    yield from _stolen(found_profiles)
     yield from _pauses(timed, requests)
     yield from _faults(timed, requests)
     yield from _failed(session.samples)
@@ -107,6 +112,18 @@ def _limiters(found: Profiles) -> Iterator[tuple[Block, Cause]]:
                         (arm, task, round_),
                         Cause(kind="limiter", what=f"{limit} limiter", text=text, share=share),
                     )
+
+
+def _stolen(found: Profiles) -> Iterator[tuple[Block, Cause]]:
+    for (task, arm), by_round in found.items():
+        for round_, profile in by_round.items():
+            share = profile.stolen
+            if share is not None and share > _STOLEN_MATTERS:
+                text = f"the host kept {share:.0%} of the processor time from this machine"
+                yield (
+                    (arm, task, round_),
+                    Cause(kind="stolen", what="stolen processors", text=text, share=share),
+                )
 
 
 def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:

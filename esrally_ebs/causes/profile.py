@@ -75,6 +75,14 @@ class Profile:
         return shares
 
     @property
+    def stolen(self) -> float | None:
+        """Of the processor time that the machine asked for, the share that its host gave to somebody else."""
+        stolen, busy = (self.grown.get(f"processor.{name}_s") for name in ("stolen", "busy"))
+        if stolen is None or busy is None or stolen + busy <= 0:
+            return None
+        return stolen / (stolen + busy)
+
+    @property
     def credits_spent(self) -> float | None:
         """Burst credits that left the bucket, less those that came back meanwhile."""
         grown = self.grown.get(CREDITS)

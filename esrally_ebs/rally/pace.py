@@ -1,9 +1,10 @@
 """Rally's own waits, cut to what a schedule of many short blocks can bear.
 
 Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
-interpreter lock of the process that makes the requests, and so does pickling the samples that are handed over
-with it: at four looks a second one request in a hundred is slower by milliseconds, and that is the 99th
-percentile of a warm query. So a look comes after a quarter of the time that the task has taken so far.
+interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
+there, sent, and received by a driver that then runs beside requests and node: at four of these a second one
+request in a hundred is slower by milliseconds, and that is the 99th percentile of a warm query. So a look
+comes after a quarter of the time that the task has taken so far, and samples stay until they must go.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
@@ -36,8 +37,13 @@ def _look_in_proportion() -> None:
     def send_samples(self: Any) -> Any:
         self.wakeup_interval = _SHORTEST_S
         if self.executor_future is not None and not self.executor_future.done():
-            taken_s = time.perf_counter() - self.sampler.start_timestamp
-            self.wakeup_interval = min(_LONGEST_S, max(_SHORTEST_S, _SHARE * taken_s))
+            now = time.perf_counter()
+            begun = self.sampler.start_timestamp
+            self.wakeup_interval = min(_LONGEST_S, max(_SHORTEST_S, _SHARE * (now - begun)))
+            handed_over = getattr(self.sampler, "handed_over", begun)
+            if now + self.wakeup_interval - handed_over <= _LONGEST_S:  # the next look is early enough
+                return None
+            self.sampler.handed_over = now
         return original(self)
 
     driver.Worker.send_samples = send_samples

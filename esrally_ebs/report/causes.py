@@ -14,6 +14,9 @@ from esrally_ebs.stats import Comparison, Verdict
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_seconds
 
+# Above this share of stolen processor time a session says so; a quiet cloud has some per mille.
+_STEAL_TO_WARN_OF = 0.02
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
@@ -86,6 +89,13 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
         yield (
             f"{explained.broken} observed requests are left out of the I/O per query: their record is "
             "broken, or the device's counters began anew"
+        )
+    stolen = _stolen(explained)
+    if stolen is not None and stolen > _STEAL_TO_WARN_OF:
+        yield (
+            f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
+            "times hold waits that no volume caused, and emulated volumes answer late; measure on a machine "
+            "whose processors are its own"
         )
     yield from changes(findings, explained.without_marked, explained.marked)
 
@@ -233,22 +243,30 @@ def _interval(name: str, value: float, low: float | None, high: float | None) ->
     return Cell(text=text, facts={f"{name}_s": value, f"{name}_low_s": low, f"{name}_high_s": high})
 
 
+def _stolen(explained: Explained) -> float | None:
+    """The share of stolen processor time while measured requests ran, of all arms."""
+    own = [p for by_round in explained.profiles.values() for p in by_round.values()]
+    return causes.pooled(own).stolen if own else None
+
+
 def _load(explained: Explained) -> Table | None:
     """What the device did while an arm's requests ran, all tasks together."""
     rows = []
     for arm in explained.arms:
         own = [p for (_, of), by_round in explained.profiles.items() if of == arm for p in by_round.values()]
         if own:
-            rows.append(Row(item=arm, cells=_load_cells(causes.pooled(own))))
+            rows.append((arm, _load_cells(causes.pooled(own))))
     if not rows:
         return None
-    titles = ("queue depth", "read await", "reads/s", "read", "waited in limiters", "credits spent")
+    titles = ["queue depth", "read await", "reads/s", "read", "waited in limiters", "credits spent"]
+    if _stolen(explained) is not None:
+        titles.append("processors stolen")
     return Table(
         key="load",
         title="Device during measured requests",
         item_title="arm",
         columns=tuple(Column(title=title, subject=title) for title in titles),
-        rows=tuple(rows),
+        rows=tuple(Row(item=arm, cells=cells[: len(titles)]) for arm, cells in rows),
         notes=(
             "Waits add up all I/Os that the limiters held. Credits (operations, of HDD types bytes) are net.",
         ),
@@ -263,7 +281,7 @@ def _load_cells(profile: Profile) -> tuple[Cell, ...]:
     }
     waited = sum(profile.waited_s.values()) if profile.waited_s else None
     reads, size = per_s.get("reads"), per_s.get("read_bytes")
-    spent = profile.credits_spent
+    spent, stolen = profile.credits_spent, profile.stolen
     return (
         quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
         quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
@@ -271,4 +289,5 @@ def _load_cells(profile: Profile) -> tuple[Cell, ...]:
         quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
         quantity("waited_s", waited, format_seconds(waited or 0.0)),
         quantity("credits_spent", spent, f"{spent or 0.0:,.0f}"),
+        quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
     )

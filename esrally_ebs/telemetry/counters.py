@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs.formats.diskstats import parse_diskstats
+from esrally_ebs.formats.proc_stat import parse_proc_stat
 from esrally_ebs.model import Volume
 from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState, ReadText
 
 IN_FLIGHT = "device.in_flight"
+PROC_STAT = Path("/proc/stat")
 # Of /proc/diskstats; all but the last only grow.
 _DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
 # Of an emulated volume's state: what grows while a limiter holds I/O back, and what is left of a burst.
@@ -33,12 +35,14 @@ def snapshot(
     read_text: ReadText = Path.read_text,
     read_more: ReadMore = _nothing_more,
 ) -> dict[str, float]:
-    """Counters of the device (``device.*``) and of an emulated volume's limiters (``emulator.*``) now.
+    """Counters of the device (``device.*``) and of an emulated volume's limiters (``emulator.*``) now, and
+    those of the machine's processors (``processor.*``).
 
     A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
     """
     found: dict[str, float] = {}
     for read in (
+        partial(_processors, read_text),
         partial(_limiters, volume, read_state),
         partial(read_more, volume),
         partial(_device, volume, read_text),
@@ -48,6 +52,11 @@ def snapshot(
         except Exception:  # noqa: BLE001 - a request is never lost because it could not be explained
             continue
     return found
+
+
+def _processors(read_text: ReadText) -> Mapping[str, float]:
+    now = parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
+    return {"processor.busy_s": now.busy_s, "processor.stolen_s": now.stolen_s}
 
 
 def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:

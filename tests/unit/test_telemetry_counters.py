@@ -53,6 +53,15 @@ def test_a_snapshot_has_the_devices_counters_the_limiters_waits_and_the_credits(
     }
 
 
+def test_a_snapshot_has_what_the_machines_processors_did() -> None:
+    files = {"/proc/stat": "cpu  100 0 0 0 0 0 0 25\n", "/proc/diskstats": DISKSTATS}
+
+    found = snapshot(volume(control=None), read_state=dead, read_text=lambda path: files[str(path)])
+
+    assert found["processor.busy_s"] == 4 * found["processor.stolen_s"] > 0
+    assert DEVICE.items() <= found.items()
+
+
 def test_a_real_volume_adds_how_long_its_limits_were_exceeded() -> None:
     found = snapshot(
         volume(control=None),

@@ -1,0 +1,79 @@
+"""When Rally's worker looks for the end of its task, and when it hands its samples over."""
+
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from esrally import metrics
+from esrally.driver import driver
+
+from esrally_ebs.rally import pace
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - Rally is untyped
+    """A worker of Rally with our waits; what it sends is in ``sent``."""
+    monkeypatch.setattr(driver.Worker, "WAKEUP_INTERVAL_SECONDS", driver.Worker.WAKEUP_INTERVAL_SECONDS)
+    monkeypatch.setattr(driver.Worker, "send_samples", driver.Worker.send_samples)
+    monkeypatch.setattr(driver.TaskExecutionActor, "__init__", driver.TaskExecutionActor.__init__)
+    monkeypatch.setattr(driver.Driver, "move_to_next_task", driver.Driver.move_to_next_task)
+    pace.quicken()
+    made = object.__new__(driver.Worker)
+    made.sent = []
+    made.send = lambda receiver, message: made.sent.append(len(message.samples))
+    made.driver_actor, made.worker_id, made.executor_future = None, 0, Future()
+    return made
+
+
+def running_for(worker: Any, seconds: float) -> None:  # noqa: ANN401
+    """A task that began so long ago and has one sample that was not handed over."""
+    worker.sampler = driver.Sampler(start_timestamp=time.perf_counter() - seconds)
+    add_sample(worker)
+
+
+def add_sample(worker: Any) -> None:  # noqa: ANN401
+    normal = metrics.SampleType.Normal
+    worker.sampler.add("task", 0, normal, {}, 1.0, 1.0, 0.1, 0.1, 0.1, None, 1, "ops", 0.1, 0.5)
+
+
+@pytest.mark.parametrize(("seconds", "interval_s"), [(0.1, 0.25), (4.0, 1.0), (60.0, 2.5)])
+def test_a_look_comes_after_a_quarter_of_the_time_so_far(
+    worker: Any,  # noqa: ANN401
+    seconds: float,
+    interval_s: float,
+) -> None:
+    running_for(worker, seconds)
+
+    worker.send_samples()
+
+    assert worker.wakeup_interval == pytest.approx(interval_s, abs=0.05)
+
+
+def test_samples_stay_with_the_worker_while_the_next_look_is_early_enough(worker: Any) -> None:  # noqa: ANN401
+    running_for(worker, 1.0)
+
+    assert worker.send_samples() is None
+    assert worker.sent == []
+    assert worker.sampler.q.qsize() == 1
+
+
+def test_samples_go_before_they_are_old_and_then_not_at_each_look(worker: Any) -> None:  # noqa: ANN401
+    running_for(worker, 2.2)
+    worker.send_samples()
+    assert worker.sent == [1]
+
+    add_sample(worker)
+    worker.send_samples()
+
+    assert worker.sent == [1]
+
+
+def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
+    running_for(worker, 0.1)
+    worker.executor_future.set_result(())
+
+    worker.send_samples()
+
+    assert worker.sent == [1]
+    assert worker.wakeup_interval == 0.25
