@@ -3,7 +3,7 @@
 Everything here is of the policy ``policies/identity.json``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from esrally_ebs.aws.clients import Api, items
@@ -11,6 +11,13 @@ from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.units import GIB, MIB
 
 _MBIT = 1_000_000 / 8  # EC2 gives instance bandwidth in Mbit/s, decimal
+
+
+def volumes_where(api: Api, filter_: str, *values: str) -> Iterator[Mapping[str, Any]]:
+    """Volumes as AWS tells of them, by one of DescribeVolumes' filters; none for what is not there."""
+    return items(
+        api, "ec2", "DescribeVolumes", "Volumes", Filters=[{"Name": filter_, "Values": list(values)}]
+    )
 
 
 def describe_volumes(api: Api, ids: Sequence[str]) -> dict[str, EbsVolume]:

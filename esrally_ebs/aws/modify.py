@@ -4,12 +4,13 @@ A change goes through ``modifying`` (the settings move) and ``optimizing`` (the 
 between its old and its new settings) to ``completed``, which takes minutes to more than a day.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from esrally_ebs.aws.clients import Api, AwsError, items
+from esrally_ebs.aws.describe import volumes_where
 from esrally_ebs.aws.provision.goal import TAG_RUN, tags_of
 from esrally_ebs.emulator.catalog import model_for
 from esrally_ebs.errors import PlanError, SetupError
@@ -105,7 +106,7 @@ def check_free(volume: str, last: Progress | None, *, at_s: float) -> tuple[str,
 
 def settings_of(api: Api, volume: str) -> tuple[Settings, bool]:
     """A volume's settings, and whether this pack made it. SetupError when there is no such volume."""
-    raw = next(_described(api, volume), None)
+    raw = next(volumes_where(api, "volume-id", volume), None)
     if raw is None:
         raise SetupError(f"{volume}: AWS knows no such volume in this region; set AWS_REGION")
     settings = Settings(
@@ -229,11 +230,6 @@ def _progress(raw: Mapping[str, Any]) -> Progress:
 def _began(raw: Mapping[str, Any]) -> float | None:
     began = raw.get("StartTime")
     return began.timestamp() if isinstance(began, datetime) else None
-
-
-def _described(api: Api, volume: str) -> Iterator[Mapping[str, Any]]:
-    wanted = [{"Name": "volume-id", "Values": [volume]}]
-    return items(api, "ec2", "DescribeVolumes", "Volumes", Filters=wanted)
 
 
 def _baseline(now: Settings) -> int:

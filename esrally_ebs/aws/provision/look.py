@@ -1,9 +1,10 @@
 """Looking: an arm's history in, everything that its next step depends on out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, AwsError, items
+from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.describe import volumes_where
 from esrally_ebs.aws.provision.goal import TAG_MEMBER, TAG_RUN, tags_of
 from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.machine import Machine
@@ -39,13 +40,7 @@ def look(api: Api, machine: Machine, history: History, *, at_s: float) -> Seen:
     )
 
 
-def filtered(api: Api, **filters: str) -> Iterator[Mapping[str, Any]]:
-    """Volumes as ``DescribeVolumes`` gives them; ``_`` in a filter's name stands for ``-`` (``tag_key``)."""
-    wanted = [{"Name": name.replace("_", "-"), "Values": [value]} for name, value in filters.items()]
-    yield from items(api, "ec2", "DescribeVolumes", "Volumes", Filters=wanted)
-
-
-def seen_volume(raw: Mapping[str, Any]) -> SeenVolume:
+def _seen_volume(raw: Mapping[str, Any]) -> SeenVolume:
     """One volume of ``DescribeVolumes``."""
     attachments = raw.get("Attachments") or [{}]
     return SeenVolume(
@@ -60,22 +55,17 @@ def seen_volume(raw: Mapping[str, Any]) -> SeenVolume:
 
 def _volumes(api: Api, history: History) -> list[SeenVolume]:
     """Those with the arm's tag, and those that we know by their ids whatever tags they have."""
-    tag = {"Name": f"tag:{TAG_RUN}", "Values": [history.goal.run]}
-    found = [seen_volume(raw) for raw in items(api, "ec2", "DescribeVolumes", "Volumes", Filters=[tag])]
+    found = [_seen_volume(raw) for raw in volumes_where(api, f"tag:{TAG_RUN}", history.goal.run)]
     missing = set(history.ids("create", "VolumeId")) - {volume.id for volume in found}
     if missing:  # by a filter, as an id that is gone would be an error
-        by_id = {"Name": "volume-id", "Values": sorted(missing)}
-        found += [
-            seen_volume(raw) for raw in items(api, "ec2", "DescribeVolumes", "Volumes", Filters=[by_id])
-        ]
+        found += [_seen_volume(raw) for raw in volumes_where(api, "volume-id", *sorted(missing))]
     return found
 
 
 def _names_in_use(api: Api, instance: str) -> frozenset[str]:
-    attached = {"Name": "attachment.instance-id", "Values": [instance]}
     return frozenset(
         attachment["Device"]
-        for raw in items(api, "ec2", "DescribeVolumes", "Volumes", Filters=[attached])
+        for raw in volumes_where(api, "attachment.instance-id", instance)
         for attachment in raw.get("Attachments", ())
     )
 

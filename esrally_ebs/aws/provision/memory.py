@@ -226,8 +226,6 @@ def _matches(raw: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         return any(tag["Key"] in values for tag in raw["Tags"])
     if name == "volume-id":
         return raw["VolumeId"] in values
-    if name == "status":
-        return raw["State"] in values
     assert name == "attachment.instance-id"
     return any(attachment["InstanceId"] in values for attachment in raw["Attachments"])
 

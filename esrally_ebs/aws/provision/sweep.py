@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.aws.clients import Api, AwsError, items
+from esrally_ebs.aws.describe import volumes_where
 from esrally_ebs.aws.provision.goal import (
     TAG_ARM,
     TAG_MEMBER,
@@ -202,8 +203,7 @@ class _Listed:
 
 
 def _volumes(api: Api) -> Iterator[_Listed]:
-    tagged = [{"Name": "tag-key", "Values": [TAG_OWNER]}]
-    for raw in items(api, "ec2", "DescribeVolumes", "Volumes", Filters=tagged):
+    for raw in volumes_where(api, "tag-key", TAG_OWNER):
         tags = tags_of(raw.get("Tags"))
         if _complete(tags):
             idle = raw["State"] == "available"
