@@ -41,7 +41,8 @@ class Outcome:
 def key_of(row: Row) -> str:
     """The same for all rows of an experiment."""
     what = [row.get(name) for name in ("volume", "instance", "workload", "date")]
-    tool = str((row.get("workload") or {}).get("tool"))
+    workload = row.get("workload")
+    tool = str(workload.get("tool") if isinstance(workload, dict) else "")
     # one run of iotune is four experiments, and credits may be there or not
     differs = [row["metric"] if "iotune" in tool else "", without_credits(row)]
     return json.dumps([*what, *differs], sort_keys=True)

@@ -26,6 +26,7 @@ _NFS_DEPTH = 15
 # is read), or the largest requests that there are, as many as its queue holds.
 _READ_AHEAD, _WRITE_BACK = (128 * KIB, 2), (256 * KIB, 32)
 _TYPES = re.compile(r"\b(gp2|gp3|io1|io2|st1|sc1|standard|magnetic|efs)\b")
+_STRIPED = re.compile(r"(?:^|\D)0(?:\D|$)|stripe|none", re.IGNORECASE)
 _LOCAL = re.compile(r"instance[- ]?stor|ephemeral")
 _BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic", "efs")
 _SIZE = re.compile(r"\s*([\d.]+)\s*([kmgt]?)(?:i?b)?\b", re.IGNORECASE)
@@ -51,7 +52,7 @@ def spec_of(row: Row) -> VolumeSpec:
     throughput = (
         _number(volume.get("throughput_mib_s")) if type_ in ("gp3", "efs", "instance-store") else None
     )
-    if int(volume.get("count") or 1) > 1 and not re.search(r"0|stripe|none", str(volume.get("raid")).lower()):
+    if int(volume.get("count") or 1) > 1 and not _STRIPED.search(str(volume.get("raid"))):
         raise ValueError(f"{volume['count']} volumes with RAID {volume['raid']}")
     mode = volume.get("mode")
     return VolumeSpec(
@@ -140,7 +141,9 @@ def _fio(row: Row) -> dict[str, Any]:
 def _crystal(row: Row) -> dict[str, Any]:
     workload = row["workload"]
     depths = {"iodepth": int(workload.get("queues", 1)), "numjobs": int(workload.get("threads", 1))}
-    if workload.get("bs") == "seq":  # as its table has it: the block that it was set to, 128 KiB unless changed
+    if (
+        workload.get("bs") == "seq"
+    ):  # as its table has it: the block that it was set to, 128 KiB unless changed
         workload = {**workload, "bs": None}
     return {**_what(workload, 128 * KIB), **depths, "engine": "libaio", "runtime": 5.0, "size": GIB}
 

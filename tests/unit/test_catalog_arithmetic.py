@@ -314,7 +314,7 @@ def test_whatever_is_asked_for_is_refused_with_a_reason_or_runs_within_its_limit
     try:
         volume = SimulatedVolume(of)
     except PlanError:
-        with pytest.raises(PlanError, match="volume 'a': .*; .*"):  # and what to change
+        with pytest.raises(PlanError, match=r"volume 'a': .*; .*"):  # and what to change
             SimulatedVolume(of)
         return
     found = parse_fio(volume.run(job, compiled=False), "simulated")

@@ -113,8 +113,9 @@ def test_words_of_a_volume_are_understood(
 
 def test_a_mirror_is_no_stripe(rows: ModuleType) -> None:
     assert rows.spec_of(row({}, {"count": 2, "raid": 0})).stripes == 2
-    with pytest.raises(ValueError, match="2 volumes with RAID 1"):
-        rows.spec_of(row({}, {"count": 2, "raid": 1}))
+    for level in (1, "RAID 10"):
+        with pytest.raises(ValueError, match=f"4 volumes with RAID {level}"):
+            rows.spec_of(row({}, {"count": 4, "raid": level}))
 
 
 def test_a_figure_after_the_burst_is_of_a_volume_without_credits(rows: ModuleType) -> None:
