@@ -21,10 +21,8 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import setproctitle
 from esrally.track import loader
+from races import TRACK, be_called, race
 from scipy import stats
 
 from esrally_ebs import corpus, dataset, node
@@ -42,14 +40,12 @@ from esrally_ebs.context import Arm, Context
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.cars import load_settings
-from esrally_ebs.resources import resource
 from esrally_ebs.store import SessionFolder
 
 LIMITS = {"50_0": 1.02, "99_0": 1.05}
 WARMUPS = 1000
 _NOT_COUNTED = 2
 ARM = "node"
-_RETRY_S = 2.0
 
 Percentiles = dict[str, float]  # Rally's key -> service time in ms
 
@@ -86,29 +82,16 @@ class Bench:
         return _service_times(document, f"{self.query}-{ARM}-r1")
 
     def _race(self, track: str, race_id: str, env: dict[str, str]) -> dict[str, Any]:
-        command = [
-            *(str(Path(sys.executable).with_name("esrally")), "race", f"--race-id={race_id}"),
-            f"--track-path={self.home / track / 'noaa-ebs'}",
-            *("--challenge=search-only", f"--include-tasks={self.query}", "--pipeline=benchmark-only"),
-            f"--target-hosts={self.node.host}:{self.node.port}",
+        race(
+            *(f"--race-id={race_id}", "--challenge=search-only", f"--include-tasks={self.query}"),
+            *("--pipeline=benchmark-only", f"--target-hosts={self.node.host}:{self.node.port}"),
             f"--track-params=iterations:{self.iterations},warmup_iterations:{WARMUPS}",
-        ]
-        _run_patiently(command, {**os.environ, "RALLY_HOME": str(self.home), **env})
+            track=self.home / track / "noaa-ebs",
+            env={"RALLY_HOME": str(self.home), **env},
+        )
         record = self.home / ".rally/benchmarks/races" / race_id / "race.json"
         document: dict[str, Any] = json.loads(record.read_text())
         return document
-
-
-def _run_patiently(command: list[str], env: dict[str, str]) -> None:
-    """Rally refuses to race beside another Rally, and beside the last actors of the race before."""
-    while True:
-        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        output = ended.stdout + ended.stderr
-        if "other Rally processes" not in output:
-            break
-        time.sleep(_RETRY_S)
-    if ended.returncode:
-        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{output[-2000:]}")
 
 
 def _service_times(document: dict[str, Any], task: str) -> Percentiles:
@@ -130,11 +113,8 @@ def _plan(iterations: int) -> Plan:
 
 
 def _write_tracks(home: Path) -> None:
-    source = resource("tracks/noaa-ebs")
     for name in ("plain", "pack"):
-        shutil.copytree(
-            source, home / name / "noaa-ebs", ignore=shutil.ignore_patterns("*.py", "__pycache__")
-        )
+        shutil.copytree(TRACK, home / name / "noaa-ebs", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     plugin = Path(__file__).with_name("overhead_track.py")
     shutil.copy(plugin, home / "pack" / "noaa-ebs" / "track.py")
 
@@ -154,7 +134,7 @@ def _bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
             mount=home / "volume",
         )
         volume.mount.mkdir()
-        template = str(resource("tracks/noaa-ebs/index.json"))
+        template = str(TRACK / "index.json")
         body = json.loads(loader.render_template_from_file(template, {}))
         built = dataset.ensure(
             home,
@@ -177,8 +157,8 @@ def _alternate(bench: Bench, pairs: int) -> tuple[list[Percentiles], list[Percen
     found: dict[str, list[Percentiles]] = {"plain": [], "pack": []}
     races: dict[str, Callable[[], Percentiles]] = {"plain": bench.plain, "pack": bench.pack}
     print(f"not counted: {_NOT_COUNTED} races of each")
-    for race in [*races.values()] * _NOT_COUNTED:
-        race()
+    for one in [*races.values()] * _NOT_COUNTED:
+        one()
     print(f"{'race':8} {'p50 ms':>9} {'p99 ms':>9}")
     for number in range(pairs):
         for name in ("plain", "pack") if number % 2 == 0 else ("pack", "plain"):
@@ -203,9 +183,7 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=3000)
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
-    setproctitle.setproctitle(
-        "ebs-overhead"
-    )  # "esrally" in a checkout's path would look like a Rally to Rally
+    be_called("ebs-overhead")
     with _bench(words.query, words.iterations, words.documents) as bench:
         plain, pack = _alternate(bench, max(3, words.pairs))
     good = True

@@ -19,46 +19,29 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import setproctitle
+from races import be_called, race
 
 from esrally_ebs.errors import EbsError
-from esrally_ebs.resources import home, plan_path, resource
+from esrally_ebs.resources import home, plan_path
 from esrally_ebs.stats import Comparison, Verdict, compare, measured_blocks
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
-RETRY_S = 2.0
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 Line = Mapping[str, Any]
 
 
-def race(plan: Path, params: Mapping[str, Any]) -> tuple[str, float]:
+def recorded(plan: Path, params: Mapping[str, Any]) -> tuple[str, float]:
     """One session; its id and how long the command took (s)."""
     session = str(uuid.uuid4())
-    command = [
-        *(str(Path(sys.executable).with_name("esrally")), "race", f"--race-id={session}"),
-        f"--track-path={resource('tracks/noaa-ebs')}",
-        f"--track-params={json.dumps({'plan': str(plan), **params})}",
-    ]
-    while True:
-        began = time.monotonic()
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        output = ended.stdout + ended.stderr
-        if "other Rally processes" not in output:
-            break
-        time.sleep(RETRY_S)
-    if ended.returncode:
-        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{output[-2000:]}")
-    return session, time.monotonic() - began
+    track_params = json.dumps({"plan": str(plan), **params})
+    return session, race(f"--race-id={session}", f"--track-params={track_params}")
 
 
 def judged(session: Session, margin: float | None = None) -> tuple[Comparison, ...]:
@@ -134,9 +117,7 @@ def main() -> None:
     parser.add_argument("--read-latency", type=float)
     parser.add_argument("--set", action="append", default=[], metavar="PARAM=VALUE", help="a track parameter")
     words = parser.parse_args()
-    setproctitle.setproctitle(
-        "ebs-sessions"
-    )  # "esrally" in a checkout's path would look like a Rally to Rally
+    be_called("ebs-sessions")
     os.umask(0o022)
     params = dict(text.split("=", 1) for text in words.set)
     wanted = words.sessions + (len(lines_of(words.results)) if words.more else 0)
@@ -144,7 +125,7 @@ def main() -> None:
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
         while len(lines_of(words.results)) < wanted:
             try:
-                session, seconds = race(plan, params)
+                session, seconds = recorded(plan, params)
                 line = line_of(load_session(home() / "sessions" / session), seconds)
             except (EbsError, RuntimeError) as error:
                 raise SystemExit(str(error)) from error
