@@ -7,7 +7,7 @@ control to cancel by a message, which is read only when the track has been loade
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,22 +20,24 @@ _TABLE = Path("/proc/net/tcp")
 
 
 @contextmanager
-def hearing_cancel() -> Iterator[None]:
+def hearing_cancel(waits: Callable[[], bool] | None = None, *, poll_s: float = _POLL_S) -> Iterator[None]:
     """While inside, a message that arrives for this actor raises SIGINT in this process.
 
     Race control has no other actors yet, so the first message can only be the command's wish to end. It must
     wait for two looks in a row: this process has inherited ports of actors that read theirs at once.
+    ``waits`` is what a look finds, by default whether a message waits.
     """
+    look = waits or message_waits
     done = threading.Event()
 
     def listen() -> None:
         waited = False
-        while not done.wait(_POLL_S):
-            waits = message_waits()
-            if waits and waited:
+        while not done.wait(poll_s):
+            found = look()
+            if found and waited:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-            waited = waits
+            waited = found
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()

@@ -2,13 +2,14 @@
 
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.formats.tcp import parse_tcp
+from esrally_ebs.formats.tcp import CLOSE_WAIT, ESTABLISHED, TcpSocket, parse_tcp
 from esrally_ebs.rally.interrupt import hearing_cancel, message_waits
 
 
@@ -42,6 +43,19 @@ def test_a_caller_that_hung_up_after_its_message_is_one(port: int) -> None:
     assert message_waits()
 
 
+def test_a_line_of_the_table_is_a_socket_with_what_nobody_has_read() -> None:
+    text = "head\n" + "".join(
+        f"   {number}: 0100007F:1F9A 0100007F:C350 {state} 00000000:{unread} 00:00000000 0 0 0\n"
+        for number, (state, unread) in enumerate([("01", "00000012"), ("08", "00000012"), ("08", "00000000")])
+    )
+    # 0x12 bytes; once a connection has ended, its end counts as one of them
+    assert parse_tcp(text, "table") == [
+        TcpSocket(local_port=8090, state=ESTABLISHED, unread_bytes=18),
+        TcpSocket(local_port=8090, state=CLOSE_WAIT, unread_bytes=17),
+        TcpSocket(local_port=8090, state=CLOSE_WAIT, unread_bytes=0),
+    ]
+
+
 def test_a_line_that_is_not_the_kernels_is_named() -> None:
     with pytest.raises(FormatError, match=r"^table:2: not a line of /proc/net/tcp: 'x'$"):
         parse_tcp("head\nx\n", "table")
@@ -70,16 +84,52 @@ def test_an_answer_to_our_own_request_is_not_a_message(port: int) -> None:
             assert not message_waits()
 
 
-def test_a_message_interrupts_what_runs_inside(port: int) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who was started in the background ignores Ctrl-C, and so would this process."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            _prepare_while_told_to_cancel(port)
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_message_interrupts_what_runs_inside(port: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _prepare_while_told_to_cancel(port)
 
 
 def _prepare_while_told_to_cancel(port: int) -> None:
-    with hearing_cancel(), socket.create_connection(("127.0.0.1", port)) as caller:
+    with hearing_cancel(poll_s=0.02), socket.create_connection(("127.0.0.1", port)) as caller:
         caller.sendall(b"cancel")
         time.sleep(5)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_message_that_is_read_before_the_next_look_interrupts_nothing() -> None:
+    looks = [True, False, True, False]  # taken from the end
+    all_taken = threading.Event()
+
+    def look() -> bool:
+        if not looks:
+            all_taken.set()
+        return looks.pop() if looks else False
+
+    with hearing_cancel(look, poll_s=0.001):
+        assert all_taken.wait(5)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_message_that_waits_already_is_looked_at_twice() -> None:
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(True)
+        return True
+
+    def prepare() -> None:
+        with hearing_cancel(look, poll_s=0.001):
+            time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare()
+    assert len(looks) == 2
