@@ -232,7 +232,7 @@ def test_a_node_by_hand_works_and_is_not_ours_to_clean(image: str, tmp_path: Pat
         assert engine.BY_HAND not in node.leftovers()
     finally:
         engine.docker(*compose, "down", "-v", timeout_s=90, env=by_hand)
-    with pytest.raises(SetupError):
+    with pytest.raises(SetupError, match=r"Connection refused.*; see the node's log"):
         api.get(port, "/")
 
 

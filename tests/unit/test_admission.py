@@ -141,23 +141,23 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "said"),
     [
-        {"credits": float("nan")},
-        {"credits": 1.1},
-        {"credits": -0.1},
-        {"credits": "0.5"},
-        {"time_scale": float("inf")},
-        {"fixed_latency_s": [2e-3, 1e-3]},
-        {"fixed_latency_s": [-1e-3, 1e-3]},
-        {"fixed_latency_s": [0.0, float("inf")]},
-        {"overhead": [[[0.0, float("nan")]] * 2] * 2},
+        ({"credits": float("nan")}, "a setting is no finite number"),
+        ({"credits": 1.1}, "a fraction of 1.1 is outside 0 to 1"),
+        ({"credits": -0.1}, "a fraction of -0.1 is outside 0 to 1"),
+        ({"credits": "0.5"}, "a setting is no finite number"),
+        ({"time_scale": float("inf")}, "a setting is no finite number"),
+        ({"fixed_latency_s": [2e-3, 1e-3]}, "a latency between 0.002 and 0.001 s is none"),
+        ({"fixed_latency_s": [-1e-3, 1e-3]}, "a latency between -0.001 and 0.001 s is none"),
+        ({"fixed_latency_s": [0.0, float("inf")]}, "a setting is no finite number"),
+        ({"overhead": [[[0.0, float("nan")]] * 2] * 2}, "a setting is no finite number"),
     ],
 )
-def test_settings_of_which_one_is_wrong_change_nothing(wrong: dict[str, Any]) -> None:
+def test_settings_of_which_one_is_wrong_change_nothing(wrong: dict[str, Any], said: str) -> None:
     admission = _admission()
     before = _state(admission, 0.0)
     right = {"unlimited": False, "time_scale": 10, "drain": True, "credits": 0.5}
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=said):
         admission.change(right | wrong, 0.0)
     assert _state(admission, 0.0) == before

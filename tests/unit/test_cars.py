@@ -63,6 +63,8 @@ def test_readahead_is_the_plans_unless_a_car_says_otherwise() -> None:
         (["defaults"], {"heap_size": 0.5}, "car variable heap_size: no node starts without a heap"),
         (["defaults"], {"heap_size": -5}, "car variable heap_size: '-5' is not a size"),
         (["defaults"], {"readahead": True}, "car variable readahead: 'True' is not a size"),
+        (["defaults"], {"cpus": "-1"}, "car variable cpus: '-1' is not a number"),
+        (["defaults"], {"cpus": "1024"}, "car variable cpus: '1024' is not a number"),
         (["defaults"], {"cpus": "nan"}, "car variable cpus: 'nan' is not a number"),
         (["defaults"], {"cpus": "many"}, "car variable cpus: 'many' is not a number"),
         (["defaults"], {"store_type": "simplefs"}, "'simplefs' is not one of hybridfs, mmapfs, niofs"),

@@ -62,6 +62,10 @@ def test_every_round_visits_every_arm_and_pairs_run_backwards(rounds: int, arms:
         assert second == first[::-1]
 
 
+def test_a_fixed_order_is_that_of_the_plan_in_every_round() -> None:
+    assert round_orders(["b", "c", "a"], 3, seed=3, fixed=True) == [["b", "c", "a"]] * 3
+
+
 def test_the_recorded_seed_gives_the_same_order_again() -> None:
     assert round_orders(["a", "b", "c"], 8, seed=5) == round_orders(["a", "b", "c"], 8, seed=5)
 

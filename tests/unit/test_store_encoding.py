@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> SessionFolder:
     return SessionFolder.create(tmp_path, "a-1", kind="race", plan={"name": "p", "mount": Path("/mnt")})
 
 
-@given(st.lists(st.lists(samples, max_size=5), max_size=5))
+@given(st.lists(st.lists(samples, max_size=3), max_size=4))
 @settings(max_examples=30, deadline=None)
 def test_stored_samples_are_read_back_in_order_before_and_after_a_merge(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Sample]]

@@ -32,6 +32,20 @@ def test_a_merge_that_crashed_before_it_removed_the_parts_shows_no_row_twice(tmp
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_parts_that_a_crashed_merge_left_go_although_there_is_nothing_to_merge(tmp_path: Path) -> None:
+    with writer_for(tmp_path, "samples") as writer:
+        for iteration in (1, 2):
+            writer.add([replace(SAMPLE, iteration=iteration)])
+            writer.flush()
+    parts = {path: path.read_bytes() for path in tmp_path.glob("part-*")}
+    compact(tmp_path, SAMPLES)
+    for path, data in parts.items():
+        path.write_bytes(data)
+    compact(tmp_path, SAMPLES)
+    assert not any(path.exists() for path in parts)
+    assert read_parts(tmp_path, SAMPLES)[0]["iteration"].to_pylist() == [1, 2]
+
+
 def test_half_written_files_are_left_out_and_a_broken_part_is_named(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path, "a-1", kind="race", plan={})
     with folder.part_writer("samples") as writer:

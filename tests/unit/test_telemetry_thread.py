@@ -1,5 +1,6 @@
 """The thread that samples beside the race: its beat, its end, and how its owner learns that it died."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,21 @@ def test_a_sink_that_fails_is_tried_again_and_remembered(
 
     assert third.wait(5)
     assert str(thread.error) == "telemetry: disk full"
+
+
+@pytest.mark.skipif(os.getpriority(os.PRIO_PROCESS, 0) > 9, reason="these tests are as nice already")
+def test_the_thread_gives_way_to_everybody_else() -> None:
+    niceness: list[int] = []
+
+    def sink(points: list[TelemetryPoint]) -> None:
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with SamplerThread(Sampler([], read_state=silent), sink, interval_s=60.0):
+        pass
+
+    assert set(niceness) == {10}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before  # and none of its process besides
 
 
 def test_stopping_does_not_wait_for_the_next_beat() -> None:
