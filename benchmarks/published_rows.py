@@ -41,6 +41,8 @@ def type_of(row: Row) -> str:
     found = _TYPES.search(text)
     if found is None and not _LOCAL.search(text):
         raise ValueError(f"volume type {text!r}")
+    if found and found[1] == "io2" and "block express" in text:
+        return "io2-block-express"
     return found[1] if found else "instance-store"
 
 
@@ -86,7 +88,7 @@ def _size_gib(row: Row, type_: str, iops: float | None) -> float:
     if type_ == "gp2":  # its IOPS follow from the size, so the size from them
         base = _number(volume.get("baseline_iops")) or iops
         return max(1.0, base / 3) if base else 100.0
-    return max(1000.0, (iops or 0.0) / 50) if type_ in ("io1", "io2") else 1000.0
+    return max(1000.0, (iops or 0.0) / 50) if type_ in ("io1", "io2", "io2-block-express") else 1000.0
 
 
 def _number(value: Any) -> float | None:  # noqa: ANN401 - any value of a row

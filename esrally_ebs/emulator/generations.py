@@ -80,11 +80,16 @@ def _checked(date: str, spec: VolumeSpec) -> str:
 
 
 def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
-    """Whether the spec's instance has what came with this generation; some came to few families first."""
+    """Whether the spec's instance has what came with this generation; some came to few families first.
+
+    A type whose name says what came with it has it on an instance that is not named.
+    """
     if "only_on" not in generation:
         return True
     families, _ = generation["only_on"]
-    return (spec.instance or "").partition(".")[0] in families
+    if spec.instance is None:
+        return spec.type in _catalog()["aliases"]
+    return spec.instance.partition(".")[0] in families
 
 
 def last_day(date: str) -> str:

@@ -93,7 +93,7 @@ def test_words_that_are_not_understood_are_refused_rather_than_guessed(
         ({"type": "EBS gp3", "iops": "4,000 (bought)"}, {"type": "gp3", "iops": 4000}),
         (
             {"type": "io2 Block Express", "iops": 64_000, "size_gib": None, "size_tib": 2},
-            {"size_bytes": 2048 * GIB},
+            {"size_bytes": 2048 * GIB, "type": "io2-block-express"},
         ),
         ({"type": "gp2", "size_gib": None, "baseline_iops": 6000}, {"size_bytes": 2000 * GIB, "iops": None}),
         ({"type": "NVMe instance store"}, {"type": "instance-store"}),
