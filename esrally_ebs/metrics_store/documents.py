@@ -14,7 +14,7 @@ import pyarrow as pa
 from esrally_ebs.model import Kind
 from esrally_ebs.report import build, search
 from esrally_ebs.report.search import Findings
-from esrally_ebs.stats import Comparison, Estimate
+from esrally_ebs.stats import PERCENTILES, Comparison, Estimate
 from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.store.encoding import baseline_of, plain
 from esrally_ebs.store.session import Session
@@ -119,10 +119,9 @@ def _service_times(session: Session, findings: Findings) -> _Keyed:
             "rounds": summary.rounds,
             "requests": summary.requests,
             "failed": summary.failed,
-            "p50_s": summary.p50_s,
-            "p90_s": summary.p90_s,
-            "p99_s": summary.p99_s,
         }
+        for percentile in PERCENTILES:
+            fields |= _estimate(f"p{percentile}_s", summary.percentile(percentile))
         yield f"{summary.task}:{summary.arm}", fields | _arm(session, summary.arm)
 
 

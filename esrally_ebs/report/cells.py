@@ -30,18 +30,15 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
     """One percentile of one task on one arm."""
     if summary is None:
         return NOTHING
-    value = percentile_of(summary, percentile)
+    found = summary.percentile(percentile)
     facts: dict[str, Value] = {
-        f"p{percentile}_s": value,
+        f"p{percentile}_s": found.value,
+        f"p{percentile}_low_s": found.low,
+        f"p{percentile}_high_s": found.high,
         "requests": summary.requests,
         "rounds": summary.rounds,
     }
-    return Cell(text=f"{value * 1e3:.2f} ms", facts=facts, better=better)
-
-
-def percentile_of(summary: Summary, percentile: int) -> float:
-    """Seconds: one of the percentiles that a summary holds."""
-    return {50: summary.p50_s, 90: summary.p90_s, 99: summary.p99_s}[percentile]
+    return Cell(text=f"{found.value * 1e3:.2f} ms", facts=facts, better=better)
 
 
 def difference_cell(found: PercentileComparison) -> Cell:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Check, State
 from esrally_ebs.report import search
-from esrally_ebs.report.cells import change_cell, percentile_of, time_cell
+from esrally_ebs.report.cells import change_cell, time_cell
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
@@ -198,7 +198,7 @@ def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) 
     for task in _shared_tasks(by_session):
         held = [one[task] for one in by_session]
         cells = [time_cell(summary, percentile) for summary in held]
-        values = [percentile_of(summary, percentile) for summary in held]
+        values = [summary.percentile(percentile).value for summary in held]
         rows.append(Row(item=task, cells=(*cells, _change(values), *_spread(values))))
     return Table(
         key=f"service_time_p{percentile}_{arm}",

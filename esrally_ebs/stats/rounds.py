@@ -23,9 +23,8 @@ Floats = npt.NDArray[np.float64]
 _FIRST_STEP = 0.01
 _PRECISION = 1e-3  # of the distance from the estimate to that end
 _MEDIAN = 50
-# So many rounds must hold what lies beyond a tail's percentile, or its interval hangs on luck: of two arms,
-# and of one by itself, where what a round was like does not cancel.
-_ROUNDS_BEYOND, _ROUNDS_BEYOND_ALONE = 5, 8
+# So many rounds must hold what lies beyond a tail's percentile of two arms, or its interval hangs on luck.
+_ROUNDS_BEYOND = 5
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 
@@ -65,8 +64,8 @@ class Arm:
     def interval(self, percentile: float, confidence: float) -> Estimate:
         """The percentile of all requests, with the interval that rounds give it (Woodruff 1952)."""
         value = self.percentile(percentile)
-        if percentile > _MEDIAN and _spread(self.sizes - self.counts_below(value)) < _ROUNDS_BEYOND_ALONE:
-            return Estimate(value)
+        if percentile > _MEDIAN:
+            return self._tail(value, percentile, confidence)
         critical = critical_t(len(self.rounds), confidence)
 
         def is_kept(index: int) -> bool:
@@ -79,6 +78,25 @@ class Arm:
         if low is None or high is None:
             return Estimate(value)
         return Estimate(value, min(value, float(self.all[low])), max(value, float(self.all[high])))
+
+    def _tail(self, value: float, percentile: float, confidence: float) -> Estimate:
+        """A high percentile, by an interval of the fraction below it (Korn and Graubard 1998).
+
+        Rounds say as much of that fraction as so many independent requests would: the binomial interval of
+        these is lopsided, as rounds are of which few reach the tail.
+        """
+        level, requests, rounds = percentile / 100, float(self.sizes.sum()), len(self.rounds)
+        departures = self.counts_below(value) - level * self.sizes
+        variance = rounds / (rounds - 1) * float((departures**2).sum()) / requests**2
+        independent = min(requests, level * (1 - level) / variance) if variance else requests
+        normal = float(special.ndtri((1 + confidence) / 2))
+        independent *= (normal / critical_t(rounds, confidence)) ** 2
+        faster, slower, side = independent * level, independent * (1 - level), (1 - confidence) / 2
+        low = float(special.betaincinv(faster, slower + 1, side))
+        high = float(special.betaincinv(faster + 1, slower, 1 - side))
+        if high > 1 - 0.5 / requests:  # the slowest request is no end: a slower one was only not met
+            return Estimate(value)
+        return Estimate(value, self.percentile(100 * low), self.percentile(100 * high))
 
 
 @dataclass(frozen=True, slots=True)

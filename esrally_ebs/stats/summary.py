@@ -13,8 +13,10 @@ from esrally_ebs.store.grouping import rows_by
 
 PERCENTILES = (50, 90, 99)
 MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
-# An arm's own 99th percentile is what its slowest rounds were like: few rounds cannot tell how sure it is.
+# What a round was like does not cancel in an arm by itself. Its 99th percentile is what its slowest rounds
+# were like: few rounds cannot tell how sure it is; for the 90th it takes some more than for a difference.
 _HIGHEST_ALONE = 90
+_MIN_ROUNDS_ALONE = 12
 _BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
 Scope = Literal["all", "first"]  # all measured requests, or only the first since each drop
 # (task, arm) to round to service times in seconds; tasks and arms in order of appearance
@@ -33,6 +35,10 @@ class Summary:
     failed: int
     percentiles: tuple[Estimate, ...]  # seconds, in the order of PERCENTILES
     warnings: tuple[str, ...]
+
+    def percentile(self, percentile: int) -> Estimate:
+        """One of PERCENTILES."""
+        return self.percentiles[PERCENTILES.index(percentile)]
 
     @property
     def p50_s(self) -> float:
@@ -108,10 +114,9 @@ def _summary(
 ) -> Summary:
     arm = Arm(list(by_round.values()))
     requests = len(arm.all)
-    enough = len(by_round) >= MIN_ROUNDS
     percentiles = tuple(
         arm.interval(q, confidence)
-        if enough and q <= _HIGHEST_ALONE and is_seen(q, requests)
+        if is_known_alone(q, len(by_round)) and is_seen(q, requests)
         else Estimate(arm.percentile(q))
         for q in PERCENTILES
     )
@@ -132,6 +137,11 @@ def _summary(
         percentiles=percentiles,
         warnings=tuple(warnings),
     )
+
+
+def is_known_alone(percentile: int, rounds: int) -> bool:
+    """Whether so many rounds tell how sure an arm's own percentile is."""
+    return percentile <= _HIGHEST_ALONE and rounds >= (MIN_ROUNDS if percentile <= 50 else _MIN_ROUNDS_ALONE)
 
 
 def _measured(samples: pa.Table) -> pa.ChunkedArray:

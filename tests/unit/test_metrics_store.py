@@ -68,6 +68,13 @@ def test_what_is_not_comparable_has_no_verdict_in_the_store_either() -> None:
         assert (found["verdict"], found["decided"]) == said
 
 
+def test_service_times_have_the_intervals_of_the_arm_by_itself() -> None:
+    found = [d.fields for d in documents(session_in_memory.session(), "local")]
+    times = next(fields for fields in found if fields["record"] == "service-time")
+    assert times["p50_s_low"] <= times["p50_s"] <= times["p50_s_high"]
+    assert times["p99_s_low"] is None
+
+
 def test_every_document_says_what_it_belongs_to_and_whether_it_is_emulated(session: Session) -> None:
     for document in documents(session, "lab"):
         assert document.fields["race-id"] == "s-1"

@@ -113,6 +113,15 @@ def test_a_task_of_one_arm_only_is_not_said_to_have_run_once(tmp_path: Path) -> 
     assert "unequal numbers of requests: gp2 6, gp3 0" in built.verdict
 
 
+def test_an_arms_own_percentiles_have_their_intervals_in_csv_and_json(recorded: Path) -> None:
+    built = report.build(load_session(recorded))
+    found = json.loads(report.render_json(built))["tables"]["service_time_p50"]["range_field_big_range"][
+        "gp2"
+    ]
+    assert found["p50_low_s"] < found["p50_s"] < found["p50_high_s"]
+    assert "p50_low_s" in report.render_csv(built)
+
+
 def test_hits_that_were_not_recorded_are_said(tmp_path: Path) -> None:
     rows = [replace(one, hits=None) for one in samples()]
     built = report.build(load_session(make(tmp_path, rows)))

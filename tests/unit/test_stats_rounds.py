@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from esrally_ebs.stats.rounds import Arm, Estimate, Pair, edges, holm, student
 
@@ -93,6 +94,22 @@ def test_a_greater_confidence_needs_a_wider_interval() -> None:
     assert wide.low is not None
     assert narrow.low is not None
     assert wide.low < narrow.low
+
+
+def test_the_interval_of_a_tail_is_the_binomial_one_of_as_many_independent_requests() -> None:
+    # 40 rounds of 10 requests, one beyond p90 in each: what a round was like says nothing, so 400 requests
+    # are 400, less what Student's t asks for with 39 degrees of freedom: (1.960 / 2.023)^2 x 400 = 375.6
+    times = np.arange(400.0).reshape(10, 40).T
+    found = Arm(list(times)).interval(90, 0.95)
+    low, high = (stats.beta.ppf(q, *k) for q, k in ((0.025, (338.0, 38.6)), (0.975, (339.0, 37.6))))
+    assert found.low == pytest.approx(399 * low, abs=0.5)
+    assert found.high == pytest.approx(399 * high, abs=0.5)
+
+
+def test_a_tail_whose_end_lies_beyond_the_slowest_request_has_no_interval() -> None:
+    # one round of twelve holds all that is slow: as good as one observation of the tail
+    times = [np.linspace(1.0, 1.1, 10) for _ in range(11)] + [np.linspace(5.0, 9.0, 10)]
+    assert Arm(times).interval(90, 0.95).low is None
 
 
 def test_requests_of_a_percentile_that_lie_in_one_round_give_no_interval() -> None:

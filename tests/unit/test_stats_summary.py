@@ -7,7 +7,7 @@ import pytest
 from sample_rows import row, table
 
 from esrally_ebs.model import Phase
-from esrally_ebs.stats import measured_blocks, summarize
+from esrally_ebs.stats import Estimate, measured_blocks, summarize
 
 
 def test_only_measured_successful_requests_count() -> None:
@@ -60,6 +60,23 @@ def test_percentiles_of_an_arm_have_intervals_where_enough_requests_reach_them()
     assert p50.low < p50.value < p50.high
     assert p90.low is not None
     assert p99.low is None
+
+
+def test_a_tail_of_one_arm_has_an_interval_from_twelve_rounds_on() -> None:
+    # 50 requests of each round: 5 or more of all lie beyond p90 long before
+    draw = np.random.default_rng(1)
+    times = draw.lognormal(size=(12, 50))
+
+    def p90(rounds: int) -> Estimate:
+        rows = [row(round=n, service_time_s=t) for n in range(rounds) for t in times[n]]
+        return summarize(table(*rows))[0].percentile(90)
+
+    assert p90(11).low is None
+    found = p90(12)
+    assert found.low is not None
+    assert found.high is not None
+    # a tail is surer towards the many than towards the few
+    assert found.value - found.low < found.high - found.value
 
 
 def test_rounds_that_differ_make_an_arm_less_sure_than_its_requests_do() -> None:
