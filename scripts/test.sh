@@ -14,7 +14,8 @@ scripts/moto.sh >"$STATE/moto.log" 2>&1 &
 moto=$!
 began=$SECONDS
 say "unit tests: no root, no network"
-"$VENV/bin/python" -m pytest "${more[@]}" || unit=$?
+# two processes (to debug: TEST_ARGS="-n0 --pdb"); tests of one file share what they build
+"$VENV/bin/python" -m pytest -n 2 --dist loadfile "${more[@]}" || unit=$?
 unit_s=$((SECONDS - began))
 
 if wait "$moto"; then
