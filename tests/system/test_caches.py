@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
 
 from esrally_ebs import caches
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import Node
 from esrally_ebs.system import Clock, run
 
 pytestmark = pytest.mark.system
@@ -60,18 +60,6 @@ def mapper(
             yield process.pid
         finally:
             process.kill()
-
-
-def node_of(pid: int, index: Path) -> Node:
-    return Node(
-        arm="gp3",
-        container="es-gp3",
-        host="127.0.0.1",
-        port=9203,
-        pid=pid,
-        data_dir=index,
-        memory_cgroup=None,
-    )
 
 
 def test_drop_caches_leaves_a_mapped_index_and_an_eviction_does_not(index: Path) -> None:

@@ -6,25 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
 
 from esrally_ebs import caches
 from esrally_ebs.errors import MeasurementError, SetupError
-from esrally_ebs.model import Node
 from esrally_ebs.system import is_root
 
 needs_root = pytest.mark.skipif(not is_root(), reason="only root may evict another process's pages")
-
-
-def node_of(pid: int) -> Node:
-    return Node(
-        arm="gp3",
-        container="es-gp3",
-        host="127.0.0.1",
-        port=9203,
-        pid=pid,
-        data_dir=Path("/"),
-        memory_cgroup=None,
-    )
 
 
 def test_a_file_just_written_is_resident_to_the_byte(tmp_path: Path) -> None:
