@@ -5,23 +5,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import (
-    AwsSpec,
-    BaselineRow,
-    Event,
-    Kind,
-    Phase,
-    Sample,
-    TelemetryPoint,
-    Volume,
-    VolumeSpec,
-)
+from esrally_ebs.model import BaselineRow, Event, Phase, Sample, TelemetryPoint, Volume
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # few values, many rows
 
@@ -121,23 +111,15 @@ def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
     return json.dumps(plain(value), indent=indent, ensure_ascii=False)
 
 
+_VOLUME = TypeAdapter(Volume)
+
+
 def parse_volume(table: Mapping[str, Any]) -> Volume:
-    """An arm as ``plain`` wrote it; keys that this release does not know are passed over."""
-    spec = {**table["spec"]}
-    if spec.get("mount") is not None:
-        spec["mount"] = Path(spec["mount"])
-    if spec.get("aws") is not None:
-        spec["aws"] = AwsSpec(**spec["aws"])
-    control = table.get("control")
-    return Volume(
-        **{
-            **{field.name: table[field.name] for field in fields(Volume) if field.name in table},
-            "spec": VolumeSpec(**spec),
-            "kind": Kind(table["kind"]),
-            "mount": Path(table["mount"]),
-            "control": None if control is None else Path(control),
-        }
-    )
+    """An arm as ``plain`` wrote it; keys that this release does not know are passed over.
+
+    Raises ValueError for a value of another type.
+    """
+    return _VOLUME.validate_python(table)
 
 
 def dump_event(event: Event) -> str:

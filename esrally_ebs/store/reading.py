@@ -113,8 +113,10 @@ def _well_formed(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        source = path / "session.json"
-        raise FormatError(f"{source}: {error!r} does not fit its format; was it edited by hand?") from error
+        what = str(error).splitlines()[:2]  # of a list of problems: how many, and where the first is
+        raise FormatError(
+            f"{path / 'session.json'}: {' '.join(what)} does not fit its format; was it edited by hand?"
+        ) from error
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a session folder holds, as frozen records: no I/O, so that analysis runs on any machine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -61,7 +61,7 @@ class SessionSummary:
     emulated: bool
 
 
-# Of what every reader relies on in session.json; what is within a plan or an environment, each looks at itself.
+# What every reader relies on in session.json, and the tables in its tables that reports look into.
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "id": (str,),
     "kind": (str,),
@@ -75,6 +75,10 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "checks": (list,),
     "warnings": (list,),
 }
+_TABLES = (
+    *(("plan", key) for key in ("race", "cache", "design", "dataset", "node", "cost")),
+    ("environment", "nodes"),
+)
 _LAST_AT = 253_402_300_800  # the year 10,000, which no calendar here can show
 
 
@@ -87,11 +91,30 @@ def check_format(document: Mapping[str, Any], source: str) -> None:
             f"{source}: format version {version} is not readable here (this release reads {readable}); "
             "use the release of esrally_ebs that wrote it"
         )
+    for key, value in _misfits(document):
+        text = repr(value)[:60]
+        raise FormatError(f"{source}: {key}: {text} does not fit its format; was it edited by hand?")
+
+
+def _misfits(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Keys with a value of another type, for a reader that stops at the first: the rest relies on it."""
     for key, kinds in _KINDS.items():
-        value = document.get(key)
-        wrong = not isinstance(value, kinds) or (key.endswith("_at") and not 0 <= (value or 0) < _LAST_AT)
-        if wrong:
-            raise FormatError(f"{source}: {key}: {value!r:.60} does not fit its format; was it edited by hand?")
+        if not isinstance(document.get(key), kinds):
+            yield key, document.get(key)
+    for key in ("started_at", "ended_at"):
+        if not 0 <= (document[key] or 0) < _LAST_AT:
+            yield key, document[key]
+    yield from _misfits_within(document)
+
+
+def _misfits_within(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for part, key in _TABLES:
+        value = document[part].get(key, {})
+        if not (isinstance(value, dict) or (key == "race" and value is None)):
+            yield f"{part}.{key}", value
+    for arm, node in document["environment"].get("nodes", {}).items():
+        if not isinstance(node, dict):
+            yield f"environment.nodes.{arm}", node
 
 
 def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import ROW
+from stored import GP2, ROW
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import Event, State
 from esrally_ebs.store import SessionFolder, find_session, list_sessions, load_session
-from esrally_ebs.store.encoding import baseline_of
+from esrally_ebs.store.encoding import baseline_of, plain
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_pat
     found = list_sessions(tmp_path)
     assert [(one.id, one.state) for one in found] == [("broken", State.FAILED)]
     assert "session.json" in found[0].reason
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError, match=r"session\.json: .*edited by hand\?"):
         load_session(found[0].path)
 
 
@@ -80,16 +80,43 @@ def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_pat
         ("warnings", 3),
         ("id", None),
         ("environment", []),
+        ("plan", {"design": None}),
+        ("plan", {"race": 3}),
+        ("environment", {"nodes": []}),
+        ("environment", {"nodes": {"gp2": "8.8.2"}}),
     ],
     ids=str,
 )
 def test_a_key_of_another_type_is_named(folder: SessionFolder, key: str, value: object) -> None:
     path = folder.path / "session.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    with pytest.raises(FormatError, match=rf"session.json: {key}: .* does not fit its format"):
+    with pytest.raises(FormatError, match=rf"session.json: {key}[a-z0-9.]*: .* does not fit its format"):
         load_session(folder.path)
     listed = list_sessions(folder.path.parents[1])
     assert key in listed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("readahead_bytes", "much"),
+        ("device", -1.5),
+        ("kind", "cloud"),
+        ("spec", {"name": "gp2"}),
+        ("mount", []),
+    ],
+)
+def test_an_arm_of_another_form_is_one_line(folder: SessionFolder, key: str, value: object) -> None:
+    folder.update(arms=[{**plain(GP2), key: value}])
+    with pytest.raises(FormatError, match=rf"session.json: .*{key}.* does not fit its format") as raised:
+        load_session(folder.path)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_a_later_release_says_of_an_arm_is_passed_over(folder: SessionFolder) -> None:
+    told = plain(GP2)
+    folder.update(arms=[{**told, "colour": "red", "spec": {**told["spec"], "colour": "red"}}])
+    assert load_session(folder.path).arms == (GP2,)
 
 
 def test_events_that_cannot_be_read_are_told_and_left_out(folder: SessionFolder) -> None:
