@@ -68,9 +68,20 @@ def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
 
 
 def attached() -> list[Volume]:
-    """Every arm that is attached now, by hand or by a running session."""
-    contexts = [load_context(path) for path in sorted(run_dir().glob(f"*/{FILE}"))]
-    return [arm.volume for context in contexts for arm in context.arms]
+    """Every arm that is attached now, by hand or by a running session.
+
+    Raises SetupError when what says so was cut, or is another release's.
+    """
+    return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in _context(path).arms]
+
+
+def _context(path: Path) -> Context:
+    try:
+        return load_context(path)
+    except ValueError as error:
+        raise SetupError(
+            f"{path}: not readable here; 'esrally-ebs volumes down' and 'clean' detach what is attached"
+        ) from error
 
 
 def mounts() -> list[Identity]:

@@ -40,8 +40,10 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
 def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
     assert plan.race is not None
     track = resource("tracks") / plan.race.track
-    if not track.is_dir():
-        raise PlanError(f"{path}: race.track: there is no {track}; name a track that is in {track.parent}")
+    if not (track / "track.json").is_file():
+        raise PlanError(
+            f"{path}: race.track: there is no {track}; name a track that is in {resource('tracks')}"
+        )
     params = json.dumps({"plan": str(path), "set": dict(overrides)})
     command = [
         str(Path(sys.executable).with_name("esrally")),

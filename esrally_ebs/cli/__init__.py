@@ -83,6 +83,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if not isinstance(error, _MISUSE):
             raise
         what = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-        print(f"esrally-ebs: {what}; see 'esrally-ebs --help'", file=sys.stderr)
+        if what:  # a command without words says nothing, it has shown its help
+            print(f"esrally-ebs: {what}; see 'esrally-ebs --help'", file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

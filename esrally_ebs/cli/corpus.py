@@ -24,7 +24,9 @@ def corpus_generate(
 ) -> None:
     """Make a synthetic NOAA corpus, the same bytes for the same seed."""
     columns = (TextColumn("documents"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    # gone when it is done: what follows, an error above all, stands alone
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("documents", total=documents)
         made = corpus.generate(
             output,

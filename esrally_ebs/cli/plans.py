@@ -65,9 +65,11 @@ def study_command(
         raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
     if form not in published.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(published.RENDERERS)}")
-    if output is not None and not output.parent.is_dir():
-        raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
-    studies.read_study(name)  # before hours of measuring
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):  # before hours of measuring
+        raise PlanError(
+            f"--output {output}: is no file in a folder that is there; name one, or make the folder"
+        )
+    studies.read_study(name)
     recorded = None if session is None else load_session(find_session(home(), session))
     runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=_progress)
     listed_prices = price_list(None if prices is None else str(prices))

@@ -18,6 +18,7 @@ from typing import Final
 from esrally_ebs.corpus.weather import Renderer
 from esrally_ebs.corpus.workers import CHUNK, Ends, write_chunks
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.units import format_bytes
 
 FORMAT: Final = 1  # raised whenever the bytes for a seed change
 SYNTHETIC: Final = "synthetic"
@@ -133,7 +134,7 @@ def _check_space(path: Path, documents: int) -> None:
     needed = documents * _BYTES_PER_DOCUMENT
     if free < needed:
         raise SetupError(
-            f"{path}: {documents} documents need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
+            f"{path}: {documents} documents need {format_bytes(needed)}, {format_bytes(free)} are free; "
             "make room or choose fewer documents"
         )
 

@@ -24,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_too_little_space_is_said_before_anything_is_written(small_disk: Path) -> None:
-    with pytest.raises(SetupError, match=r"1000000 documents need 0\.3 GB, 0\.0 GB are free; make room"):
+    with pytest.raises(SetupError, match=r"1000000 documents need 274\.7 MiB, 20\.0 MiB are free; make room"):
         generate(small_disk / "documents.json", documents=1_000_000)
     assert list(small_disk.iterdir()) == []
 

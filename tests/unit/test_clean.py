@@ -58,6 +58,15 @@ def test_that_nothing_was_attached_is_said(run: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "no arm is attached by hand\n"
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"arms": 3}'])
+def test_a_context_that_was_cut_is_one_line_and_can_be_taken_down(run: Path, text: str) -> None:
+    clean.write_owner("by-hand-a")
+    (run / "by-hand-a" / "context.json").write_text(text)
+    with pytest.raises(SetupError, match=r"context\.json: not readable here; 'esrally-ebs volumes down'"):
+        by_hand.attached()
+    assert by_hand.down() == ["a"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's file")
 def test_another_users_session_is_one_line(run: Path) -> None:
     clean.write_owner("s")

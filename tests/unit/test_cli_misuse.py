@@ -26,7 +26,11 @@ from esrally_ebs.store import SessionFolder
         (["volumes", "set", "gp2", "--credits", "nan"], "--credits"),
         (["simulate", "smoke", "--set", "=3"], "--set =3: write KEY=VALUE"),
         (["simulate", "smoke", "--set", "name=" + "[" * 50_000], "smoke.toml: name: "),
+        (["corpus", "generate", "--output", "/dev/null"], "/dev/null: is no file"),
+        (["study", "burst-2014", "--simulate", "--output", "/"], "--output /: is no file"),
+        (["study", "burst-2014", "--output", "/nowhere/out"], "--output /nowhere/out: is no file"),
         (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
+        (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
     ],
 )
 def test_words_that_mean_nothing_are_one_line_and_exit_code_2(
@@ -37,6 +41,13 @@ def test_words_that_mean_nothing_are_one_line_and_exit_code_2(
     assert error.startswith("esrally-ebs: ")
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_without_words_there_is_help_and_no_empty_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert "Usage: esrally-ebs" in printed.out
+    assert printed.err == ""
 
 
 def printing_to(descriptor: int, encoding: str = "utf-8") -> io.TextIOWrapper:

@@ -207,6 +207,15 @@ def test_an_impossible_number_of_documents_is_refused(tmp_path: Path, documents:
         generate(tmp_path / "documents.json", documents=documents)
 
 
+def test_what_is_no_file_is_never_replaced_by_one(tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "folder").mkdir()
+    for name in ("null", "folder"):
+        with pytest.raises(PlanError, match=rf"{name}: is no file; name one"):
+            generate(tmp_path / name, documents=1)
+    assert (tmp_path / "null").is_char_device()
+
+
 def test_the_stamp_does_not_name_the_directory(tmp_path: Path) -> None:
     made = ensure(tmp_path, documents=10)
     stamp = json.loads((tmp_path / "documents-10.json.stamp").read_text())
