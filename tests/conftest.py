@@ -1,5 +1,6 @@
-"""Golden files: plain text that a test compares with, and ``--update-golden`` that writes it anew."""
+"""For all tests. Golden files: plain text to compare with, and ``--update-golden`` that writes it anew."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,12 @@ import pytest
 pytest.register_assert_rewrite("faulted", "race_under_test", "rally_command", "small_race")
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, so the garbage collector need not look through it during every test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
