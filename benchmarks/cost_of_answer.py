@@ -29,32 +29,29 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-import setproctitle
+from races import be_called, race
 from scipy import special
 
 from esrally_ebs import clean, dataset, node, volumes
 from esrally_ebs.errors import EbsError, PlanError
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.rally.cars import load_settings
-from esrally_ebs.resources import home, plan_path, resource
+from esrally_ebs.resources import home, plan_path
 from esrally_ebs.stats import MIN_ROUNDS, Estimate, compare, measured_blocks
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
 WARMUPS, ITERATIONS = 100, 500  # of the article
 SHARE = 1 / 3
-_RETRY_S = 2.0
 _NORMAL = float(special.ndtri(0.975))
 _OF_P90 = float(special.ndtri(0.9))
 _OF_MEDIAN = math.sqrt(math.pi / 2)  # a median's standard error against a mean's, for normal values
@@ -66,7 +63,7 @@ def pack(plan: Path, params: Mapping[str, Any], only: Sequence[str]) -> Line:
     """One session: its seconds, those of its rounds, and the half width (log) of each task that has one."""
     session_id = str(uuid.uuid4())
     wanted = json.dumps({"plan": str(plan), **params})
-    seconds = _rally(only, f"--race-id={session_id}", f"--track-params={wanted}")
+    seconds = race(*_only(only), f"--race-id={session_id}", f"--track-params={wanted}")
     session = load_session(home() / "sessions" / session_id)
     compared = compare(
         measured_blocks(session.samples),
@@ -100,12 +97,12 @@ def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: in
     """Two races of plain Rally, one volume after the other: their seconds, and p50 and p90 by task."""
     shape = f"--track-params=warmup_iterations:{warmups},iterations:{iterations}"
     seconds, found = 0.0, []
-    with tempfile.TemporaryDirectory(prefix="ebs-cost-") as folder:
-        for started in _nodes(session):
-            race = str(uuid.uuid4())
+    with tempfile.TemporaryDirectory(prefix="ebs-cost-") as folder, closing(_nodes(session)) as nodes:
+        for started in nodes:
+            race_id = str(uuid.uuid4())
             words = ("--pipeline=benchmark-only", f"--target-hosts={started.host}:{started.port}", shape)
-            seconds += _rally(only, f"--race-id={race}", *words, rally_home=folder)
-            record = Path(folder) / ".rally/benchmarks/races" / race / "race.json"
+            seconds += race(*_only(only), f"--race-id={race_id}", *words, env={"RALLY_HOME": folder})
+            record = Path(folder) / ".rally/benchmarks/races" / race_id / "race.json"
             found.append(
                 {row["task"]: row for row in json.loads(record.read_text())["results"]["op_metrics"]}
             )
@@ -123,7 +120,7 @@ def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: in
     }
 
 
-def _nodes(session: Session) -> Iterator[Node]:
+def _nodes(session: Session) -> Generator[Node, None, None]:
     """A new node on each of the session's volumes, attached anew with its index; one at a time."""
     if any(arm.kind is not Kind.EMULATED for arm in session.arms):
         raise PlanError(f"plan {session.plan['name']}: has arms that are not emulated; name one without")
@@ -151,27 +148,8 @@ def _attached(specs: Sequence[VolumeSpec], owner: str) -> Iterator[list[Volume]]
         raise RuntimeError("; ".join(problems))
 
 
-def _rally(only: Sequence[str], *words: str, rally_home: str | None = None) -> float:
-    """One ``esrally race`` of the track; how long it took (s), without waiting for Rallys before it to go."""
-    command = [
-        *(
-            str(Path(sys.executable).with_name("esrally")),
-            "race",
-            f"--track-path={resource('tracks/noaa-ebs')}",
-        ),
-        *("--challenge=search-only", *([f"--include-tasks={','.join(only)}"] if only else []), *words),
-    ]
-    env = os.environ | ({"RALLY_HOME": rally_home} if rally_home else {})
-    while True:
-        began = time.monotonic()
-        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        output = ended.stdout + ended.stderr
-        if "other Rally processes" not in output:
-            break
-        time.sleep(_RETRY_S)
-    if ended.returncode:
-        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{output[-2000:]}")
-    return time.monotonic() - began
+def _only(tasks: Sequence[str]) -> list[str]:
+    return ["--challenge=search-only", *([f"--include-tasks={','.join(tasks)}"] if tasks else [])]
 
 
 def log_ratio(times: Sequence[Sequence[float]]) -> float:
@@ -249,7 +227,7 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of a plain race")
     parser.add_argument("--set", action="append", default=[], metavar="PARAM=VALUE", help="of the session")
     words = parser.parse_args()
-    setproctitle.setproctitle("ebs-cost")  # "esrally" in a checkout's path would look like a Rally to Rally
+    be_called("ebs-cost")
     os.umask(0o022)
     only = [task for task in words.tasks.split(",") if task]
     params = dict(text.split("=", 1) for text in words.set)
