@@ -65,10 +65,7 @@ def study_command(
         raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
     if form not in published.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(published.RENDERERS)}")
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):  # before hours of measuring
-        raise PlanError(
-            f"--output {output}: is no file in a folder that is there; name one, or make the folder"
-        )
+    _require_place(output)  # before hours of measuring
     studies.read_study(name)
     recorded = None if session is None else load_session(find_session(home(), session))
     runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=_progress)
@@ -77,6 +74,13 @@ def study_command(
     pages = {".html": published.page, ".svg": published.drawing}
     render = pages.get("" if output is None else output.suffix, published.RENDERERS[form])
     put(render(result), output)
+
+
+def _require_place(output: Path | None) -> None:
+    if output is not None and not output.parent.is_dir():
+        raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
+    if output is not None and output.is_dir():
+        raise PlanError(f"--output {output}: is a folder; name a file")
 
 
 def _progress(text: str) -> None:

@@ -27,8 +27,11 @@ from esrally_ebs.store import SessionFolder
         (["simulate", "smoke", "--set", "=3"], "--set =3: write KEY=VALUE"),
         (["simulate", "smoke", "--set", "name=" + "[" * 50_000], "smoke.toml: name: "),
         (["corpus", "generate", "--output", "/dev/null"], "/dev/null: is no file"),
-        (["study", "burst-2014", "--simulate", "--output", "/"], "--output /: is no file"),
-        (["study", "burst-2014", "--output", "/nowhere/out"], "--output /nowhere/out: is no file"),
+        (["study", "burst-2014", "--simulate", "--output", "/"], "--output /: is a folder; name a file"),
+        (
+            ["study", "burst-2014", "--output", "/nowhere/out"],
+            "--output /nowhere/out: there is no folder /nowhere",
+        ),
         (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
         (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
     ],
