@@ -19,8 +19,9 @@ from esrally_ebs.telemetry import snapshot
 from esrally_ebs.telemetry.counters import IN_FLIGHT
 from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
 
-# Of many warm requests, which are all alike, one in so many seconds is enough. Those observed, and the ones after
-# them, are twice as often among the slowest (benchmarks/overhead.py): they must stay well below one in a hundred.
+# Of many warm requests, which are all alike, one in so many seconds is enough. Those observed, and the ones
+# after them, are twice as often among the slowest (seen with benchmarks/overhead.py): they must stay well
+# below one in a hundred.
 _PACE_S = 2.0
 _SETTLE_S = 0.001
 _SETTLE_TIMES = 5

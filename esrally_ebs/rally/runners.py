@@ -16,6 +16,7 @@ from esrally_ebs.measure import measure_baseline
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.observation import Pace, observe
+from esrally_ebs.rally.pace import turns
 from esrally_ebs.rally.schedule import FIO, META, SEARCH_TYPES
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.system import SYSTEM_CLOCK
@@ -59,8 +60,9 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         client = es[ours["cluster"]]
         try:
             extra = await self.before(client, ours)
-            async with self.observed(ours):
-                result = _as_dict(await self.inner({"default": client}, params))
+            with turns.request():
+                async with self.observed(ours):
+                    result = _as_dict(await self.inner({"default": client}, params))
         except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
             _raise_cause(ours["arm"], error)
             raise

@@ -1,5 +1,8 @@
 """When Rally's worker looks for the end of its task, and when it hands its samples over."""
 
+import asyncio
+import gc
+import threading
 import time
 from concurrent.futures import Future
 from typing import Any
@@ -16,6 +19,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - Rally is u
     """A worker of Rally with our waits; what it sends is in ``sent``."""
     monkeypatch.setattr(driver.Worker, "WAKEUP_INTERVAL_SECONDS", driver.Worker.WAKEUP_INTERVAL_SECONDS)
     monkeypatch.setattr(driver.Worker, "send_samples", driver.Worker.send_samples)
+    monkeypatch.setattr(driver.Worker, "drive", driver.Worker.drive)
     monkeypatch.setattr(driver.TaskExecutionActor, "__init__", driver.TaskExecutionActor.__init__)
     monkeypatch.setattr(driver.Driver, "move_to_next_task", driver.Driver.move_to_next_task)
     pace.quicken()
@@ -77,3 +81,75 @@ def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: A
 
     assert worker.sent == [1]
     assert worker.wakeup_interval == 0.25
+
+
+def test_samples_wait_for_the_gap_after_a_request(worker: Any) -> None:  # noqa: ANN401
+    running_for(worker, 2.2)
+    handing_over = threading.Thread(target=worker.send_samples)
+
+    with pace.turns.request():
+        handing_over.start()
+        handing_over.join(0.2)
+        sent_meanwhile = list(worker.sent)
+    handing_over.join(5)
+
+    assert sent_meanwhile == []
+    assert worker.sent == [1]
+
+
+def test_samples_go_even_if_there_is_no_gap(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(pace, "_PATIENCE_S", 0.05)
+    running_for(worker, 2.2)
+
+    with pace.turns.request():
+        worker.send_samples()
+
+    assert worker.sent == [1]
+
+
+def test_requests_of_several_clients_run_beside_each_other_and_leave_a_gap_at_their_end() -> None:
+    turns, most = pace._Turns(), []
+
+    async def request(seconds: float) -> None:
+        with turns.request():
+            most.append(turns._requests)
+            await asyncio.sleep(seconds)
+
+    async def requests() -> None:
+        await asyncio.gather(request(0.02), request(0.01), request(0.03))
+
+    asyncio.run(asyncio.wait_for(requests(), 5))
+
+    assert max(most) == 3
+    with turns.hand_over():
+        assert turns._lock.locked()
+    assert not turns._lock.locked()
+
+
+def test_a_request_that_fails_leaves_the_gap_too() -> None:
+    turns = pace._Turns()
+
+    with pytest.raises(ConnectionError), turns.request():
+        raise ConnectionError
+
+    assert not turns._lock.locked()
+
+
+def test_what_is_there_at_the_first_task_is_not_collected_again(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(driver.Worker, "drive", lambda self: frozen.append(gc.get_freeze_count()))
+    pace._collect_before_tasks()
+    gc.unfreeze()
+    try:
+        worker.drive()
+        kept = [[] for _ in range(1000)]  # of the first task
+        worker.drive()
+    finally:
+        gc.freeze()  # as the suite had it
+
+    assert frozen[0] > 0
+    assert frozen[1] <= frozen[0]
+    assert len(kept) == 1000
