@@ -72,16 +72,7 @@ def attached() -> list[Volume]:
 
     Raises SetupError when what says so was cut, or is another release's.
     """
-    return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in _context(path).arms]
-
-
-def _context(path: Path) -> Context:
-    try:
-        return load_context(path)
-    except ValueError as error:
-        raise SetupError(
-            f"{path}: not readable here; 'esrally-ebs volumes down' and 'clean' detach what is attached"
-        ) from error
+    return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in load_context(path).arms]
 
 
 def mounts() -> list[Identity]:

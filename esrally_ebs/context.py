@@ -56,8 +56,12 @@ _ADAPTER = TypeAdapter(Context)
 
 
 def load_context(path: Path) -> Context:
-    """Read what race control wrote; SetupError when the session has been taken down."""
+    """Read what race control wrote; SetupError when the session was taken down, or the file was cut."""
     try:
         return _ADAPTER.validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise SetupError(f"{path}: the session was taken down meanwhile; start the race again") from error
+    except ValueError as error:
+        raise SetupError(
+            f"{path}: not readable here; 'esrally-ebs volumes down' and 'clean' detach what is attached"
+        ) from error

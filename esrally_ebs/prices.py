@@ -69,9 +69,10 @@ def read_prices(path: str | None) -> PriceList:
         return ours
     try:
         text = Path(path).expanduser().read_text()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
         raise PlanError(
-            f"{path}: prices cannot be read: {error}; name a JSON file such as {_EXAMPLE}"
+            f"{path}: prices cannot be read: {said}; name a JSON file such as {_EXAMPLE}"
         ) from error
     try:
         rates = _parse(json.loads(text), path)

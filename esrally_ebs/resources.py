@@ -19,13 +19,21 @@ def resource(relative: str) -> Path:
 
 
 def home() -> Path:
-    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora."""
-    return Path(os.environ.get("ESRALLY_EBS_HOME") or Path("~/.rally/benchmarks/ebs").expanduser())
+    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora; SetupError when nothing says where home is."""
+    return _folder("ESRALLY_EBS_HOME", "~/.rally/benchmarks/ebs")
 
 
 def run_dir() -> Path:
     """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
-    return Path(os.environ.get("ESRALLY_EBS_RUN") or "/run/esrally-ebs")
+    return _folder("ESRALLY_EBS_RUN", "/run/esrally-ebs")
+
+
+def _folder(variable: str, otherwise: str) -> Path:
+    """Absolute, as containers and processes in other folders are told of it."""
+    try:
+        return Path(os.environ.get(variable) or otherwise).expanduser().absolute()
+    except RuntimeError as error:
+        raise SetupError(f"{variable}: {error}; set it to a folder") from error
 
 
 def plan_path(name: str) -> Path:

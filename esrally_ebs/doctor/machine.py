@@ -104,7 +104,7 @@ def _ancestry(pid: int) -> Sequence[int]:
     while pid > 0:
         line.append(pid)
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             break
         pid = int(stat[stat.rindex(")") + 2 :].split()[1])
@@ -114,7 +114,7 @@ def _ancestry(pid: int) -> Sequence[int]:
 def _words(pid: int) -> tuple[str, Sequence[str]]:
     """Name and arguments of a process; empty when it has ended meanwhile."""
     try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):
         return "", ()

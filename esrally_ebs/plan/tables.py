@@ -22,6 +22,7 @@ from esrally_ebs.plan.values import (
     count_or,
     one_value,
 )
+from esrally_ebs.units import GIB, MIB
 
 
 class _Section(BaseModel):
@@ -158,6 +159,18 @@ class ModifyPlan(_Section):
     iops: int | None = Field(default=None, gt=0)
     throughput: Rate | None = Field(default=None, gt=0)
     passes: int = Field(default=3, ge=1, le=MOST_ROUNDS)  # before, and again after
+
+    @model_validator(mode="after")
+    def _is_what_aws_counts_in(self) -> Self:
+        for what, value, unit, name in (
+            ("size", self.size, GIB, "GiB"),
+            ("throughput", self.throughput, MIB, "MiB/s"),
+        ):
+            if value is not None and value % unit:
+                raise ValueError(
+                    f"{what}: AWS counts in whole {name}; write for example '{-(-value // unit)}{name}'"
+                )
+        return self
 
 
 class DesignPlan(_Section):

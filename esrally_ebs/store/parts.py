@@ -217,7 +217,10 @@ def _replaced_by(merged: Path) -> list[str]:
         metadata = pq.read_schema(merged).metadata or {}
     except (pa.ArrowInvalid, OSError):
         return []
-    names: list[str] = json.loads(metadata.get(_REPLACES, b"[]"))
+    try:
+        names: list[str] = json.loads(metadata.get(_REPLACES, b"[]"))
+    except ValueError:
+        return []
     return names
 
 

@@ -46,11 +46,15 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def read_record(directory: Path) -> Record | None:
-    """The record of a volume's directory; None when there is none."""
+    """The record of a volume's directory; None when there is none. SetupError when it was cut."""
     try:
         fields = json.loads((directory / RECORD_NAME).read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except ValueError as error:
+        raise SetupError(
+            f"{directory / RECORD_NAME}: not JSON: {error}; look at what is mounted there, then remove it"
+        ) from error
     return Record(
         backend=fields["backend"],
         name=fields["name"],

@@ -133,6 +133,8 @@ JOB = '[[baseline]]\nname = "probe"\nrw = "randread"\nbs = "4k"\n'
         ("other", JOB, "no arm is named 'other'"),
         ("data", "", r"remove \[race\] and give a \[\[baseline\]\]"),
         ("data", JOB + "[race]\n", r"remove \[race\]"),
+        ("data", 'size = "1500MiB"\n' + JOB, "size: AWS counts in whole GiB; write for example '2GiB'"),
+        ("data", 'throughput = "100KiB/s"\n' + JOB, "throughput: AWS counts in whole MiB/s; .* '1MiB/s'"),
     ],
 )
 def test_a_plan_that_modifies_needs_its_arm_and_jobs(arm: str, more: str, text: str) -> None:

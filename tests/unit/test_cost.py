@@ -203,7 +203,7 @@ def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> Non
     file.unlink()  # the folder was moved to another machine
     (found,) = costs(session)
     assert found.price is None
-    assert "prices cannot be read" in found.problem
+    assert "prices cannot be read: No such file or directory; name" in found.problem
 
 
 EFS_RATES = {

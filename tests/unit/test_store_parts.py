@@ -11,7 +11,7 @@ from stored import SAMPLE
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Event
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
-from esrally_ebs.store.encoding import SAMPLES
+from esrally_ebs.store.encoding import SAMPLES, to_table
 from esrally_ebs.store.parts import compact, read_parts, write_table, writer_for
 
 
@@ -125,3 +125,12 @@ def test_a_write_that_fails_in_the_background_is_raised_by_the_next_add_and_lose
     writer.close()
     assert raised
     assert read_parts(folder, SAMPLES)[0].num_rows == added
+
+
+def test_a_file_whose_note_of_merging_is_broken_counts_as_a_part_like_any_other(tmp_path: Path) -> None:
+    noted = SAMPLES.with_metadata({b"esrally_ebs.replaces": b"[not JSON"})
+    write_table(tmp_path / "merged-1.parquet", to_table([SAMPLE], SAMPLES).cast(noted))
+
+    rows, broken = read_parts(tmp_path, SAMPLES)
+
+    assert (rows.num_rows, broken) == (1, ())
