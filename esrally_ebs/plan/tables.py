@@ -243,6 +243,17 @@ class Plan(_Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _an_instance_has_one_time(self) -> Self:
+        scales: dict[str, float] = {}
+        for arm in self.arm:
+            if arm.instance is not None and scales.setdefault(arm.instance, arm.time_scale) != arm.time_scale:
+                raise ValueError(
+                    f"arm {arm.name!r}: shares the limits of instance {arm.instance!r} with an arm of "
+                    f"another time_scale; give both one, or write '{arm.instance}#2' for another instance"
+                )
+        return self
+
     def specs(self) -> tuple[VolumeSpec, ...]:
         """The volumes of all arms, in plan order."""
         specs = tuple(arm.spec() for arm in self.arm)

@@ -115,3 +115,14 @@ def test_any_text_that_is_no_plan_is_one_line(text: str) -> None:
     with pytest.raises(PlanError) as raised:
         parse_plan(text, "x.toml")  # no text of so few signs is a whole plan
     assert "\n" not in str(raised.value)
+
+
+def test_arms_of_one_instance_have_one_time_scale() -> None:
+    text = 'name = "p"\n' + "".join(
+        f'[[arm]]\nname = "{name}"\ntype = "gp3"\ninstance = "{instance}"\ntime_scale = {times}\n'
+        for name, instance, times in (("a", "m5.large", 1), ("b", "{}", 10))
+    )
+
+    with pytest.raises(PlanError, match=r"p\.toml: arm 'b': shares the limits of instance 'm5\.large'"):
+        parse_plan(text.format("m5.large"), "p.toml")
+    assert parse_plan(text.format("m5.large#2"), "p.toml").arm[1].time_scale == 10
