@@ -105,6 +105,14 @@ def _height(plot: Plot, value: float) -> float:
     return _decades(value) if plot.logarithmic else value
 
 
+def _power(decades: float) -> str:
+    """A power of ten that is never wider than four letters."""
+    for name, size in (("G", 9), ("M", 6), ("k", 3)):
+        if decades >= size:
+            return f"{svg.number(10 ** (decades - size))}{name}"
+    return svg.number(10**decades)
+
+
 def _decades(value: float) -> float:
     return math.log10(max(value, 1e-12))
 
@@ -113,7 +121,7 @@ def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
     for value in y.ticks(5):
         if plot.logarithmic and value != int(value):
             continue
-        text = svg.number(10**value if plot.logarithmic else value)
+        text = _power(value) if plot.logarithmic else svg.number(value)
         yield svg.line(svg.LEFT, y.at(value), svg.WIDTH - svg.RIGHT, y.at(value), "grid")
         yield svg.label(svg.LEFT - 6, y.at(value) + 4, text, anchor="end")
 
@@ -123,11 +131,13 @@ def _axis(x: svg.Scale, plot: Plot) -> Iterator[str]:
     places = [float(place) for place in range(len(plot.names))] or x.ticks(_TICKS)
     if plot.spread:
         places = [value for value in places if value == int(value)]
-    named = plot.names or [svg.number(10**value if plot.spread else value) for value in places]
+    named = plot.names or [_power(value) if plot.spread else svg.number(value) for value in places]
     for number, (value, name) in enumerate(zip(places, named, strict=True)):
         yield svg.line(x.at(value), _FOOT, x.at(value), _FOOT + 4, "axis")
         lower = 14 * (number % 2) if plot.names and len(plot.names) > _TICKS // 2 else 0
-        yield svg.label(x.at(value), _FOOT + 18 + lower, name, anchor="middle")
+        # a number at the very edge would be cut in the middle
+        anchor = "end" if not plot.names and x.at(value) >= svg.WIDTH - svg.RIGHT else "middle"
+        yield svg.label(x.at(value), _FOOT + 18 + lower, name, anchor=anchor)
     if not plot.names:
         yield svg.label(x.end, _FOOT + 34, plot.across, anchor="end")
 
@@ -151,7 +161,11 @@ _MANY = 400  # points; a thin line shows them better
 def _legend(series: Sequence[Series]) -> Iterator[str]:
     left = float(svg.LEFT)
     for number, one in enumerate(series):
-        yield svg.path([(left, 22), (left + 20, 22)], f"curve arm{number % _COLOURS}")
+        colour = f"arm{number % _COLOURS}"
+        if one.marks:
+            yield svg.tag("circle", cx=left + 10, cy=22, r=3.5, class_=f"dot {colour}")
+        else:
+            yield svg.path([(left, 22), (left + 20, 22)], f"curve {colour}")
         yield svg.label(left + 25, 26, one.name, class_="name")
         left += 40 + 7 * len(one.name)
 
