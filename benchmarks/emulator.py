@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from steal import steal_told
+
 from esrally_ebs import clean
 from esrally_ebs.emulator.control import change
 from esrally_ebs.emulator.daemon import PROCESS_NAME
@@ -47,7 +49,7 @@ def main() -> None:
     # The most that gp3 has had since September 2025; it takes 160 GiB.
     most = replace(spec, name="most", size_bytes=160 * GIB, iops=80_000, throughput_bytes_per_s=2000 * MIB)
     directory = clean.write_owner(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
-    with ExitStack() as stack:
+    with ExitStack() as stack, steal_told():
         stack.callback(clean.take_down, directory.name)
         volume, fast = (stack.enter_context(_laid_out(of, directory)) for of in (spec, most))
         print(f"{'what':<58}{'target':>9}{'measured':>12}{'off by':>9}{'daemon':>12}")

@@ -34,6 +34,7 @@ import numpy as np
 from esrally.track import loader
 from races import TRACK, be_called, race
 from scipy import stats
+from steal import steal_told
 
 from esrally_ebs import corpus, dataset, node
 from esrally_ebs.context import Arm, Context
@@ -184,7 +185,7 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead")
-    with _bench(words.query, words.iterations, words.documents) as bench:
+    with _bench(words.query, words.iterations, words.documents) as bench, steal_told():
         plain, pack = _alternate(bench, max(3, words.pairs))
     good = True
     for key, limit in LIMITS.items():

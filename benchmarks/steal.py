@@ -1,0 +1,23 @@
+"""What the host kept of this machine's processors while a benchmark ran: with much of it, no figure holds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from esrally_ebs.formats.proc_stat import ProcessorCounters, parse_proc_stat
+
+_PROC_STAT = Path("/proc/stat")
+
+
+@contextmanager
+def steal_told() -> Iterator[None]:
+    """Print the share when the block ends."""
+    before = _now()
+    yield
+    after = _now()
+    stolen, busy = after.stolen_s - before.stolen_s, after.busy_s - before.busy_s
+    print(f"the host kept {stolen / max(stolen + busy, 1e-9):.1%} of the processor time asked for (steal)")
+
+
+def _now() -> ProcessorCounters:
+    return parse_proc_stat(_PROC_STAT.read_text(), str(_PROC_STAT))
