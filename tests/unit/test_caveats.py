@@ -1,0 +1,104 @@
+"""What must be known of an arm, and how far a slow step is, reaches whoever started it."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_world import HERE
+
+from esrally_ebs import by_hand, clean
+from esrally_ebs.arms import Preparation
+from esrally_ebs.aws.provision.blocks import read_through
+from esrally_ebs.aws.provision.goal import Place, new_goal
+from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.memory import MemoryAws
+from esrally_ebs.aws.provision.memory_machine import MemoryMachine
+from esrally_ebs.errors import SetupError
+from esrally_ebs.plan import load_plan
+from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.system import Clock
+from esrally_ebs.units import GIB
+from esrally_ebs.volumes import aws as aws_volumes
+
+MADE = 'name = "made"\n[[arm]]\nname = "nfs"\ntype = "efs"\n[aws]\nregion = "us-east-1"\n'
+SNAPSHOT = (
+    'name = "read"\n[[arm]]\nname = "a"\ntype = "gp3"\nsize = "2GiB"\n'
+    '[aws]\nregion = "us-east-1"\nsnapshot = "snap-0123456789abcdef0"\n'
+)
+OF_EFS = ("arm nfs: an NFS file system", "arm nfs: read ahead is 15,360 KiB", "arm nfs: what is not elastic")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ESRALLY_EBS_REHEARSE_AWS", raising=False)
+    monkeypatch.setenv("PATH", "")  # no mount.nfs4: the arm is refused before anything is made
+    return tmp_path / "run"
+
+
+def plan_file(folder: Path, text: str) -> str:
+    path = folder / "plan.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_up_says_what_must_be_known_before_it_makes_an_arm(run: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(SetupError, match="volume 'nfs'"):
+        by_hand.up(plan_file(tmp_path, MADE), say=said.append)
+    assert len(said) == len(OF_EFS)
+    assert all(line.startswith(start) for line, start in zip(said, OF_EFS, strict=True))
+
+
+def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path) -> None:
+    plan = load_plan(Path(plan_file(tmp_path, MADE)))
+    folder = SessionFolder.create(tmp_path / "home", "s", kind="run", plan={})
+    clean.write_owner("s")
+    preparation = Preparation(session="s", plan=plan, run=run / "s", folder=folder, say=lambda text: None)
+    with pytest.raises(SetupError, match="volume 'nfs'"):
+        preparation.attach({"nfs": "nfs"})
+    warnings = [text for text in load_session(folder.path).warnings if text.startswith("arm ")]
+    assert len(warnings) == len(OF_EFS)
+    assert all(line.startswith(start) for line, start in zip(warnings, OF_EFS, strict=True))
+
+
+class ReadingMachine(MemoryMachine):
+    """An instance in memory that reads a volume from a snapshot as Linux does, from a file."""
+
+    def __init__(self, aws: MemoryAws, file: Path, progress: Callable[[int, int], None]) -> None:
+        super().__init__(aws, HERE)
+        self._file, self._progress = file, progress
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        if operation == "initialise":
+            read_through(self._file, 2 * GIB, self._progress)  # an empty file: every read ends at once
+        super().do(operation, arguments)
+
+
+def test_up_says_how_far_a_volume_is_read_from_its_snapshot(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(1_000_000.0, 60.0)  # whatever AWS takes has passed when it is asked again
+    aws = MemoryAws(Clock(monotonic=lambda: next(ticks), sleep=lambda s: None, epoch=lambda: next(ticks)))
+    aws.instances = {HERE}
+    (tmp_path / "disk").touch()
+    monkeypatch.setattr(aws_volumes, "Aws", lambda region: aws)
+    monkeypatch.setattr(
+        aws_volumes, "LinuxMachine", lambda progress: ReadingMachine(aws, tmp_path / "disk", progress)
+    )
+    plan = plan_file(tmp_path, SNAPSHOT)
+    # An 'up' that was killed right after its first line, so that no instance need be found for the arm.
+    (spec,) = load_plan(Path(plan)).specs()
+    directory = (run / "by-hand-read" / "a").resolve()
+    (directory / "mnt").mkdir(parents=True)
+    place = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
+    goal = new_goal(spec, place, session="by-hand-read", owner="me", point=directory / "mnt")
+    Journal(directory).begin(goal, 1_000_000.0)
+    said: list[str] = []
+    (volume,) = by_hand.up(plan, say=said.append)
+    assert volume.identity.startswith("vol-")
+    told = [line for line in said if "initialised" in line]
+    assert told == ["a: initialised 1 of 2 GiB", "a: initialised 2 of 2 GiB"]
