@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from esrally_ebs.aws.clients import Api, Aws, configured_region
-from esrally_ebs.aws.provision.caveats import caveats
+from esrally_ebs.aws.disks import Sort
+from esrally_ebs.aws.identity import identify
+from esrally_ebs.aws.provision.caveats import caveats as caveats_of
 from esrally_ebs.aws.provision.dryrun import dry_run as dry_runs
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import Goal, Place, new_goal, sort_of
@@ -31,7 +33,7 @@ from esrally_ebs.aws.provision.place import (
 from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, Owner, adopt, on_disks, orphans
 from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import EbsError, PlanError, SetupError
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import AwsSpec, Kind, Volume, VolumeSpec
 from esrally_ebs.resources import home, run_dir
 from esrally_ebs.system import SYSTEM_CLOCK, is_root
 from esrally_ebs.units import GIB
@@ -95,6 +97,21 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
         if (directory / MOUNT_NAME).is_dir():
             (directory / MOUNT_NAME).rmdir()
         drop_record(directory)
+
+
+def caveats(spec: VolumeSpec) -> tuple[str, ...]:
+    """What must be known of an arm on AWS before its figures are believed, one line each.
+
+    A mount of the user's own that is EFS or the instance's own disks has the caveats of an arm made on them.
+    """
+    if spec.aws is None and spec.mount is not None:
+        found = identify(spec.mount.resolve(), Roots())
+        is_local = any(disk.sort is Sort.INSTANCE_STORE for disk in found.stack.disks)
+        really = "efs" if found.file_system_id else "instance-store" if is_local else ""
+        if not really:
+            return ()
+        spec = replace(spec, type=really, stripes=1, aws=AwsSpec())  # whatever type the plan calls it
+    return caveats_of(spec)
 
 
 def sweep(say: Say) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aws_world import HERE
+from fake_machine import LOCAL_MODEL, FakeMachine
 
 from esrally_ebs import by_hand, clean
 from esrally_ebs.arms import Preparation
@@ -15,7 +16,7 @@ from esrally_ebs.aws.provision.goal import Place, new_goal
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.memory import MemoryAws
 from esrally_ebs.aws.provision.memory_machine import MemoryMachine
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.plan import load_plan
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.system import Clock
@@ -63,6 +64,43 @@ def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path
     warnings = [text for text in load_session(folder.path).warnings if text.startswith("arm ")]
     assert len(warnings) == len(OF_EFS)
     assert all(line.startswith(start) for line, start in zip(warnings, OF_EFS, strict=True))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """An instance on which a user has mounted EFS, disks of the instance, an EBS volume and another NFS."""
+    made = FakeMachine(tmp_path / "machine")
+    made.mount("/", "/dev/root", "8:1", "ext4")
+    made.mount("/mnt/nfs", "fs-0a1b2c3d.efs.us-east-1.amazonaws.com:/", "0:45", "nfs4")
+    made.mount("/mnt/nas", "nas.example.org:/export", "0:46", "nfs4")
+    made.nvme("nvme1n1", "259:2", serial="AWS1234567890ABCDEF", model=LOCAL_MODEL)
+    made.mount("/mnt/local", "/dev/nvme1n1", "259:2")
+    made.nvme("nvme2n1", "259:3", serial="vol0123456789abcdef0")
+    made.mount("/mnt/ebs", "/dev/nvme2n1", "259:3")
+    monkeypatch.setattr(aws_volumes, "Roots", lambda: made.roots)
+    return made
+
+
+@pytest.mark.usefixtures("machine", "run")
+@pytest.mark.parametrize("type_", ["mounted", "gp3", "efs", "instance-store"])
+@pytest.mark.parametrize(
+    ("arm", "starts"),
+    [
+        ("nfs", OF_EFS),
+        ("local", ("arm local: disks of the instance", "arm local: writes get slower")),
+        ("ebs", ()),
+        ("nas", ()),
+    ],
+)
+def test_a_users_own_mount_has_the_caveats_of_what_it_really_is(
+    tmp_path: Path, arm: str, starts: tuple[str, ...], type_: str
+) -> None:
+    plan = f'name = "own"\n[[arm]]\nname = "{arm}"\ntype = "{type_}"\nmount = "/mnt/{arm}"\n'
+    said: list[str] = []
+    with pytest.raises(PlanError, match="is not a mount point"):  # on the machine that runs the test
+        by_hand.up(plan_file(tmp_path, plan), say=said.append)
+    assert len(said) == len(starts)
+    assert all(line.startswith(start) for line, start in zip(said, starts, strict=True))
 
 
 class ReadingMachine(MemoryMachine):
