@@ -4,6 +4,7 @@ import json
 import random
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,9 +97,21 @@ def some_page() -> LogPage:
     )
 
 
-def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error() -> None:
+def some_larger_page() -> LogPage:
+    """What an instance store has beyond it: all size classes that there is room for, the last without end."""
+    counts = tuple(range(100, 128))
+    sizes = tuple(
+        SizeClass(upper_bytes=None if at == 7 else 4096 << at, reads=counts, writes=counts[::-1])
+        for at in range(8)
+    )
+    return replace(some_page(), origin="instance-store", version=1, sizes=sizes)
+
+
+@pytest.mark.parametrize(("given_page", "length"), [(some_page(), 4096), (some_larger_page(), 8192)])
+def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error(given_page: LogPage, length: int) -> None:
     chance = random.Random(5)
-    whole = encoded(some_page())
+    whole = encoded(given_page)
+    assert len(whole) == length
     values, errors = 0, []
     for _ in range(10_000):
         page = bytearray(whole)
@@ -116,11 +129,33 @@ def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error() -> None:
     assert not any("\n" in text for text in errors)
 
 
-@given(st.binary(max_size=9000))
-def test_any_bytes_behind_the_mark_give_a_value_or_the_clear_error(noise: bytes) -> None:
-    page = struct.pack("<I", EBS) + noise
+@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
+@given(noise=st.binary(max_size=9000))
+def test_any_bytes_behind_the_mark_give_a_value_or_the_clear_error(
+    mark: int, length: int, noise: bytes
+) -> None:
+    page = struct.pack("<I", mark) + noise
     with suppress(FormatError):
-        parse_log_page(page.ljust(4096, b"\0"), "nvme1")
+        parse_log_page(page.ljust(length, b"\0"), "nvme1")
+
+
+@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
+def test_noise_as_long_as_a_page_gives_a_value_or_the_clear_error(mark: int, length: int) -> None:
+    chance = random.Random(7)
+    values, errors = 0, []
+    for at in range(2_000):
+        page = bytearray(struct.pack("<I", mark) + chance.randbytes(length - 4))
+        if at % 2:  # noise is no histogram; behind two empty ones it gets to the size classes
+            for offset in (512, 2056):
+                struct.pack_into("<Q", page, offset, 0)
+            struct.pack_into("<I", page, 3600, chance.randint(0, 10))
+        try:
+            values += isinstance(parse_log_page(bytes(page), "nvme1"), LogPage)
+        except FormatError as error:
+            errors.append(str(error))
+    assert values + len(errors) == 2_000
+    assert min(values, len(errors)) > 500
+    assert any("size classes of 0 bins" in text for text in errors) == (length == 8192)
 
 
 def tool_json(page: LogPage, **renamed: str) -> str:
