@@ -1,13 +1,13 @@
 """Volumes that a person attaches and detaches: a session's arms without a session."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from esrally_ebs import clean, volumes
 from esrally_ebs.aws import modify as modify_volume
 from esrally_ebs.aws.clients import Aws, configured_region
-from esrally_ebs.aws.identity import Identity, candidates
+from esrally_ebs.aws.identity import Identity, candidates, identify
 from esrally_ebs.aws.provision.place import region_here
 from esrally_ebs.aws.roots import Roots
 from esrally_ebs.context import FILE, Arm, Context, load_context
@@ -75,9 +75,14 @@ def attached() -> list[Volume]:
     return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in load_context(path).arms]
 
 
-def mounts() -> list[Identity]:
-    """Every mount of this machine that could be an arm, with what it stands on; asks nobody."""
-    return candidates(Roots())
+def mounts(taken: Iterable[Path] = ()) -> list[Identity]:
+    """Every mount of this machine that could be an arm, with what it stands on; asks nobody.
+
+    Without those that a path in ``taken`` is on: the innermost mount, for all paths lie below / as well.
+    """
+    roots = Roots()
+    used = {identify(path, roots).stack.mount.device_number for path in taken}
+    return [found for found in candidates(roots) if found.stack.mount.device_number not in used]
 
 
 def change(

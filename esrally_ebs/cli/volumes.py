@@ -33,12 +33,7 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
 def volumes_list(as_json: Json = False) -> None:
     """Show the attached arms, by hand or by a running session, and every mount that could be one."""
     attached = by_hand.attached()
-    taken = [volume.mount for volume in attached]
-    free = [
-        found
-        for found in by_hand.mounts()
-        if not any(path.is_relative_to(found.mount_point) for path in taken)
-    ]
+    free = by_hand.mounts(volume.mount for volume in attached)
     if as_json:
         print(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
         return
