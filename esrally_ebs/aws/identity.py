@@ -14,6 +14,7 @@ from esrally_ebs.model import Kind
 _EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")
 _EFS_STATE = re.compile(r"(fs-[0-9a-f]+)\..+\.\d+")  # of efs-utils: file system, mount point, port
 _PORT = re.compile(r"(?:^|,)port=(\d+)(?:,|$)")
+_KINDS = {Sort.EBS: Kind.EBS, Sort.INSTANCE_STORE: Kind.INSTANCE_STORE}  # of a mount all on such disks
 _REAL = frozenset({"xfs", "ext4", "ext3", "ext2", "btrfs", "f2fs", "zfs", "nfs4", "nfs"})
 
 
@@ -122,8 +123,9 @@ def _letters(name: str) -> str:
 def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     stack = stack_of(mount, roots)
     file_system = _efs(mount, roots)
-    is_ebs = bool(stack.disks) and all(disk.sort is Sort.EBS for disk in stack.disks)
-    kind = Kind.EFS if mount.filesystem.startswith("nfs") else Kind.EBS if is_ebs else Kind.DIRECTORY
+    kinds = {_KINDS.get(disk.sort, Kind.DIRECTORY) for disk in stack.disks}
+    of_disks = kinds.pop() if len(kinds) == 1 else Kind.DIRECTORY
+    kind = Kind.EFS if mount.filesystem.startswith("nfs") else of_disks
     root = bool(stack.names & own) if own else None
     return Identity(stack=stack, kind=kind, file_system_id=file_system, root=root)
 

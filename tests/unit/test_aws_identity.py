@@ -154,7 +154,15 @@ def test_an_instance_store_is_no_volume(machine: FakeMachine) -> None:
     machine.nvme("nvme1n1", "259:2", serial="AWS1234567890ABCDEF", model=LOCAL_MODEL)
     machine.mount("/mnt/a", "/dev/nvme1n1", "259:2")
     assert at(machine).stack.disks[0].sort is Sort.INSTANCE_STORE
-    assert (at(machine).kind, at(machine).volume_ids) == (Kind.DIRECTORY, ())
+    assert (at(machine).kind, at(machine).volume_ids) == (Kind.INSTANCE_STORE, ())
+
+
+def test_a_stripe_over_a_volume_and_an_instance_store_is_neither(machine: FakeMachine) -> None:
+    volume = machine.nvme("nvme1n1", "259:2", serial=A)
+    local = machine.nvme("nvme2n1", "259:3", serial="AWS1234567890ABCDEF", model=LOCAL_MODEL)
+    machine.array("md0", "9:0", [volume, local], level="raid0")
+    machine.mount("/mnt/a", "/dev/md0", "9:0")
+    assert at(machine).kind is Kind.DIRECTORY
 
 
 def test_a_directory_of_the_systems_own_file_system_is_on_the_root_device(machine: FakeMachine) -> None:
