@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from esrally_ebs.formats.proc_stat import ProcessorCounters, parse_proc_stat
-
-_PROC_STAT = Path("/proc/stat")
+from esrally_ebs.telemetry.counters import PROC_STAT
 
 
 @contextmanager
@@ -20,4 +18,4 @@ def steal_told() -> Iterator[None]:
 
 
 def _now() -> ProcessorCounters:
-    return parse_proc_stat(_PROC_STAT.read_text(), str(_PROC_STAT))
+    return parse_proc_stat(PROC_STAT.read_text(), str(PROC_STAT))

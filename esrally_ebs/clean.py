@@ -79,12 +79,8 @@ def owner_lives(session: str) -> bool:
     try:
         words = (run_dir() / session / "owner").read_text().split()
         return words == [_BY_HAND] or Process(int(words[0]), int(words[1])).alive
-    except (
-        FileNotFoundError,
-        ValueError,
-        IndexError,
-    ):  # it was cut while its session began, or by a full disk
-        return False
+    except (FileNotFoundError, ValueError, IndexError):
+        return False  # it was cut while its session began, or by a full disk
     except OSError as error:
         raise SetupError(
             f"{run_dir() / session}: {error.strerror}; it is another user's, run as that user or as root"

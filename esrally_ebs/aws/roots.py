@@ -20,7 +20,7 @@ class Roots:
         """Whether the firmware says that this is an EC2 instance (Nitro by DMI, Xen also by its UUID)."""
         if any(text(self.sys / "class" / "dmi" / "id" / name) == _EC2 for name in _DMI):
             return True
-        return text(self.sys / "hypervisor" / "uuid").startswith("ec2")
+        return self.on_xen()
 
     def boot_id(self) -> str:
         """The kernel's name for the time since it booted, one for all containers; without dashes."""

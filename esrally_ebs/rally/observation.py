@@ -19,9 +19,8 @@ from esrally_ebs.telemetry import snapshot
 from esrally_ebs.telemetry.counters import IN_FLIGHT
 from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
 
-# Of many warm requests, which are all alike, one in so many seconds is enough. Those observed, and the ones
-# after them, are twice as often among the slowest (seen with benchmarks/overhead.py): they must stay well
-# below one in a hundred.
+# Of many warm requests, which are all alike, one in so many seconds is enough. In races of
+# benchmarks/overhead.py those observed were twice as often among the slowest: they must stay well below 1 %.
 _PACE_S = 2.0
 _SETTLE_S = 0.001
 _SETTLE_TIMES = 5

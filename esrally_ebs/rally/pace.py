@@ -5,7 +5,7 @@ interpreter lock of the process that makes the requests, and samples that are ha
 there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
 lock keeps it for 5 ms. So a look comes after a quarter of the time that the task has taken so far, samples
 stay until they must go, and go between two requests. Nor does the garbage collector look through all that was
-imported any more, which stopped a request of each task for 80 ms.
+imported any more, which stopped a request of each race for 80 to 110 ms.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """

@@ -94,8 +94,8 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
     if stolen is not None and stolen > _STEAL_TO_WARN_OF:
         yield (
             f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
-            "times hold waits that no volume caused, and emulated volumes answer late; measure on a machine "
-            "whose processors are its own"
+            "times hold waits that no volume caused, and emulated volumes do not keep theirs; measure on a "
+            "machine whose processors are its own"
         )
     yield from changes(findings, explained.without_marked, explained.marked)
 

@@ -10,14 +10,6 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PATH", "")  # no engine: it has no containers then
-    return tmp_path / "run"
-
-
 @pytest.mark.parametrize("words", ["", "123", "one two", "99999999 1"])
 def test_an_owner_that_was_cut_or_has_gone_does_not_live(run: Path, words: str) -> None:
     (run / "s").mkdir(parents=True)

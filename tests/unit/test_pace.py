@@ -12,6 +12,8 @@ from esrally import metrics
 from esrally.driver import driver
 
 from esrally_ebs.rally import pace
+from esrally_ebs.rally.runners import OnArm
+from esrally_ebs.rally.schedule import META
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_what_is_there_at_the_first_task_is_not_collected_again(
 ) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(driver.Worker, "drive", lambda self: frozen.append(gc.get_freeze_count()))
-    pace._collect_before_tasks()
+    pace.quicken()
     gc.unfreeze()
     try:
         worker.drive()
@@ -153,3 +155,17 @@ def test_what_is_there_at_the_first_task_is_not_collected_again(
     assert frozen[0] > 0
     assert frozen[1] <= frozen[0]
     assert len(kept) == 1000
+
+
+def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
+    held: list[bool] = []
+
+    async def search(es: Any, params: Any) -> tuple[int, str]:  # noqa: ANN401
+        held.append(pace.turns._lock.locked())
+        return 1, "ops"
+
+    ours = {"arm": "a", "cluster": "a", "request": 1}
+    asyncio.run(OnArm(search)({"a": object()}, {META: ours}))
+
+    assert held == [True]
+    assert not pace.turns._lock.locked()

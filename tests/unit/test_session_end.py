@@ -14,14 +14,6 @@ from esrally_ebs.store import load_session
 PLAN = 'name = "x"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "/mnt"\n'
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PATH", "")  # no engine: it has no containers then
-    return tmp_path / "run"
-
-
 def test_a_session_that_cannot_write_how_it_failed_is_taken_down_all_the_same(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
