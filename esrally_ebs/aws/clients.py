@@ -6,6 +6,7 @@ or whatever the caller found (the instance's own).
 """
 
 import email.utils
+import functools
 import importlib
 import os
 import threading
@@ -181,10 +182,20 @@ def _session(roots: Roots) -> Any:  # noqa: ANN401
     In a rehearsal it signs nothing for AWS itself, also not what the SDK asks for by itself (STS for a role).
     """
     core = _sdk("botocore.session").Session()
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     core.register("before-sign", _check_rehearsal)
     if not roots.on_ec2():
         core.get_component("credential_provider").remove("iam-role")
     return _sdk("boto3").Session(botocore_session=core)
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:  # noqa: ANN401
+    """What reads the SDK's descriptions of services and keeps them: one for all sessions of this process.
+
+    EC2's alone takes most of the time of making a client. Credentials and settings stay each session's own.
+    """
+    return _sdk("botocore.loaders").create_loader(data_path)
 
 
 def _check_rehearsal(*, event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401

@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from fake_imds import imds
 from fake_machine import FakeMachine
 
@@ -85,6 +86,22 @@ def test_only_on_ec2_the_metadata_service_is_asked_for_credentials(
         with pytest.raises(AwsError, match="credentials"):
             Aws("us-east-1", roots=machine.roots).call("ec2", "DescribeVolumes")
         assert bool(service.asked) == asks
+
+
+def test_what_the_sdk_knows_of_a_service_is_read_once_for_all_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = JSONFileLoader.load_file
+
+    def load_file(self: JSONFileLoader, path: str) -> object:
+        read.append(path)
+        return original(self, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", load_file)
+    for region in ("us-east-1", "eu-west-1"):
+        read.clear()
+        with pytest.raises(AwsError, match="credentials"):
+            Aws(region).call("ec2", "DescribeVolumes")
+    assert [path for path in read if "/ec2/" in path] == []
 
 
 def test_every_call_is_heard_of_before_it_is_made() -> None:
