@@ -88,7 +88,9 @@ def test_only_on_ec2_the_metadata_service_is_asked_for_credentials(
         assert bool(service.asked) == asks
 
 
-def test_what_the_sdk_knows_of_a_service_is_read_once_for_all_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_sdk_knows_of_a_service_is_read_once_for_all_regions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: list[str] = []
     original = JSONFileLoader.load_file
 
