@@ -23,6 +23,7 @@ class Record:
     name: str
     type: str
     created: tuple[Path, ...] = ()  # files and directories that detaching removes
+    parents: tuple[Path, ...] = ()  # of what was created, outermost first: removed if nothing is in them
 
 
 def write_record(directory: Path, record: Record) -> None:
@@ -39,6 +40,7 @@ def write_record(directory: Path, record: Record) -> None:
         "name": record.name,
         "type": record.type,
         "created": [str(path) for path in record.created],
+        "parents": [str(path) for path in record.parents],
     }
     part = target.with_suffix(".part")
     part.write_text(json.dumps(fields))
@@ -60,6 +62,7 @@ def read_record(directory: Path) -> Record | None:
         name=fields["name"],
         type=fields["type"],
         created=tuple(Path(path) for path in fields["created"]),
+        parents=tuple(Path(path) for path in fields.get("parents", ())),  # none by an earlier release
     )
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs import by_hand, clean
+from esrally_ebs import by_hand, clean, volumes
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.model import VolumeSpec
 
 
 @pytest.mark.parametrize("words", ["", "123", "one two", "99999999 1"])
@@ -43,6 +44,27 @@ def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
     with pytest.raises(SetupError):
         by_hand.down()
     assert [path.name for path in run.iterdir()] == ["by-hand-a"]
+
+
+def test_the_parents_made_for_a_directory_go_with_a_killed_session(run: Path) -> None:
+    clean.write_owner("s")
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0, mount=run.parent / "made" / "deep")
+    volumes.attach(spec, run / "s" / "a")
+    (run / "s" / "owner").write_text("99999999 1")
+
+    assert [clean.take_down(session) for session in clean.abandoned()] == [[]]
+    assert not (run.parent / "made").exists()
+
+
+def test_the_parents_made_for_a_directory_go_when_it_is_taken_down_by_hand(run: Path) -> None:
+    plan = run.parent / "p.toml"
+    where = run.parent / "made" / "deep"
+    plan.write_text(f'name = "p"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "{where}"\n')
+    by_hand.up(str(plan))
+    assert where.is_dir()
+
+    assert by_hand.down() == ["p"]
+    assert not (run.parent / "made").exists()
 
 
 def test_that_nothing_was_attached_is_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

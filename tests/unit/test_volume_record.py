@@ -9,7 +9,13 @@ from esrally_ebs.volumes.record import RECORD_NAME, Record, read_record, write_r
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record(backend="directory", name="a", type="directory", created=(tmp_path / "x",))
+    record = Record(
+        backend="directory",
+        name="a",
+        type="directory",
+        created=(tmp_path / "x" / "y",),
+        parents=(tmp_path / "x",),
+    )
     write_record(tmp_path / "a", record)
 
     assert read_record(tmp_path / "a") == record

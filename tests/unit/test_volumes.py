@@ -64,6 +64,44 @@ def test_a_directory_that_was_there_before_stays_with_all_it_holds(tmp_path: Pat
     assert (tmp_path / "data" / "file").read_text() == "x"
 
 
+def test_missing_parents_of_a_directory_are_made_and_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    deep = tmp_path / "there" / "made" / "deep"
+    with volumes.open_volume(_spec(mount=deep), tmp_path / "run" / "s" / "a") as volume:
+        assert volume.mount.parent == deep
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_parent_made_for_a_directory_stays_with_what_somebody_put_there(tmp_path: Path) -> None:
+    deep = tmp_path / "made" / "deep"
+    with volumes.open_volume(_spec(mount=deep), tmp_path / "run" / "s" / "a"):
+        (tmp_path / "made" / "note").write_text("x")
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["note"]
+
+
+def test_a_parent_that_two_arms_share_goes_with_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    arms = [tmp_path / "run" / session / "arm" for session in ("s", "t")]
+    for arm in arms:
+        volumes.attach(_spec(mount=tmp_path / "made" / arm.parent.name), arm)
+    (tmp_path / "run" / "t" / "cut").mkdir()
+    (tmp_path / "run" / "t" / "cut" / "volume.json").write_text("{")  # of another arm, nobody's here
+
+    volumes.detach(arms[0])
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["t"]
+    volumes.detach(arms[1])
+    assert not (tmp_path / "made").exists()
+
+
+def test_parents_that_were_made_in_vain_go_at_once(tmp_path: Path) -> None:
+    session = "s" * 250  # a directory of its name cannot be made, those above it can
+    with pytest.raises(SetupError, match="File name too long; give another directory"):
+        volumes.attach(_spec(mount=tmp_path / "made" / "deep"), tmp_path / session / "a")
+    assert not (tmp_path / "made").exists()
+
+
 def test_an_attached_volume_is_detached_by_its_directory_alone_and_twice_does_no_harm(tmp_path: Path) -> None:
     volume = volumes.attach(_spec(), tmp_path / "arm")
     assert volume.mount.is_dir()
