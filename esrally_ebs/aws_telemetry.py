@@ -4,9 +4,10 @@ Never part of the race, and never a reason for a session to fail: what CloudWatc
 fetched later ('esrally-ebs cloudwatch'). Its minutes come with some minutes' delay.
 """
 
+import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -19,38 +20,48 @@ from esrally_ebs.model import Event, TelemetryPoint
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 _LATER = "'esrally-ebs cloudwatch' fetches them later"
 
 
-def collect_in_time(folder: SessionFolder, *, patience_s: float = _PATIENCE_S) -> None:
+def collect_in_time(folder: SessionFolder, *, patience_s: float = PATIENCE_S) -> None:
     """``collect`` for at most ``patience_s``; what goes wrong becomes a warning of the session."""
-    problems: list[str] = []
+    try:
+        session = load_session(folder.path)
+        asked = asked_of(session)
+        if asked:
+            _keep(folder, session, asked, _ask_in_time(session, asked, patience_s))
+    except queue.Empty:
+        folder.add_warning(_missing(f"no answer within {patience_s:g} s"))
+    except Exception as error:  # noqa: BLE001 - the session has been measured, whatever this is
+        told = " ".join(str(error).split()) if isinstance(error, EbsError) else redacted(repr(error))
+        folder.add_warning(_missing(told))
+
+
+def _missing(why: str) -> str:
+    return f"CloudWatch's minutes are missing: {why}; {_LATER}"
+
+
+def _ask_in_time(session: Session, asked: Sequence[Query], patience_s: float) -> list[TelemetryPoint]:
+    """What CloudWatch answers; whatever asking raises, or queue.Empty when it takes longer than that.
+
+    A thread asks, since no time limit of the SDK's bounds a whole call: an answer may come byte by byte. It
+    only asks. What comes too late is dropped with it, so nobody writes to a session that has been concluded,
+    and the process need not wait for it.
+    """
+    answers: queue.SimpleQueue[list[TelemetryPoint] | Exception] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            collect(folder)
-        except Exception as error:  # noqa: BLE001 - a thread has no caller: the session has the warning
-            problems.append(_missing(error))
+            answers.put(_ask(session, asked, connect))
+        except Exception as error:  # noqa: BLE001 - a thread has no caller: whoever waits has it
+            answers.put(error)
 
-    try:
-        if not asked_of(load_session(folder.path)):
-            return
-    except Exception as error:  # noqa: BLE001 - the session has been measured, whatever this is
-        folder.add_warning(_missing(error))
-        return
-    thread = threading.Thread(target=work, name="ebs-cloudwatch", daemon=True)
-    thread.start()
-    thread.join(patience_s)
-    if thread.is_alive():
-        problems.append(f"CloudWatch's minutes are missing: no answer within {patience_s:.0f} s; {_LATER}")
-    for problem in problems:
-        folder.add_warning(problem)
-
-
-def _missing(error: Exception) -> str:
-    told = " ".join(str(error).split()) if isinstance(error, EbsError) else redacted(repr(error))
-    return f"CloudWatch's minutes are missing: {told}; {_LATER}"
+    threading.Thread(target=work, name="ebs-cloudwatch", daemon=True).start()
+    answer = answers.get(timeout=patience_s)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def collect(folder: SessionFolder, *, make_api: MakeApi = connect) -> int:
@@ -60,11 +71,18 @@ def collect(folder: SessionFolder, *, make_api: MakeApi = connect) -> int:
     """
     session = load_session(folder.path)
     asked = asked_of(session)
-    if not asked:
-        return 0
+    return _keep(folder, session, asked, _ask(session, asked, make_api)) if asked else 0
+
+
+def _ask(session: Session, asked: Sequence[Query], make_api: MakeApi) -> list[TelemetryPoint]:
     instance = _aws(session).get("instance") or {}
     api = make_api(instance.get("region"), lambda action: None)
-    points = fetch(api, asked, session.started_at, session.ended_at or time.time())
+    return fetch(api, asked, session.started_at, session.ended_at or time.time())
+
+
+def _keep(
+    folder: SessionFolder, session: Session, asked: Sequence[Query], points: Sequence[TelemetryPoint]
+) -> int:
     held = _held(session)
     new = [point for point in points if (point.arm, point.device, point.metric, point.at_s) not in held]
     with folder.part_writer("telemetry") as writer:
@@ -95,7 +113,7 @@ def _held(session: Session) -> set[tuple[str, str, str, float]]:
     return {(row["arm"], row["device"], row["metric"], row["at_s"]) for row in rows}
 
 
-def _summary(asked: list[Query], points: list[TelemetryPoint]) -> dict[str, Any]:
+def _summary(asked: Sequence[Query], points: Sequence[TelemetryPoint]) -> dict[str, Any]:
     return {
         "metrics": len(asked),
         "values": len(points),

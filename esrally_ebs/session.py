@@ -79,16 +79,17 @@ class Live:
         found.require()
         return found.arms, aws
 
-    def complete(self) -> str:
+    def complete(self, *, patience_s: float = aws_telemetry.PATIENCE_S) -> str:
         """After the last measurement: take down, report, and return the report as text.
 
+        ``patience_s`` is how long CloudWatch may take; the session is complete without its answer.
         Raises MeasurementError when what was measured cannot be compared.
         """
         folder = self._require_folder()
         with stage(folder, "take down"):
             for problem in self._take_down():
                 folder.add_warning(problem)
-        aws_telemetry.collect_in_time(folder)
+        aws_telemetry.collect_in_time(folder, patience_s=patience_s)
         text, broken = conclude(folder)
         self._ended = True
         if broken:

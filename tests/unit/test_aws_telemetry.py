@@ -200,11 +200,11 @@ def test_cloudwatch_that_does_not_answer_is_a_warning_and_no_failure(
         aws_telemetry.collect(folder)
 
 
-@pytest.mark.parametrize("failing", ["collect", "load_session"])
+@pytest.mark.parametrize("failing", ["fetch", "load_session"])
 def test_whatever_goes_wrong_is_one_warning(
     failing: str, folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise KeyError("volume_ids")
 
     with monkeypatch.context() as patched:
