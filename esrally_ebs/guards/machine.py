@@ -92,7 +92,12 @@ def clock(facts: Facts) -> Check | None:
     if told is False:
         text = "the kernel says that the clock is not synchronised"
         return bad("clock", text, mend, severity=Severity.WARN)
-    return None if told is None else good("clock", "", "the clock is synchronised")
+    if told is None and off is None:
+        text = "neither the kernel nor AWS told whether the clock is right"
+        return unknown("clock", text, mend) if _on_aws(facts) else None
+    if told is None:
+        return good("clock", f"{off:+.0f} s", "the clock agrees with AWS's, which tells whole seconds")
+    return good("clock", "", "the clock is synchronised")
 
 
 def identity(facts: Facts) -> Check | None:
@@ -100,8 +105,12 @@ def identity(facts: Facts) -> Check | None:
     if facts.unknown:
         text = listed(facts.unknown)
         return unknown("identity", text, "guards that need it could not look; see docs/aws.md")
-    on_aws = [arm for arm in facts.arms if arm.volume_ids or arm.file_system]
+    on_aws = _on_aws(facts)
     return good("identity", "", listed(_told(arm) for arm in on_aws)) if on_aws else None
+
+
+def _on_aws(facts: Facts) -> list[ArmFacts]:
+    return [arm for arm in facts.arms if arm.volume_ids or arm.file_system]
 
 
 def _told(arm: ArmFacts) -> str:

@@ -21,7 +21,7 @@ from esrally_ebs.model import Kind, Severity, VolumeSpec
 
 
 def test_two_volumes_that_are_alike_are_stopped_by_nothing() -> None:
-    checks = guard(Facts(plan=PLAN, arms=ALIKE))
+    checks = guard(Facts(plan=PLAN, arms=ALIKE, clock=ClockFacts(synchronised=True)))
     assert [check.name for check in checks if not check.ok] == []
     assert {"size", "filesystem", "encryption", "modification", "root-device"} <= {c.name for c in checks}
 
