@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -80,6 +80,15 @@ _TABLES = (
     ("environment", "nodes"),
 )
 _LAST_AT = 253_402_300_800  # the year 10,000, which no calendar here can show
+# Numbers that reports divide by or turn into floats: least and most, and whether these may be.
+_RANGES = (
+    ("design", "margin", 0.0, 1.0, False),
+    ("design", "confidence", 0.5, 1.0, False),
+    ("design", "max_rounds", 1, 1_000_000, True),
+    ("cache", "max_resident", 0.0, 1.0, True),
+)
+_MOST_TIMES = 10_000
+_MOST = 2**63
 
 
 def check_format(document: Mapping[str, Any], source: str) -> None:
@@ -94,6 +103,9 @@ def check_format(document: Mapping[str, Any], source: str) -> None:
     for key, value in _misfits(document):
         text = repr(value)[:60]
         raise FormatError(f"{source}: {key}: {text} does not fit its format; was it edited by hand?")
+    for key, value, allowed in _impossible(document):
+        text = repr(value)[:60]
+        raise FormatError(f"{source}: {key}: {text} is no number {allowed}; was it edited by hand? write one")
 
 
 def _misfits(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -115,6 +127,39 @@ def _misfits_within(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]
     for arm, node in document["environment"].get("nodes", {}).items():
         if not isinstance(node, dict):
             yield f"environment.nodes.{arm}", node
+    for index, warning in enumerate(document["warnings"]):
+        if not isinstance(warning, str):
+            yield f"warnings.{index}", warning
+
+
+def _impossible(document: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Keys with a number that no plan and no volume has, and what it may be."""
+    for part, key, least, most, ends in _RANGES:
+        table = document["plan"].get(part, {})
+        value = table.get(key)
+        inside = _is_number(value) and (least < value < most or (ends and value in (least, most)))
+        if key in table and not inside:
+            words = ("from", "to") if ends else ("between", "and")
+            yield f"plan.{part}.{key}", value, f"{words[0]} {least:g} {words[1]} {most:,.7g}"
+    tables = {part: document[part] for part in ("environment", "dataset")}
+    for index, arm in enumerate(document["arms"]):
+        tables[f"arms.{index}"] = arm
+        tables[f"arms.{index}.spec"] = spec = _table(_table(arm).get("spec"))
+        times = spec.get("time_scale", 1)
+        if not _is_number(times) or not 1 <= times <= _MOST_TIMES:
+            yield f"arms.{index}.spec.time_scale", times, f"from 1 to {_MOST_TIMES:,}"
+    for where, table in tables.items():
+        for key, value in _table(table).items():
+            if isinstance(value, int) and abs(value) >= _MOST:
+                yield f"{where}.{key}", value, "of bytes or I/Os that a volume has"
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:

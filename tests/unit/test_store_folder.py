@@ -78,6 +78,7 @@ def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_pat
         ("ended_at", 1e300),
         ("plan", None),
         ("warnings", 3),
+        ("warnings", ["slow", float("nan")]),
         ("id", None),
         ("environment", []),
         ("plan", {"design": None}),
@@ -111,6 +112,65 @@ def test_an_arm_of_another_form_is_one_line(folder: SessionFolder, key: str, val
     with pytest.raises(FormatError, match=rf"session.json: .*{key}.* does not fit its format") as raised:
         load_session(folder.path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, 0.5, float("nan"), float("inf"), "fast", "10", None, True], ids=repr
+)
+def test_a_time_scale_that_no_volume_has_is_named_with_what_to_write(
+    folder: SessionFolder, value: object
+) -> None:
+    told = plain(GP2)
+    path = folder.path / "session.json"
+    document = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**document, "arms": [told, {**told, "spec": {**told["spec"], "time_scale": value}}]})
+    )
+    with pytest.raises(
+        FormatError,
+        match=r"^\S*session\.json: arms\.1\.spec\.time_scale: .* is no number from 1 to 10,000; .*write one$",
+    ) as raised:
+        load_session(folder.path)
+    assert "\n" not in str(raised.value)
+    assert "arms.1.spec.time_scale" in list_sessions(folder.path.parents[1])[0].reason
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "allowed"),
+    [
+        ("design", "margin", 0, "between 0 and 1"),
+        ("design", "margin", -1, "between 0 and 1"),
+        ("design", "confidence", 0.5, "between 0.5 and 1"),
+        ("design", "confidence", "much", "between 0.5 and 1"),
+        ("design", "max_rounds", None, "from 1 to 1,000,000"),
+        ("cache", "max_resident", 10**400, "from 0 to 1"),
+    ],
+)
+def test_a_number_that_no_plan_has_is_named_with_what_it_may_be(
+    folder: SessionFolder, part: str, key: str, value: object, allowed: str
+) -> None:
+    path = folder.path / "session.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "plan": {**document["plan"], part: {key: value}}}))
+    with pytest.raises(FormatError, match=rf"json: plan\.{part}\.{key}: .* is no number {allowed}; was it"):
+        load_session(folder.path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("max_resident", 0), ("max_resident", 1), ("drop_every", 0)])
+def test_the_ends_of_what_a_plan_may_have_are_read(folder: SessionFolder, key: str, value: int) -> None:
+    path = folder.path / "session.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "plan": {**document["plan"], "cache": {key: value}}}))
+    assert load_session(folder.path).plan["cache"] == {key: value}
+
+
+@pytest.mark.parametrize("key", ["readahead_bytes", "size_bytes", "throughput_bytes_per_s"])
+def test_a_number_of_an_arm_beyond_all_volumes_is_named(folder: SessionFolder, key: str) -> None:
+    told = plain(GP2)
+    arm = {**told, key: 10**400} if key in told else {**told, "spec": {**told["spec"], key: 10**400}}
+    folder.update(arms=[arm])
+    with pytest.raises(FormatError, match=rf"session\.json: arms\.0\.(spec\.)?{key}: 1000.* is no number of"):
+        load_session(folder.path)
 
 
 def test_what_a_later_release_says_of_an_arm_is_passed_over(folder: SessionFolder) -> None:
