@@ -43,6 +43,20 @@ def test_an_io_may_cover_many_chunks(chunk: int, block: int, iodepth: int, numjo
     assert reads.ios == 4 * numjobs
 
 
+@pytest.mark.parametrize(
+    ("type_", "iops", "throughput"), [("io2", 256_000, None), ("gp3", 80_000, 2000 * MIB)]
+)
+def test_the_queue_of_a_fast_volume_holds_what_its_iops_need(
+    type_: str, iops: int, throughput: int | None
+) -> None:
+    # 32 in flight at 0.28 ms (io2) and 0.5 ms (gp3) would be 114,000 and 64,000 a second
+    spec = VolumeSpec(
+        name="fast", type=type_, size_bytes=1024 * GIB, iops=iops, throughput_bytes_per_s=throughput
+    )
+    reads = run(spec, bs=16 * KIB, iodepth=64, numjobs=16, size=16 * 1000 * KIB)
+    assert reads.iops > iops
+
+
 def test_chance_is_not_the_same_again_for_every_io_that_is_cut_into_many_requests() -> None:
     # each I/O lasts as long as the slowest of its 256 requests; with other draws for each that differs
     spec = VolumeSpec(name="gp3", type="gp3", size_bytes=500 * GIB, stripes=2, chunk_bytes=4 * KIB)
