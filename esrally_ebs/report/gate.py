@@ -46,7 +46,7 @@ def judge_session(
         raise MeasurementError(
             f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
         )
-    return decide(findings.comparisons, limits, confidence=findings.confidence)
+    return decide(findings.comparisons, limits, findings.blocks, confidence=findings.confidence)
 
 
 def _is_unread(warning: str) -> bool:
@@ -68,7 +68,9 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
     if other is None and len(left) > 1:
         raise PlanError(f"session {session.id}: has arms {', '.join(names)}; name one with --other")
     other = other or next(iter(left), "")
-    if not other or base == other:
+    if len(names) < 2:
+        raise PlanError(f"session {session.id}: a gate compares two arms, and it has {len(names)}")
+    if base == other:
         raise PlanError(f"session {session.id}: a gate needs two different arms, not {base!r} and {other!r}")
     return base, other
 
@@ -87,14 +89,16 @@ def reason(session: Session, gate: Gate) -> str:
 
 def _reason(gate: Gate) -> str:
     deciding = [d for d in gate.decisions if d.outcome is gate.outcome]
-    share = f"{len(deciding)} of {len(gate.decisions)}"
+    alone = len(gate.decisions) == 1
+    share = "the one limit is" if alone else f"{len(deciding)} of {len(gate.decisions)} limits are"
     if gate.outcome is Outcome.PASS:
-        return f"all {len(deciding)} limits are kept, with {gate.confidence:.0%} confidence for all together"
+        kept = "the one limit is kept, with" if alone else f"all {len(deciding)} limits are kept, with"
+        return f"{kept} {gate.confidence:.0%} confidence{'' if alone else ' for all together'}"
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
-        return f"{share} limits are broken; the most: {found_text(worst)}"
+        return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"
     doubts = ", ".join(dict.fromkeys(d.why for d in deciding))
-    return f"{share} limits are not decided ({doubts}); more rounds may decide"
+    return f"{share} not decided ({doubts}); more rounds may decide"
 
 
 def found_text(decision: TaskDecision) -> str:

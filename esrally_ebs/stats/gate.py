@@ -1,9 +1,10 @@
 """Whether one arm is slower than another by more than is allowed: the limits of a gate against intervals.
 
-Pure: takes what ``compare`` found for two arms, gives a decision per task and limit and one for all.
+Pure: takes what ``compare`` found for two arms, gives a decision per task and limit and one for all. A limit
+is asked about as ``compare`` asks whether there is any difference: *if b took as many times as long as the
+limit allows, would the two have one common percentile?* An interval's width would not do: its sides may differ.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from enum import StrEnum
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.stats.found import Comparison, PercentileComparison
-from esrally_ebs.stats.rounds import Estimate, below, holm, rarest
-from esrally_ebs.stats.summary import PERCENTILES
+from esrally_ebs.stats.rounds import Arm, Estimate, Pair, below, holm, rarest, student
+from esrally_ebs.stats.summary import PERCENTILES, Blocks
 
 _NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
 _LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
@@ -72,8 +73,10 @@ def parse_limit(text: str) -> Limit:
     return Limit(percentile=int(match[1]), slowdown=float(match[2]) / 100)
 
 
-def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confidence: float) -> Gate:
-    """Hold every limit against every task of one pair of arms.
+def decide(
+    comparisons: Sequence[Comparison], limits: Sequence[Limit], blocks: Blocks, *, confidence: float
+) -> Gate:
+    """Hold every limit against every task of one pair of arms; ``comparisons`` are those of ``blocks``.
 
     A task passes when the whole interval lies below the limit, and fails when it lies above. Intervals are
     corrected over all tasks and limits as verdicts are (Holm): the chance of any false fail is at most
@@ -87,16 +90,10 @@ def decide(comparisons: Sequence[Comparison], limits: Sequence[Limit], *, confid
     known = [
         number
         for number, (comparison, _, found) in enumerate(questions)
-        if found.log_ratio_error is not None and not _is_tied(comparison, found, 1 - confidence)
+        if found.ratio.low is not None and not _is_tied(comparison, found, 1 - confidence)
     ]
-    distances = [_distance(questions[number][1], questions[number][2]) for number in known]
-    errors = [questions[number][2].log_ratio_error or 0.0 for number in known]
-    rounds = [questions[number][0].rounds for number in known]
-    # Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence.
-    kept, broken = (
-        holm([min(1.0, 2 * _tail(sign * d, e, n)) for d, e, n in zip(distances, errors, rounds, strict=True)])
-        for sign in (1, -1)
-    )
+    asked = [_p_values(*questions[number], blocks) for number in known]
+    kept, broken = (holm([p_values[side] for p_values in asked]) for side in (0, 1))
     outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
     for number, p_below, p_above in zip(known, kept, broken, strict=True):
         outcomes[number] = _outcome(p_below, p_above, 1 - confidence)
@@ -127,16 +124,28 @@ def _is_tied(comparison: Comparison, found: PercentileComparison, alpha: float) 
     return high / low - 1 < _NO_WIDTH and not low <= 1 <= high
 
 
-def _distance(limit: Limit, found: PercentileComparison) -> float:
-    """How far below the limit the ratio is, as a difference of logarithms."""
-    return math.log1p(limit.slowdown) - math.log(found.ratio.value)
+def _p_values(
+    comparison: Comparison, limit: Limit, found: PercentileComparison, blocks: Blocks
+) -> tuple[float, float]:
+    """Of the limit's being kept and of its being broken; small when the rounds say so beyond chance.
+
+    Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence. Where the interval
+    holds the limit nothing is evidence; of equal times, the test may reject even what was found.
+    """
+    bound, rounds = 1 + limit.slowdown, comparison.rounds
+    t = student(_pair(comparison, blocks).evidence(limit.percentile, ratio=bound))
+    kept, broken = (min(1.0, 2 * max(rarest(rounds), below(side * t, rounds))) for side in (1, -1))
+    low, high = found.ratio.low, found.ratio.high
+    return (
+        kept if high is not None and high < bound else 1.0,
+        broken if low is not None and low > bound else 1.0,
+    )
 
 
-def _tail(distance: float, error: float, rounds: int) -> float:
-    """The chance of being ``distance`` or more on one side of the truth."""
-    if error == 0 and distance <= 0:
-        return 1.0
-    return rarest(rounds) if error == 0 else max(rarest(rounds), below(-distance / error, rounds))
+def _pair(comparison: Comparison, blocks: Blocks) -> Pair:
+    a, b = blocks[comparison.task, comparison.a], blocks[comparison.task, comparison.b]
+    shared = sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
+    return Pair(Arm([a[r] for r in shared]), Arm([b[r] for r in shared]))
 
 
 def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:

@@ -1,7 +1,6 @@
 """The gate: a decision from intervals, its exit code, and its one-line reason."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,8 +32,12 @@ def blocks(ratios: dict[str, float], *, noise: float = 0.01, rounds: int = 6, re
 
 
 def gate(ratios: dict[str, float], *limits: Limit, **shape: float) -> Gate:
-    found = compare(blocks(ratios, **shape), ["a", "b"], margin=0.05, confidence=0.95)  # type: ignore[arg-type]
-    return decide(found, limits or (P50,), confidence=0.95)
+    return held(blocks(ratios, **shape), *(limits or (P50,)))  # type: ignore[arg-type]
+
+
+def held(made: Blocks, *limits: Limit) -> Gate:
+    found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    return decide(found, limits, made, confidence=0.95)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +75,9 @@ def test_without_an_interval_nothing_is_decided_and_the_reason_is_said() -> None
 def test_the_reason_is_that_of_the_percentile_which_is_limited() -> None:
     # all that lies beyond p90 lies in one round; beyond p99 lie 3 of 300 requests
     times = {r: np.linspace(1.0, 1.1, 50) * (10.0 if r == 6 else 1.0) for r in range(1, 7)}
-    found = compare({("t", arm): times for arm in "ab"}, ["a", "b"], margin=0.05, confidence=0.95)
     limits = [Limit(percentile=percentile, slowdown=0.1) for percentile in (90, 99)]
-    assert [decision.why for decision in decide(found, limits, confidence=0.95).decisions] == [
+    judged = held({("t", arm): times for arm in "ab"}, *limits)
+    assert [decision.why for decision in judged.decisions] == [
         "p90: no interval, too few rounds hold the requests that decide it",
         "p99: no interval, 300 requests per arm are too few for it",
     ]
@@ -95,11 +98,9 @@ def test_every_limit_is_held_against_every_task() -> None:
 @given(st.floats(0.5, 2.0), st.floats(0.0, 0.5))
 @settings(max_examples=20, deadline=None)
 def test_a_looser_limit_never_turns_a_pass_into_anything_else(ratio: float, slowdown: float) -> None:
-    found = compare(blocks({"t": ratio}), ["a", "b"], margin=0.05, confidence=0.95)
     order = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]
     strict, loose = (
-        decide(found, [Limit(percentile=50, slowdown=s)], confidence=0.95).outcome
-        for s in (slowdown, slowdown + 0.1)
+        gate({"t": ratio}, Limit(percentile=50, slowdown=s)).outcome for s in (slowdown, slowdown + 0.1)
     )
     assert order.index(loose) >= order.index(strict)
 
@@ -129,7 +130,7 @@ def test_the_reason_is_one_line_that_names_arms_and_says_emulated(ratio: float, 
 def test_a_broken_limit_is_quoted_with_its_interval() -> None:
     recorded = session(1.2)
     assert gates.reason(recorded, gates.judge_session(recorded, [P50])).endswith(
-        "1 of 1 limits are broken; the most: p50 of t +20.0 % [+20.0, +20.0], limit +5 %"
+        "the one limit is broken: p50 of t +20.0 % [+20.0, +20.0], limit +5 %"
     )
 
 
@@ -157,6 +158,11 @@ def test_arms_that_cannot_be_gated_are_refused(base: str | None, other: str | No
         gates.judge_session(session(), [P50], base=base, other=other)
 
 
+def test_a_session_of_one_arm_has_nothing_to_gate() -> None:
+    with pytest.raises(PlanError, match="a gate compares two arms, and it has 1"):
+        gates.judge_session(session(arms=("a",)), [P50])
+
+
 def test_a_gate_without_a_limit_is_refused() -> None:
     with pytest.raises(PlanError, match="--max-slowdown p50=5%"):
         gates.judge_session(session(), [])
@@ -180,15 +186,34 @@ def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object
 
 
 def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
-    found = compare(blocks({"t": 1.0, "u": 1.2, "v": 1.05}), ["a", "b"], margin=0.05, confidence=0.95)
-    forth, back = (decide(some, [P50], confidence=0.95).decisions for some in (found, found[::-1]))
+    made = blocks({"t": 1.0, "u": 1.2, "v": 1.05})
+    found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    forth, back = (decide(some, [P50], made, confidence=0.95).decisions for some in (found, found[::-1]))
     assert {(d.task, d.outcome) for d in forth} == {(d.task, d.outcome) for d in back}
 
 
 def test_a_point_without_spread_at_the_limit_is_not_decided() -> None:
-    (found,) = compare(blocks({"t": 1.0}, noise=0.0), ["a", "b"], margin=0.05, confidence=0.95)
-    percentiles = tuple(replace(p, log_ratio_error=0.0) for p in found.percentiles)
-    at_limit = decide(
-        [replace(found, percentiles=percentiles)], [Limit(percentile=50, slowdown=0.0)], confidence=0.95
-    )
+    at_limit = gate({"t": 1.0}, Limit(percentile=50, slowdown=0.0), noise=0.0)
     assert at_limit.outcome is Outcome.INCONCLUSIVE
+
+
+def two_levels(draw: np.random.Generator, ratio: float) -> Blocks:
+    """45 in 100 requests find the cache warm: the 50th percentile lies at the foot of the cold ones."""
+    made: dict[tuple[str, str], dict[int, np.ndarray]] = {}
+    for arm, scale in (("a", 1.0), ("b", ratio)):
+        rounds = (0.02 * scale * np.exp(0.4 * draw.normal(size=4)) for _ in range(24))
+        made["t", arm] = {
+            number: np.where(draw.random(4) < 0.45, 0.004, 1.0) * times
+            for number, times in enumerate(rounds, 1)
+        }
+    return made
+
+
+def test_a_limit_that_is_the_truth_is_seldom_decided_where_intervals_are_lopsided() -> None:
+    # Judged by half the width of their interval, 21 of these were decided, 14 of them against it.
+    draw = np.random.default_rng(3)
+    judged = [held(two_levels(draw, 1.05), P50) for _ in range(200)]
+    decisions = [decided for one in judged for decided in one.decisions]
+    wrong = [d for d in decisions if d.outcome is not Outcome.INCONCLUSIVE]
+    assert len(wrong) <= 16  # 5 % are 10, uncertain by 6
+    assert not [d for d in wrong if (d.ratio.low or 0) <= 1.05 <= (d.ratio.high or math.inf)]

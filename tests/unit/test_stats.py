@@ -63,11 +63,12 @@ def tied(seed: int) -> tuple[Times, Times]:
 
 @pytest.mark.parametrize("seed", [6, 27])
 def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_equal(seed: int) -> None:
-    comparison = verdict_on(*tied(seed))
+    made = blocks(task=tied(seed))
+    (comparison,) = compare(made, ("a", "b"), margin=0.05, confidence=0.95)
     assert comparison.percentiles[0].ratio.value < 0.2
     assert comparison.verdict is Verdict.INCONCLUSIVE
     assert comparison.more_rounds is None
-    judged = decide([comparison], [Limit(percentile=50, slowdown=0.05)], confidence=0.95)
+    judged = decide([comparison], [Limit(percentile=50, slowdown=0.05)], made, confidence=0.95)
     assert judged.decisions[0].why == "too many requests took equally long for an interval"
 
 
