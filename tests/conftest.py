@@ -1,10 +1,14 @@
-"""For all tests. Golden files: plain text to compare with, and ``--update-golden`` that writes it anew."""
+"""For all tests: they stay on loopback. Golden files: text to compare with; ``--update-golden`` writes it."""
 
 import gc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from loopback_only import install, loopback_only
+
+__all__ = ["loopback_only"]  # a fixture
+install()
 
 # they check for several test files, and a failure there shall say as much as one in a test
 pytest.register_assert_rewrite("faulted", "race_under_test", "rally_command", "small_race")
