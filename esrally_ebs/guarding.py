@@ -1,10 +1,12 @@
 """Before anything is measured on a real mount: finds out what it is, lets the guards judge, keeps both.
 
 Takes the attached arms, gives them back with what they really are, and what the session's record says of it.
-Emulated arms and plain directories are what the plan made them, and pass by.
+Emulated arms and plain directories are what the plan made them, and pass by. The machine's
+processors are looked at for all of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,6 +22,7 @@ from esrally_ebs.guards import ArmFacts, ClockFacts, Facts, InstanceFacts, Watch
 from esrally_ebs.model import Check, Volume
 from esrally_ebs.plan import Plan
 from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.telemetry import check_processors
 
 _WATCH_S = 1.0
 
@@ -49,8 +52,18 @@ def look_at(
     roots: Roots | None = None,
     make_api: MakeApi = connect,
     clock: Clock = SYSTEM_CLOCK,
+    processors: Callable[[], Check] = check_processors,
 ) -> Guarded:
-    """Find out everything about arms on real mounts, and judge it."""
+    """Find out everything about arms on real mounts, and judge it; meanwhile, look at the processors."""
+    with ThreadPoolExecutor(1) as pool:
+        free = pool.submit(processors)
+        found = _look_at_arms(plan, arms, roots, make_api, clock)
+    return replace(found, checks=(*found.checks, free.result()))
+
+
+def _look_at_arms(
+    plan: Plan, arms: Sequence[Arm], roots: Roots | None, make_api: MakeApi, clock: Clock
+) -> Guarded:
     real = {arm.name: arm.volume for arm in arms if is_real(arm.volume)}
     if not real:
         return Guarded(arms=tuple(arms))

@@ -23,7 +23,7 @@ def doctor_command(as_json: Json = False) -> int:
 
     checks = doctor.check_machine(check_signatures)
     _print_checks(checks, as_json=as_json)
-    return 0 if all(check.ok for check in checks) else 3
+    return 3 if any(check.forbids for check in checks) else 0
 
 
 @app.command("clean")
@@ -53,11 +53,19 @@ def _sweep() -> list[str]:
 
 def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
     if as_json:
-        records = [{"name": c.name, "ok": c.ok, "value": c.value, "text": c.text} for c in checks]
+        records = [
+            {"name": c.name, "ok": c.ok, "value": c.value, "text": c.text, "severity": c.severity}
+            for c in checks
+        ]
         print(json.dumps(records, indent=2))
         return
     rows = new_table("", "check", "found", "how to mend")
     for check in checks:
-        mark = Text("ok", style="green") if check.ok else Text("mend", style="bold red")
-        rows.add_row(mark, check.name, check.value, "" if check.ok else check.text)
+        rows.add_row(_mark(check), check.name, check.value, "" if check.ok else check.text)
     console().print(rows)
+
+
+def _mark(check: Check) -> Text:
+    if check.ok:
+        return Text("ok", style="green")
+    return Text("mend", style="bold red") if check.forbids else Text(check.mark, style="yellow")

@@ -2,6 +2,7 @@
 
 Takes nothing, gives one Check per requirement; ``esrally-ebs doctor`` prints them, a session may ask first.
 ``machine`` looks (touches the system), ``checks`` judges (pure). Java is not looked for: nodes bring theirs.
+Processors that are shared or busy are warned of, as before a session.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from esrally_ebs.doctor.checks import checks_of
 from esrally_ebs.doctor.machine import look
 from esrally_ebs.model import Check
+from esrally_ebs.telemetry import check_processors
 
 __all__ = ["check_machine"]
 
@@ -18,4 +20,4 @@ def check_machine(signatures: Callable[[], list[Check]] | None = None) -> list[C
 
     ``signatures`` gives the checks of the installed Rally: handed in, as only ``rally`` may import Rally.
     """
-    return [*checks_of(look()), *(signatures() if signatures else [])]
+    return [*checks_of(look()), check_processors(), *(signatures() if signatures else [])]

@@ -16,6 +16,7 @@ class ProcessorCounters:
 
     busy_s: float
     stolen_s: float  # ready to run, but the host gave the processor to somebody else
+    total_s: float  # idle time and waiting for I/O included
 
 
 def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
@@ -27,4 +28,8 @@ def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
             f"{source}:1: is not the line of all processors (cpu, 8 numbers); is it /proc/stat?"
         )
     seconds = {name: int(word) / _TICKS_PER_S for name, word in zip(_NAMES, ticks, strict=True)}
-    return ProcessorCounters(busy_s=sum(seconds[name] for name in _BUSY), stolen_s=seconds["steal"])
+    return ProcessorCounters(
+        busy_s=sum(seconds[name] for name in _BUSY),
+        stolen_s=seconds["steal"],
+        total_s=sum(seconds.values()),
+    )

@@ -1,13 +1,16 @@
-"""What the doctor says of a machine; machines are made up here, only the last test looks at this one."""
+"""What the doctor says of a machine; machines are made up here, only the last tests look at this one."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from esrally_ebs import doctor
+from esrally_ebs.cli import main
 from esrally_ebs.doctor import check_machine
 from esrally_ebs.doctor.checks import OFFICIAL_IMAGE, Machine, checks_of, is_race, version_of
-from esrally_ebs.model import Check
+from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB
 
 GOOD = Machine(
@@ -116,6 +119,38 @@ def test_versions_are_read_from_what_tools_say(text: str | None, version: tuple[
 )
 def test_a_race_is_what_rally_takes_for_one(command: str, argv: list[str], race: bool) -> None:
     assert is_race(command, argv) is race
+
+
+SHARED = Check(name="processors", ok=False, value="steal 9%", text="shared", severity=Severity.WARN)
+MISSING = Check(name="fio", ok=False, value="not found", text="apt-get install fio")
+
+
+@pytest.mark.parametrize(
+    ("checks", "code", "marks"), [([SHARED], 0, ["warning"]), ([SHARED, MISSING], 3, ["warning", "mend"])]
+)
+def test_a_warning_is_shown_and_only_what_is_missing_is_an_error(
+    checks: list[Check],
+    code: int,
+    marks: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(doctor, "check_machine", lambda signatures: checks)
+
+    assert main(["doctor"]) == code
+    lines = capsys.readouterr().out.splitlines()
+    for check, mark in zip(checks, marks, strict=True):
+        assert [line for line in lines if mark in line and check.name in line and check.text in line]
+
+    assert main(["doctor", "--json"]) == code
+    severities = [record["severity"] for record in json.loads(capsys.readouterr().out)]
+    assert severities == [check.severity.value for check in checks]
+
+
+def test_processors_are_looked_at() -> None:
+    (found,) = (check for check in check_machine() if check.name == "processors")
+    assert found.value.startswith("steal ")
+    assert not found.forbids
 
 
 def test_the_checks_of_rally_follow_those_of_the_machine() -> None:

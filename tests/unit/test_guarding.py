@@ -15,7 +15,7 @@ from esrally_ebs import guarding
 from esrally_ebs.context import Arm
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.guarding import Guarded
-from esrally_ebs.model import AwsSpec, Kind, Volume, VolumeSpec
+from esrally_ebs.model import AwsSpec, Check, Kind, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.preflight import require
 from esrally_ebs.rally.settings import plan_for
@@ -25,6 +25,7 @@ POLICIES = Path(__file__).parents[2] / "esrally_ebs" / "aws" / "policies"
 JOB = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\nsize = "1g"\n'
 ARM = '[[arm]]\nname = "a"\ntype = "mounted"\nmount = "/mnt/a"\n'
 PLAN = parse_plan(f'name = "p"\n{ARM}{JOB}', "p.toml")
+SHARED = Check(name="processors", ok=False, value="steal 9%", text="shared", severity=Severity.WARN)
 STATS = "259 2 nvme1n1 {0} 0 {0} 0 0 0 0 0 0 0 0\n259 3 nvme2n1 0 0 0 0 0 0 0 0 0 0 0"
 
 
@@ -75,6 +76,7 @@ def look(machine: FakeMachine, aws: RecordedAws, plan: Plan = PLAN, *arms: Arm) 
         roots=machine.roots,
         make_api=aws.make,
         clock=Clock(sleep=busy, monotonic=iter([0.0, 1.0]).__next__, epoch=lambda: 1e9),
+        processors=lambda: SHARED,
     )
 
 
@@ -139,8 +141,14 @@ def test_without_permission_everything_else_is_told_and_the_rest_is_unknown(mach
 def test_emulated_arms_and_directories_pass_by(machine: FakeMachine) -> None:
     arms = (arm("a", Kind.EMULATED, type="gp2"), arm("b", Kind.DIRECTORY, type="directory"))
     aws = RecordedAws(**ALL)
-    assert look(machine, aws, PLAN, *arms) == Guarded(arms=arms)
+    assert look(machine, aws, PLAN, *arms) == Guarded(arms=arms, checks=(SHARED,))
     assert aws.actions == []
+
+
+def test_processors_that_are_shared_are_on_record_and_stop_no_session(machine: FakeMachine) -> None:
+    found = look(machine, RecordedAws(), PLAN)
+    assert marks(found)["processors"] == "warning"
+    found.require()
 
 
 def test_an_arm_made_here_is_what_its_maker_says_although_a_loop_device_stands_for_it(

@@ -16,6 +16,7 @@ def test_busy_is_all_but_idle_waiting_and_stolen_time() -> None:
 
     assert found.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7) * TICK_S)
     assert found.stolen_s == pytest.approx(80 * TICK_S)
+    assert found.total_s == pytest.approx((143 + 20 + 4000 + 500 + 80) * TICK_S)  # guests are users' time
 
 
 def test_this_machines_own_file_is_understood() -> None:
