@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def take_down(session: str) -> list[str]:
     Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
     """
     directory = run_dir() / session
+    _take_over(session)
     problems: list[str] = []
     steps: list[Callable[[], None]] = [
         partial(_end_fio, directory / "fio.pid"),
@@ -41,6 +43,14 @@ def take_down(session: str) -> list[str]:
     if not problems:
         shutil.rmtree(directory, ignore_errors=True)
     return problems
+
+
+def _take_over(session: str) -> None:
+    """What was attached by hand is this process's from now on: if it is killed, ``clean`` goes on."""
+    owner = run_dir() / session / "owner"
+    with suppress(OSError):  # none; or a full disk, which leaves one that is cut: nobody's as well
+        if owner.read_text() == _BY_HAND:
+            write_owner(session)
 
 
 def _arms(directory: Path) -> list[Path]:

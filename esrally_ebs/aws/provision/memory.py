@@ -132,7 +132,13 @@ class MemoryAws:
     def _ec2_DescribeInstances(self, *, Filters: Sequence[Mapping[str, Any]]) -> _Answer:
         wanted = set(Filters[0]["Values"])
         found = [
-            {"InstanceId": instance, "State": {"Name": "running"}} for instance in wanted & self.instances
+            {
+                "InstanceId": instance,
+                "State": {"Name": "running"},
+                "Placement": {"AvailabilityZone": "us-east-1a"},
+                "SubnetId": "subnet-1",
+            }
+            for instance in wanted & self.instances
         ]
         return {"Reservations": [{"Instances": found}]}
 

@@ -21,6 +21,7 @@ class MemoryMachine:
         self.mounts: dict[Path, str] = {}  # mount point -> serial, array or NFS source
         self.array: tuple[str, tuple[str, ...]] | None = None  # name and serials
         self._on_array = ("", "")
+        self._labels: dict[str, str] = {}  # by the UUID of their file systems
 
     def look(self, wanted: Wanted) -> SeenMachine:
         """As LinuxMachine."""
@@ -35,6 +36,15 @@ class MemoryMachine:
             array=array,
             mounted=str(every[source].path) if source in every else source,
         )
+
+    def on_disks(self) -> list[tuple[SeenDevice, list[str]]]:
+        """As LinuxMachine."""
+        every = self._devices()
+        held = [(every[serial], [serial]) for serial in self.disks]
+        if self.array is not None and self.disks.keys() >= set(self.array[1]):
+            array = self._device(self.array[0], *self._on_array, size=0, path=Path("/dev/md0"))
+            held.append((array, sorted(self.array[1])))
+        return held
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
         """As LinuxMachine; an AssertionError for what must never be asked of it."""
@@ -62,6 +72,7 @@ class MemoryMachine:
             size_bytes=size,
             signature=signature,
             uuid=uuid,
+            label=self._labels.get(uuid, ""),
             blank=not signature and serial not in self.written,
             mounts=tuple(point for point, source in self.mounts.items() if source == serial),
             holders=("md0",) if self.array is not None and serial in self.array[1] else (),
@@ -85,6 +96,7 @@ class MemoryMachine:
 
     def _mkfs(self, arguments: Mapping[str, Any]) -> None:
         serial, made = arguments["serial"], (arguments["filesystem"], arguments["uuid"])
+        self._labels[arguments["uuid"]] = arguments["label"]
         if self.array is not None and serial == self.array[0]:
             assert self._on_array in (("", ""), made), "the array is not empty"
             self._on_array = made

@@ -178,7 +178,8 @@ def _ours(history: History, seen: Seen) -> SeenFileSystem | None:
     found = seen.file_system
     if found is None or found.state == "deleted":
         return None
-    if found.tags.get(TAG_RUN) != history.goal.run or not history.asked("create/0"):
+    # Found by our token: whoever asked for it, in a line of the journal or in one that is lost, was this arm.
+    if found.tags.get(TAG_RUN) != history.goal.run:
         refuse(history, f"EFS file system {found.id} has lost its tag {TAG_RUN}; remove it by hand")
     return found
 
