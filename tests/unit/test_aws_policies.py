@@ -6,16 +6,19 @@ condition fit, and what no statement allows is denied. Every call of every kind 
 
 import fnmatch
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aws_world import GOALS, World
+from killed_world import PLANS, Instance
 
 from esrally_ebs.aws.clients import action_of
 from esrally_ebs.aws.modify import Settings, begin, progress_of, settings_of
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tags_of
+from esrally_ebs.volumes import aws as backend
 
 POLICIES = Path(__file__).parents[2] / "esrally_ebs" / "aws" / "policies"
 VOLUME = "arn:aws:ec2:us-east-1:123456789012:volume/v"
@@ -27,6 +30,13 @@ IMPLIED |= {f"ec2:{name}" for name in ("CreateNetworkInterface", "DeleteNetworkI
 IMPLIED |= {"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"}
 
 Context = Mapping[str, Any]
+
+
+class Commanded(NamedTuple):
+    """The calls of ``volumes up`` and ``down``, and those of ``clean`` when it has tags alone to go by."""
+
+    up_and_down: list[tuple[str, str, Context]]
+    clean: list[tuple[str, str, Context]]
 
 
 def statements(*names: str) -> list[Mapping[str, Any]]:
@@ -59,7 +69,7 @@ def fits(kind: str, keys: Mapping[str, Any], context: Context) -> bool:
 class Recorded:
     """A world whose calls are written down with what IAM would know of each: resources and tags."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World | Instance) -> None:
         self._world = world
         self.seen: list[tuple[str, str, Context]] = []
 
@@ -113,13 +123,51 @@ def test_every_call_of_up_and_down_is_allowed(goal: Goal, tmp_path: Path) -> Non
     assert denied == []
 
 
-def test_nothing_is_allowed_that_is_never_called(tmp_path: Path) -> None:
-    called = {action for name, goal in GOALS.items() for action, _, _ in calls_of(goal, tmp_path / name)}
-    called |= {"ec2:DescribeInstances"}  # which instance this is, and whether an owner's instance is gone
-    allowed = {
-        action for s in statements("provisioning", "provisioning-efs") for action in listed(s["Action"])
+@pytest.fixture
+def commanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commanded:
+    """What the commands themselves call, for every kind of arm."""
+    seen = Commanded(up_and_down=[], clean=[])
+    for name, plan in PLANS.items():
+        (tmp_path / name).mkdir()
+        instance = Instance(tmp_path / name, plan, monkeypatch)
+        recorded = Recorded(instance)
+        monkeypatch.setattr(backend, "Aws", lambda region, recorded=recorded: recorded)
+        assert [instance.command("volumes", *words) for words in (("up", "PLAN"), ("down",))] == [0, 0]
+        assert instance.command("volumes", "up", "PLAN") == 0
+        shutil.rmtree(tmp_path / name / "run")
+        instance.reboot()
+        seen.up_and_down.extend(recorded.seen)
+        recorded.seen.clear()
+        assert instance.command("clean") == 0
+        assert instance.left() == []
+        seen.clean.extend(recorded.seen)
+    return seen
+
+
+def actions_of(seen: list[tuple[str, str, Context]]) -> set[str]:
+    return {action for action, _, _ in seen}
+
+
+def test_clean_finds_and_removes_with_what_the_policies_allow(commanded: Commanded) -> None:
+    policy = statements("provisioning", "provisioning-efs")
+    assert [seen for seen in commanded.clean if not allows(policy, *seen)] == []
+    assert actions_of(commanded.clean) == {
+        "ec2:DescribeVolumes",
+        "ec2:DescribeInstances",  # which instance this is, and whether an owner's instance is gone
+        "ec2:DetachVolume",
+        "ec2:DeleteVolume",
+        "elasticfilesystem:DescribeFileSystems",
+        "elasticfilesystem:DescribeMountTargets",
+        "elasticfilesystem:DeleteMountTarget",
+        "elasticfilesystem:DeleteFileSystem",
     }
-    assert allowed == called | IMPLIED
+
+
+def test_the_policies_allow_the_calls_of_the_commands_and_no_others(commanded: Commanded) -> None:
+    policy = statements("provisioning", "provisioning-efs")
+    called = [*commanded.up_and_down, *commanded.clean]
+    assert [seen for seen in called if not allows(policy, *seen)] == []
+    assert {action for s in policy for action in listed(s["Action"])} == actions_of(called) | IMPLIED
 
 
 @pytest.mark.parametrize(
