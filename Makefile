@@ -26,9 +26,7 @@ lint: setup ## ruff, mypy, import-linter
 	.venv/bin/lint-imports
 
 clean: ## end what killed sessions left behind; remove test and lint caches
-	@if [ -x .venv/bin/esrally-ebs ]; then .venv/bin/esrally-ebs clean; fi
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@scripts/clean.sh
 
-clean-all: clean ## also .venv, the logs and an engine that set-up started; sessions and images stay
-	@scripts/engine.sh stop
-	rm -rf .venv .tox .cache esrally_ebs.egg-info
+clean-all: ## clean, and remove .venv, the logs and an engine that set-up started; sessions and images stay
+	@scripts/clean.sh all

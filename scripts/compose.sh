@@ -7,10 +7,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 VERSION=v2.29.7
 BACKPORTED_GO=1.23
-work=$(mktemp -d)
-trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
-
-have_compose() { docker compose version >/dev/null 2>&1; }
 
 own_go() {
     local candidate
@@ -41,16 +37,22 @@ backported_go() {
 }
 
 if have_compose; then
-    echo "version $(docker compose version --short) is there"
+    echo "version $(as_root docker compose version --short) is there"
     exit 0
 fi
+if [ "$have_root" = no ]; then
+    complain "no Compose v2 for root; someone with root must run: cd $(quoted "$ROOT") && scripts/compose.sh"
+    exit "$EXIT_SETUP"
+fi
+make_state
+work=$(mktemp -d "$STATE/compose.XXXXXX") # not in /tmp, from which nothing may be started on some machines
+trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
 if ! go=$(own_go || backported_go); then
     complain "no Compose v2: install docker-compose-plugin (https://docs.docker.com/compose/install/linux/)," \
         "or Go 1.21 or newer, and run this again"
     exit "$EXIT_SETUP"
 fi
 folder=/usr/local/lib/docker/cli-plugins
-if [ "$have_root" = no ]; then folder=$HOME/.docker/cli-plugins; fi
 case $go in
 "$work"/*) export GOPATH=$work/path GOCACHE=$work/built ;; # thrown away with the Go that filled them
 esac

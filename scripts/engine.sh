@@ -4,18 +4,16 @@
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-mkdir -p "$STATE"
+make_state
 OURS=$STATE/engine.pid # "<pid> <start time in ticks>": a pid alone may be another process by now
 WAIT_S=40
 
 start_ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-answers_as_root() { as_root timeout 20 docker info >/dev/null 2>&1; }
-
 wait_for_engine() {
     local until=$((SECONDS + WAIT_S))
     while [ "$SECONDS" -lt "$until" ]; do
-        answers_as_root && return 0
+        engine_answers && return 0
         sleep 0.5
     done
     return 1
@@ -28,13 +26,14 @@ remember() {
 }
 
 start() {
-    if engine_answers || answers_as_root; then
+    local log=$STATE/dockerd.log
+    if engine_answers; then
         echo "the Docker engine answers already"
         return
     fi
     if [ -d /run/systemd/system ]; then
-        as_root systemctl start docker
-        wait_for_engine && echo "started by systemd" && return
+        log="'journalctl -u docker'"
+        as_root systemctl start docker && wait_for_engine && echo "started by systemd" && return
     elif [ -x /etc/init.d/docker ] && as_root service docker start && wait_for_engine; then
         remember
         echo "started by its init script"
@@ -44,7 +43,8 @@ start() {
         as_root setsid nohup dockerd >>"$STATE/dockerd.log" 2>&1 </dev/null &
         wait_for_engine && remember && echo "dockerd started; its log is $STATE/dockerd.log" && return
     fi
-    complain "the Docker engine does not answer within $WAIT_S s; see $STATE/dockerd.log or /var/log/docker.log"
+    complain "the Docker engine does not answer root within $WAIT_S s; see $log or /var/log/docker.log, start it and" \
+        "run this again"
     return "$EXIT_SETUP"
 }
 

@@ -12,7 +12,7 @@ race=("$VENV/bin/esrally" race --track-path=tracks/noaa-ebs "${more[@]}")
 
 if [ "$have_root" = no ]; then
     complain "the race attaches block devices, for which it needs root; someone with root must run:"
-    complain "    cd $ROOT && ${race[*]}"
+    complain "    cd $(quoted "$ROOT") && $(quoted "${race[@]}")"
     exit "$EXIT_SETUP"
 fi
 

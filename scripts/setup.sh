@@ -7,7 +7,7 @@
 #   FOR_TESTS    any text: also Chromium and btrfs-progs, which some tests skip without; default: not
 #   PULL_WAIT_S  how long a registry may take to answer before the image is built here; default 20
 #
-# Exit code 3: root is needed and neither root nor sudo is there; the commands to run are printed.
+# Exit code 3: the machine cannot. Where root is needed and neither root nor sudo is there, the commands are printed.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -21,26 +21,14 @@ APT=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300
 
 # --- what is missing -------------------------------------------------------------------------------------
 
-have() { command -v "$1" >/dev/null 2>&1; }
-fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; }
-
-python_that_fits() {
-    local candidate
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
-        if have "$candidate" && fits "$candidate"; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    return 1
-}
-
 # The version that apt would install, or nothing.
 candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: *//p' | grep -v '(none)' || true; }
 at_least() { [ -n "$1" ] && dpkg --compare-versions "$1" ge "$2"; }
 
+# What apt has of it; nothing where it has none that fits, or PYTHON says which to take.
 python_packages() {
     local version name
+    if [ -n "${PYTHON:-}" ]; then return; fi
     version=$(candidate python3)
     if at_least "$version" 3.11 && ! at_least "$version" 3.14; then
         echo python3 python3-venv
@@ -49,10 +37,9 @@ python_packages() {
     for name in python3.13 python3.12 python3.11; do
         [ -n "$(candidate "$name-venv")" ] && echo "$name $name-venv" && return
     done
-    echo python3 python3-venv
+    # no lists yet, or a Python too old or too new
+    [ -n "$version" ] || echo python3 python3-venv
 }
-
-have_compose() { docker compose version >/dev/null 2>&1; }
 
 # Docker's own packages, Ubuntu's, Debian 13's; Debian 12's docker-compose is still version 1.
 compose_packages() {
@@ -76,16 +63,16 @@ wants_btrfs() {
 
 missing_packages() {
     local names=()
-    have fio || names+=(fio)
-    have mkfs.xfs || names+=(xfsprogs)
-    have losetup || names+=(mount)
-    have setsid || names+=(util-linux)
-    have sysctl || names+=(procps)
+    root_has fio || names+=(fio)
+    root_has mkfs.xfs || names+=(xfsprogs)
+    root_has losetup || names+=(mount)
+    root_has setsid || names+=(util-linux)
+    root_has sysctl || names+=(procps)
     [ -d /etc/ssl/certs ] || names+=(ca-certificates)
     python_that_fits >/dev/null || read -ra names <<<"${names[*]} $(python_packages)"
-    have docker || { [ -z "$(candidate docker-cli)" ] || names+=(docker-cli); }
-    have docker || have dockerd || names+=(docker.io)
-    have dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
+    root_has docker || { [ -z "$(candidate docker-cli)" ] || names+=(docker-cli); }
+    root_has docker || root_has dockerd || names+=(docker.io)
+    root_has dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
     have_compose || read -ra names <<<"${names[*]} $(compose_packages)"
     if wants_browser; then names+=(chromium); fi
     if wants_btrfs; then names+=(btrfs-progs); fi
@@ -104,7 +91,8 @@ missing_image_packages() {
 
 install_packages() {
     local names
-    as_root "${APT[@]}" update
+    # one broken repository among many need not matter: what is asked for may be in the others
+    as_root "${APT[@]}" update || echo "not all package lists could be read; going on with those that are here"
     read -ra names <<<"$($1)" # asked again: only now the lists are there
     if [ "${#names[@]}" -gt 0 ]; then
         as_root "${APT[@]}" install --no-install-recommends "${names[@]}"
@@ -112,31 +100,14 @@ install_packages() {
     fi
 }
 
-# The stamp is what shapes the environment: the place (scripts in it hold absolute paths), Python, requirements.
-venv_stamp() { { echo "$VENV" && "$1" -VV && cat setup.cfg pyproject.toml; } | sha256sum | cut -d' ' -f1; }
-
-install_venv() {
-    local python stamp
-    python=$(python_that_fits)
-    stamp=$(venv_stamp "$python")
-    if [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$VENV/bin/esrally-ebs" ]; then
-        echo "up to date"
-        return
-    fi
-    if [ "$("$VENV/bin/python" -VV 2>/dev/null)" != "$("$python" -VV)" ] || ! "$VENV/bin/pip" --version; then
-        "$python" -m venv --clear "$VENV"
-    fi
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[lint]'
-    echo "$stamp" >"$VENV/stamp"
-    echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list 2>/dev/null | wc -l) packages in .venv"
-}
-
 have_image() { docker_client image inspect "$1" >/dev/null 2>&1; }
 
 # The official image may refuse to start below this. Lasts until the next boot.
 raise_memory_maps() {
-    [ "$(cat /proc/sys/vm/max_map_count)" -ge "$MEMORY_MAPS" ] || as_root sysctl -w "vm.max_map_count=$MEMORY_MAPS"
+    enough_memory_maps || as_root sysctl -w "vm.max_map_count=$MEMORY_MAPS" ||
+        echo "vm.max_map_count stays below $MEMORY_MAPS, with which Elasticsearch may refuse to start"
 }
+enough_memory_maps() { [ "$(cat /proc/sys/vm/max_map_count)" -ge "$MEMORY_MAPS" ]; }
 
 # A registry that answers is asked for the manifest, which is quick; only then is the long download worth starting.
 pull() { timeout "$PULL_WAIT_S" docker manifest inspect "$1" >/dev/null && docker_client pull --quiet "$1"; }
@@ -167,17 +138,22 @@ install_image() {
 
 # What only root can do and is not done yet, as commands to copy, in their order.
 root_commands() {
-    local names image=there
+    local names image=there place; place=$(quoted "$ROOT")
     have_any_image || image=missing
     read -ra names <<<"$(missing_packages) $([ "$image" = there ] || missing_image_packages)"
     if [ "${#names[@]}" -gt 0 ]; then
         echo "apt-get update && apt-get install -y --no-install-recommends ${names[*]}"
     fi
     if ! engine_answers; then
-        pgrep -x dockerd >/dev/null 2>&1 || echo "cd $ROOT && scripts/engine.sh start"
+        pgrep -x dockerd >/dev/null 2>&1 || echo "cd $place && scripts/engine.sh start"
         echo "usermod -aG docker $(id -un)   # then log in again: this user may not talk to the engine yet"
     fi
-    [ "$image" = there ] || echo "cd $ROOT && compose/image/build.sh   # no registry answers here"
+    have_compose || [ -n "$(compose_packages)" ] || echo "cd $place && scripts/compose.sh   # apt has no Compose v2"
+    if [ "$image" = missing ]; then
+        echo "cd $place && compose/image/build.sh   # no registry answers here"
+    elif ! enough_memory_maps && ! have_image "$LOCAL_IMAGE"; then
+        echo "sysctl -w vm.max_map_count=$MEMORY_MAPS"
+    fi
 }
 
 have_any_image() {
@@ -186,6 +162,26 @@ have_any_image() {
         if have_image "$name"; then return 0; fi
     done
     timeout "$PULL_WAIT_S" docker manifest inspect "${ES_IMAGE:-$OFFICIAL_IMAGE}" >/dev/null 2>&1
+}
+
+# Podman answers to the name docker, and has neither its engine nor its cgroups.
+refuse_podman() {
+    if have docker && docker --version 2>/dev/null | grep -qi podman; then
+        complain "docker is Podman's here, and the nodes need Docker's own engine; someone with root must run:"
+        complain "    apt-get remove -y podman-docker   # Podman itself may stay; then run this again"
+        exit "$EXIT_SETUP"
+    fi
+}
+
+# What 'sudo make' has left belongs to root, and could be neither changed nor logged to.
+refuse_others_files() {
+    local other
+    other=$(find "$ROOT" "$ROOT/esrally_ebs.egg-info" -maxdepth 0 ! -writable -print -quit 2>/dev/null || true)
+    [ -n "$other" ] || other=$(find "$ROOT/.cache" "$STATE" "$VENV" -maxdepth 1 ! -writable -print -quit 2>/dev/null || true)
+    [ -n "$other" ] || return 0
+    complain "$other belongs to $(stat -c %U "$other"), as after 'sudo make'; someone with root must run:"
+    complain "    cd $(quoted "$ROOT") && chown -R $(id -un) ."
+    exit "$EXIT_SETUP"
 }
 
 refuse_without_root() {
@@ -200,8 +196,10 @@ refuse_without_root() {
 # --- the flow --------------------------------------------------------------------------------------------
 
 began=$SECONDS
+refuse_podman
 if [ "$have_root" = no ]; then refuse_without_root; fi
-mkdir -p "$STATE"
+refuse_others_files
+make_state
 : >"$STATE/times"
 say "set-up of $ROOT; logs are in $STATE"
 if [ -n "$(missing_packages)" ]; then
@@ -213,7 +211,7 @@ step engine scripts/engine.sh start
 # These three do not need one another, and each waits for something else: the network, a core, a disk.
 pids=()
 step compose scripts/compose.sh & pids+=($!)
-step venv install_venv & pids+=($!)
+step venv scripts/venv.sh & pids+=($!)
 step image install_image & pids+=($!)
 code=0
 for pid in "${pids[@]}"; do wait "$pid" || code=$EXIT_SETUP; done

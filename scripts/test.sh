@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs both test suites in an environment that setup.sh has made: first what needs nothing, then what needs
-# root, Docker and block devices. Both always run; the exit code is that of the first suite that failed. What only
+# root, Docker and block devices. Both run, unless there is no root; the exit code is that of the first suite that failed. What only
 # the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they are skipped.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -9,7 +9,7 @@ cd "$ROOT"
 
 read -ra more <<<"${TEST_ARGS:-}"
 unit=0 system=0
-mkdir -p "$STATE"
+make_state
 scripts/moto.sh >"$STATE/moto.log" 2>&1 &
 moto=$!
 began=$SECONDS
@@ -26,8 +26,13 @@ fi
 
 say "system tests: root, Docker, block devices"
 began=$SECONDS
-if [ "$have_root" = no ]; then complain "neither root nor sudo here: what needs root is skipped or fails below"; fi
-as_root "$VENV/bin/python" -m pytest -m system "${more[@]}" || system=$?
+if [ "$have_root" = yes ]; then
+    as_root "$VENV/bin/python" -m pytest -m system "${more[@]}" || system=$?
+else
+    complain "they attach block devices and there is neither root nor sudo here; someone with root must run:"
+    complain "    cd $(quoted "$ROOT") && $(quoted .venv/bin/python -m pytest -m system "${more[@]}")"
+    system=$EXIT_SETUP
+fi
 
 say "unit tests: exit code $unit after $unit_s s; system tests: exit code $system after $((SECONDS - began)) s"
 if [ "$unit" -ne 0 ]; then exit "$unit"; fi

@@ -59,6 +59,7 @@ base_system() {
 
 # this machine's own mirror, so that whatever works for apt works here; none = debootstrap's default
 mirror_for() {
+    # shellcheck disable=SC2016 # apt-get's own variables
     apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2> /dev/null \
         | awk -v suite="$1" '$1 == suite && $2 ~ /^https?:/ { print $2; exit }'
 }
@@ -76,10 +77,19 @@ make_rootfs() {
         "$root"/usr/share/{doc,man,locale,info} "$root"/var/log/*
 }
 
+# Maven alone does not read the variable by which the other tools find a proxy
+maven_proxy() {
+    local url=${https_proxy:-${HTTPS_PROXY:-${http_proxy:-${HTTP_PROXY:-}}}}
+    [[ $url =~ ^(https?://)?([^@/]*@)?([^:/]+)(:([0-9]+))? ]] || return 0
+    echo "-Dhttps.proxyHost=${BASH_REMATCH[3]} -Dhttps.proxyPort=${BASH_REMATCH[5]:-3128}"
+}
+
 fetch_distribution() {
     if ! unzip -qt "$zip" > /dev/null 2>&1; then
         say "Elasticsearch $version from Maven (79 MB)"
-        quietly "$cache/maven.log" mvn -B "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy" -DoutputDirectory="$cache" -Dmdep.overWriteReleases=true \
+        local proxy
+        read -ra proxy <<< "$(maven_proxy)"
+        quietly "$cache/maven.log" mvn -B "${proxy[@]}" "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy" -DoutputDirectory="$cache" -Dmdep.overWriteReleases=true \
             -Dartifact="org.elasticsearch.distribution.integ-test-zip:elasticsearch:$version:zip"
     else
         say "Elasticsearch $version is in the cache"
@@ -123,7 +133,9 @@ main() {
         return
     fi
     mkdir -p "$cache"
-    work=$(mktemp -d "${TMPDIR:-/tmp}/ebs-image.XXXXXX")
+    find "$cache" -maxdepth 1 -name 'build.*' -mmin +120 -exec rm -rf --one-file-system {} + # of one that was killed
+    # here and not in /tmp, which lets nothing be started on some machines, holds no devices on others (Debian 13) or is small
+    work=$(mktemp -d "$cache/build.XXXXXX")
     # debootstrap may leave /proc mounted in there when it is interrupted
     trap 'umount -q "$work"/root/proc "$work"/root/sys 2> /dev/null || true; rm -rf --one-file-system "$work"' EXIT
     fetch_distribution

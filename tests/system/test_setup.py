@@ -4,6 +4,7 @@ Only this checkout's own set-up is run, and only as a second time: nothing is in
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -32,14 +33,15 @@ def call(*argv: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Complete
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The scripts of this checkout in a place of their own, which anyone may read and enter."""
+    """The scripts of this checkout in a place that anyone may enter, with a space in its name."""
     for parent in (tmp_path, *tmp_path.parents[:2]):
         parent.chmod(0o755)
+    place = tmp_path / "a clone"
     for name in ("scripts", "compose"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+        shutil.copytree(ROOT / name, place / name)
     for name in ("setup.cfg", "pyproject.toml", "Makefile"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
+        shutil.copy(ROOT / name, place / name)
+    return place
 
 
 def stand_in(clone: Path, name: str, script: str) -> None:
@@ -80,7 +82,9 @@ def test_without_root_set_up_changes_nothing_and_names_the_commands(clone: Path,
 def test_without_root_the_race_names_the_command(clone: Path) -> None:
     refused = call(*NOBODY, clone / "scripts" / "race.sh", cwd=clone)
     assert refused.returncode == 3
-    assert "esrally race --track-path=tracks/noaa-ebs" in refused.stderr.splitlines()[-1]
+    command = refused.stderr.splitlines()[-1]
+    assert "esrally race --track-path=tracks/noaa-ebs" in command
+    assert shlex.split(command)[1] == str(clone)  # cd there: as it can be pasted
 
 
 def test_an_engine_that_others_started_is_not_ended(clone: Path) -> None:
