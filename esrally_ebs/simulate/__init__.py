@@ -25,8 +25,8 @@ __all__ = ["SimulatedInstance", "SimulatedVolume", "Task", "groups", "run_togeth
 # What fio and the kernel take from the end of one I/O to the beginning of the clone's next: the latencies of
 # the 2021 article leave so much open in its 16 KiB rows with two jobs, 5 us on gp2 and 7 us on gp3.
 BETWEEN_S = 6e-6
-# Requests that a volume's device holds; 32 is what the NVMe queue of an EBS volume has (arrays.py has more for
-# volumes above 32,000 IOPS). With it, and the next one, latencies of published runs of 16 clones with 16 I/Os
+# Requests that a volume's device holds; 32 is what the NVMe queue of an EBS volume has (in arrays.py more for
+# those above 32,000 IOPS). With it, and the next one, latencies of published runs of 16 clones with 16 I/Os
 # each (2020) come out: see docs/volumes.md.
 QUEUE = 32
 AGAIN = 0.87

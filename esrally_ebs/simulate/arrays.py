@@ -11,11 +11,11 @@ import numpy as np
 from esrally_ebs.emulator.catalog import Model
 from esrally_ebs.emulator.limits import Buckets, fill
 from esrally_ebs.simulate.histogram import BINS
-from esrally_ebs.simulate.state import Devices, Load, Progress, Tally
+from esrally_ebs.simulate.state import KINDS, Devices, Load, Progress, Tally
 from esrally_ebs.simulate.transfer import requests_of
 
-# AWS advises one I/O in flight per 1,000 IOPS ("I/O characteristics and monitoring", User Guide of 2023). Fewer
-# would keep a volume from what it is sold for: 32 in flight at 0.28 ms are 114,000 of io2's 256,000.
+# AWS advises one I/O in flight per 1,000 IOPS ("I/O characteristics and monitoring", User Guide of 2023).
+# Fewer would keep a volume from what it is sold for: 32 in flight at 0.28 ms are 114,000 of io2's 256,000.
 IOPS_OF_A_REQUEST = 1000
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
@@ -73,10 +73,14 @@ def empty_tally(jobs: int, seconds: int) -> Tally:
     rows = 2 * jobs
     return Tally(
         bins=[[0] * BINS for _ in range(rows)],
-        total_s=[0.0] * rows,
-        most_s=[0.0] * rows,
-        least_s=[math.inf] * rows,
+        total=[0.0] * (KINDS * rows),
+        squares=[0.0] * (KINDS * rows),
+        most=[0.0] * (KINDS * rows),
+        least=[math.inf] * (KINDS * rows),
         ended_s=[0.0] * jobs,
+        period=[0] * rows,
+        in_period=[0] * rows,
+        periods=[0] * rows,
         done_in_second=np.zeros(seconds, dtype=np.int64),  # type: ignore[arg-type]
         latency_in_second=np.zeros(seconds),  # type: ignore[arg-type]
     )
@@ -100,6 +104,7 @@ def beginning(devices: Devices, load: Load, buckets: int) -> Progress:
         done_s=[0.0] * sum(flying),
         flight=list(range(sum(flying))),
         begun_s=[0.0] * sum(flying),
+        submitted_s=[0.0] * sum(flying),
         write=[0] * sum(flying),
         tag_first=[sum(tags[:device]) for device in range(count)],
         tag_count=[0] * count,

@@ -13,17 +13,46 @@ published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x
 from esrally_ebs.emulator.limits import Buckets
 from esrally_ebs.simulate.heap import pop, push, settle
 from esrally_ebs.simulate.histogram import bin_of
-from esrally_ebs.simulate.state import Devices, Draws, Load, Machine, Progress, Tally
+from esrally_ebs.simulate.state import (
+    COMPLETION,
+    KINDS,
+    PERIOD_S,
+    RATE,
+    SUBMISSION,
+    WHOLE,
+    Devices,
+    Draws,
+    Load,
+    Machine,
+    Progress,
+    Tally,
+)
 from esrally_ebs.simulate.transfer import merged_part, next_offset, requests_of, transfer, uniform
 
 
-def record(tally: Tally, row: int, took_s: float, done_s: float) -> None:
-    """Count one I/O that was done at ``done_s`` after the start."""
+def measure(tally: Tally, at: int, value: float) -> None:
+    """Count one figure of a kind."""
+    tally.total[at] += value
+    tally.squares[at] += value * value
+    tally.most[at] = max(tally.most[at], value)
+    tally.least[at] = min(tally.least[at], value)
+
+
+def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float) -> None:
+    """Count one I/O, done ``done_s`` after the start: it waited to be submitted, and then took so long."""
     tally.bins[row][bin_of(took_s * 1e9)] += 1
-    tally.total_s[row] += took_s
-    tally.most_s[row] = max(tally.most_s[row], took_s)
-    tally.least_s[row] = min(tally.least_s[row], took_s)
+    measure(tally, KINDS * row + COMPLETION, took_s)
+    measure(tally, KINDS * row + SUBMISSION, waited_s)
+    measure(tally, KINDS * row + WHOLE, waited_s + took_s)
     tally.ended_s[row // 2] = max(tally.ended_s[row // 2], done_s)
+    period = int(done_s / PERIOD_S)
+    if period != tally.period[row]:
+        if tally.in_period[row] > 0:
+            measure(tally, KINDS * row + RATE, float(tally.in_period[row]))
+            tally.periods[row] += 1
+        tally.period[row] = period
+        tally.in_period[row] = 0
+    tally.in_period[row] += 1
     second = int(done_s)
     if second < len(tally.done_in_second):
         tally.done_in_second[second] += 1
@@ -53,11 +82,12 @@ def submit(
     offset = next_offset(progress, load, draws, process, write)
     size, device = load.block_bytes[job], load.device[job]
     took_s = transfer(buckets, devices, machine, progress, draws, device, write, offset, size, saved, now_s)
-    begun_s = progress.asked_s[process] if load.sync[job] else now_s
+    asked_s = progress.asked_s[process]
     first, count = progress.flying_first[process], progress.flying_count[process]
     flight = push(progress.done_s, progress.flight, first, count, now_s + took_s)
     progress.flying_count[process] = count + 1
-    progress.begun_s[flight] = begun_s
+    progress.begun_s[flight] = asked_s
+    progress.submitted_s[flight] = asked_s if load.sync[job] else now_s
     progress.write[flight] = write
 
 
@@ -108,7 +138,8 @@ def take(progress: Progress, tally: Tally, process: int, done_s: float) -> None:
     flight = pop(progress.done_s, progress.flight, first, count)
     progress.flying_count[process] = count - 1
     row = 2 * progress.job_of[process] + progress.write[flight]
-    record(tally, row, done_s - progress.begun_s[flight], done_s)
+    submitted_s = progress.submitted_s[flight]
+    record(tally, row, submitted_s - progress.begun_s[flight], done_s - submitted_s, done_s)
 
 
 def wake(

@@ -29,6 +29,7 @@ def compiled() -> Callable[..., float]:
         push,
         pop,
         settle,
+        kernel.measure,
         kernel.record,
         transfer.uniform,
         transfer.next_offset,

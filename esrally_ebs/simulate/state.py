@@ -7,6 +7,12 @@ from typing import NamedTuple
 # before they arrive.
 REQUEST_BYTES = 256 * 1024
 
+# What fio tells of the reads, or the writes, of a job. Of an I/O the seconds from submission to completion,
+# those until it was submitted, and both together; and the I/Os of each period that had any.
+COMPLETION, SUBMISSION, WHOLE, RATE = range(4)
+KINDS = 4
+PERIOD_S = 0.5  # fio's bwavgtime and iopsavgtime
+
 
 class Devices(NamedTuple):
     """The volumes under load, each alone or striped, as numbers by volume."""
@@ -60,11 +66,16 @@ class Draws(NamedTuple):
 class Tally(NamedTuple):
     """What became of the jobs; of the reads of job j at 2 j, of its writes at 2 j + 1."""
 
-    bins: Sequence[MutableSequence[int]]  # I/Os by latency
-    total_s: MutableSequence[float]  # latencies added up
-    most_s: MutableSequence[float]
-    least_s: MutableSequence[float]
+    bins: Sequence[MutableSequence[int]]  # I/Os by completion latency
+    # Of each kind of figure, the kinds of one row beside each other: added up, their squares, the extremes.
+    total: MutableSequence[float]
+    squares: MutableSequence[float]
+    most: MutableSequence[float]
+    least: MutableSequence[float]
     ended_s: MutableSequence[float]  # by job
+    period: MutableSequence[int]  # by row: the last period with I/Os, how many, and the periods before it
+    in_period: MutableSequence[int]
+    periods: MutableSequence[int]
     # By the second in which they were done, all together; empty when nobody asked, the rest is not counted.
     done_in_second: MutableSequence[int]
     latency_in_second: MutableSequence[float]
@@ -84,7 +95,8 @@ class Progress(NamedTuple):
     flying_count: MutableSequence[int]
     done_s: MutableSequence[float]
     flight: MutableSequence[int]
-    begun_s: MutableSequence[float]  # by flight, as is the next one
+    begun_s: MutableSequence[float]  # by flight, as are the next ones; begun, and with the device
+    submitted_s: MutableSequence[float]
     write: MutableSequence[int]
     # Requests that a device holds: by device a heap of when they are done.
     tag_first: Sequence[int]
