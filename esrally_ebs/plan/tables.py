@@ -5,7 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.plan.values import (
@@ -113,15 +122,21 @@ class DatasetPlan(_Section):
     seed: int = 42
 
 
+BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # engines of fio that return when the I/O is done
+
+
 class BaselineJob(_Section):
     """``[[baseline]]``: one fio job, run on every arm."""
 
     name: str = Field(pattern=NAME)
-    rw: Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"]
+    rw: Annotated[
+        Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"],
+        BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio has both words
+    ]
     bs: Bytes = Field(gt=0)
     numjobs: int = Field(default=1, ge=1, le=256)
+    engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
     iodepth: int = Field(default=1, ge=1, le=1024)
-    engine: Literal["psync", "libaio"] = "psync"
     size: Bytes = Field(default=128 * 1024**2, gt=0)
     runtime: Seconds | None = Field(default=None, gt=0)
     rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
@@ -131,6 +146,17 @@ class BaselineJob(_Section):
     rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
     stonewall: bool = True  # false: begins together with the job before it; only in virtual time
     repeat: bool = False  # again at the end of the session
+
+    @field_validator("iodepth")
+    @classmethod
+    def _one_where_the_engine_waits(cls, iodepth: int, info: ValidationInfo) -> int:
+        """fio, too, takes 1 for an engine that returns when the I/O is done."""
+        return 1 if info.data.get("engine") in BLOCKING else iodepth
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether each clone has one I/O in flight, as its engine returns when that is done."""
+        return self.engine in BLOCKING
 
 
 class RacePlan(_Section):

@@ -95,7 +95,7 @@ def _direction(row: int, tally: Tally, job: BaselineJob, runtime_ms: int) -> dic
         "short_ios": 0,
         "drop_ios": 0,
         # as fio, which measures no submission of an engine that returns when the I/O is done
-        "slat_ns": _spread(tally, first + SUBMISSION, 0 if job.engine == "psync" else ios),
+        "slat_ns": _spread(tally, first + SUBMISSION, 0 if job.is_blocking else ios),
         "clat_ns": {**_spread(tally, first + COMPLETION, ios), **percentiles},
         "lat_ns": _spread(tally, first + WHOLE, ios),
         **_samples(tally, row, job.bs / 1024, ios / runtime_s),
