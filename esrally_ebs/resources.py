@@ -1,18 +1,22 @@
 """Where the pack's files are (compose, pipelines, tracks), and where it keeps its own.
 
-A checkout has them beside the package; an installed wheel under ``<prefix>/share/esrally_ebs``.
+A checkout has them beside the package; an installed wheel under ``share/esrally_ebs`` of what it was installed
+into: an environment, a user's own packages (``pip install --user``), or /usr/local.
 """
 
 import os
+import site
 import sys
+import sysconfig
 from pathlib import Path
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import PlanError, SetupError
 
 
 def resource(relative: str) -> Path:
     """The path of a file of the pack, such as ``compose/node.yml``; SetupError when it is not installed."""
-    for root in (Path(__file__).parent.parent, Path(sys.prefix) / "share" / "esrally_ebs"):
+    prefixes = (sys.prefix, sysconfig.get_path("data"), site.getuserbase())
+    for root in (Path(__file__).parent.parent, *(Path(prefix, "share/esrally_ebs") for prefix in prefixes)):
         if (root / relative).exists():
             return root / relative
     raise SetupError(f"{relative}: not found beside the package; install esrally_ebs again")
@@ -37,7 +41,16 @@ def _folder(variable: str, otherwise: str) -> Path:
 
 
 def plan_path(name: str) -> Path:
-    """The file of a plan given by path, or by its name in ``pipelines/``."""
+    """The file of a plan given by path, or by its name in ``pipelines/``; PlanError when it is neither."""
     if name.endswith(".toml"):
-        return Path(name).expanduser().resolve()
-    return resource("pipelines") / f"{name}.toml"
+        try:
+            return Path(name).expanduser().resolve()
+        except RuntimeError as error:
+            raise PlanError(f"plan {name}: {error}; write the whole path") from error
+    known = {path.stem: path for path in sorted(resource("pipelines").glob("*.toml"))}
+    if name not in known:
+        raise PlanError(
+            f"plan {name!r}: there is none of that name; choose one of {', '.join(known)}, or give the path "
+            "of a file that ends in .toml"
+        )
+    return known[name]

@@ -1,6 +1,6 @@
 """What Rally was asked for -> one Plan: track parameters and ``--car`` laid over the plan's file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from esrally_ebs.resources import plan_path
 
 DEFAULT_PLAN = "gp2-vs-gp3"
 _SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
+_VOLUMES_EXAMPLE = "gp2=/mnt/gp2;gp3=/mnt/gp3"
 PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
 
 # Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
@@ -76,27 +77,37 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         if key in params:
             overrides[where] = params[key]
     if "accept" in params:
-        overrides["accept"] = str(params["accept"]).replace(";", ",").split(",")
+        overrides["accept"] = _parts(params, "accept", "readahead;other-io")
     plan = load_plan(plan_path(str(params.get("plan", DEFAULT_PLAN))), overrides)
     if plan.race is None:
         raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")
     if "volumes" in params:
-        plan = plan.model_copy(update={"arm": mounted_arms(str(params["volumes"]))})
+        plan = plan.model_copy(update={"arm": mounted_arms(_parts(params, "volumes", _VOLUMES_EXAMPLE))})
     return _shortened(plan) if test_mode else plan
 
 
-def mounted_arms(text: str) -> tuple[ArmPlan, ...]:
-    """``"gp2=/mnt/gp2,gp3=/mnt/gp3"`` to one arm per real mount; ``;`` may stand for the comma.
+def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
+    """What a list of words holds: text with ``;`` or ``,`` between them, or JSON's list of texts.
 
     Rally's short form of track parameters splits at every comma, quoted or not.
     """
+    given = params[name]
+    if isinstance(given, str):
+        given = given.replace(";", ",").split(",")
+    if not isinstance(given, list) or not all(isinstance(part, str) for part in given):
+        raise PlanError(f"track parameter {name}: {given!r} is no text; write for example '{name}:{example}'")
+    return [part.strip() for part in given]
+
+
+def mounted_arms(parts: Sequence[str]) -> tuple[ArmPlan, ...]:
+    """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one arm per real mount."""
     arms = []
-    for part in text.replace(";", ",").split(","):
-        name, equals, path = part.strip().partition("=")
+    for part in parts:
+        name, equals, path = part.partition("=")
         if not equals or not path.startswith("/"):
             raise PlanError(
-                f"track parameter volumes: {part.strip()!r} is not name=/mount/point; "
-                "write for example 'volumes:gp2=/mnt/gp2;gp3=/mnt/gp3'"
+                f"track parameter volumes: {part!r} is not name=/mount/point; "
+                f"write for example 'volumes:{_VOLUMES_EXAMPLE}'"
             )
         try:
             arms.append(ArmPlan(name=name, type="mounted", mount=Path(path)))

@@ -6,7 +6,7 @@ import pytest
 from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.rally.settings import mounted_arms, plan_for
+from esrally_ebs.rally.settings import plan_for
 
 
 def test_without_parameters_the_default_plan_is_used() -> None:
@@ -44,9 +44,14 @@ def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["volumes:gp2=/mnt/gp2;gp3=/mnt/gp3", '{"volumes": "gp2=/mnt/gp2,gp3=/mnt/gp3"}']
+    "words",
+    [
+        "volumes:gp2=/mnt/gp2;gp3=/mnt/gp3",
+        '{"volumes": "gp2=/mnt/gp2, gp3=/mnt/gp3"}',
+        '{"volumes": ["gp2=/mnt/gp2", "gp3=/mnt/gp3"]}',
+    ],
 )
-def test_real_mounts_replace_the_plans_arms_in_both_forms_that_rally_reads(words: str) -> None:
+def test_real_mounts_replace_the_plans_arms_in_every_form_that_rally_reads(words: str) -> None:
     plan = plan_for(opts.to_dict(words))
     assert [(arm.name, arm.type, arm.mount) for arm in plan.arm] == [
         ("gp2", "mounted", Path("/mnt/gp2")),
@@ -57,12 +62,32 @@ def test_real_mounts_replace_the_plans_arms_in_both_forms_that_rally_reads(words
 @pytest.mark.parametrize("text", ["/mnt/gp2", "gp2=mnt", "gp2=", ""])
 def test_a_volume_that_is_not_name_equals_path_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="is not name=/mount/point"):
-        mounted_arms(text)
+        plan_for({"volumes": text})
+
+
+@pytest.mark.parametrize("name", ["volumes", "accept"])
+@pytest.mark.parametrize("given", [{"gp2": "/mnt/gp2"}, [1], 7, None])
+def test_a_list_of_words_that_is_none_is_refused(name: str, given: object) -> None:
+    with pytest.raises(
+        PlanError, match=rf"^track parameter {name}: .* is no text; write for example '{name}:"
+    ):
+        plan_for({name: given})
+
+
+@pytest.mark.parametrize("given", ["readahead;other-io", "readahead,other-io", ["readahead", "other-io"]])
+def test_checks_are_accepted_by_name(given: object) -> None:
+    assert plan_for({"accept": given}).accept == ("readahead", "other-io")
+
+
+@pytest.mark.parametrize("name", ["gp4", "", "../pipelines/aa", "/etc/passwd", "GP2-vs-gp3"])
+def test_a_plan_of_no_known_name_is_refused_with_the_names_there_are(name: str) -> None:
+    with pytest.raises(PlanError, match=r"^plan '.*': there is none of that name; choose one of aa, .*smoke"):
+        plan_for({"plan": name})
 
 
 def test_two_volumes_of_one_name_are_refused() -> None:
     with pytest.raises(PlanError, match="used twice"):
-        mounted_arms("a=/x,a=/y")
+        plan_for({"volumes": "a=/x,a=/y"})
 
 
 def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None:
