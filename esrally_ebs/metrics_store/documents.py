@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from esrally_ebs.model import Kind
 from esrally_ebs.report import build, search
-from esrally_ebs.report.search import Findings
+from esrally_ebs.report.search import TOGETHER, Findings
 from esrally_ebs.stats import PERCENTILES, Comparison, Estimate
 from esrally_ebs.stats.comparable import all_checks
 from esrally_ebs.store.encoding import baseline_of, plain
@@ -98,6 +98,20 @@ def _verdicts(_: Session, findings: Findings) -> _Keyed:
             "confidence": findings.confidence,
         }
         yield f"{comparison.task}:{comparison.b}:{comparison.a}", fields | _changes(comparison)
+    for overall in findings.overall:
+        fields = {
+            "task": TOGETHER,
+            "arm": overall.b,
+            "against": overall.a,
+            "rounds": overall.rounds,
+            "verdict": overall.verdict.value,
+            "decided": True,
+            "p_different": overall.p_different,
+            "p_equivalent": overall.p_equivalent,
+            "margin": findings.margin,
+            "confidence": findings.confidence,
+        }
+        yield f"{TOGETHER}:{overall.b}:{overall.a}", fields | _estimate("p50_ratio", overall.ratio)
 
 
 def _changes(comparison: Comparison) -> dict[str, Any]:

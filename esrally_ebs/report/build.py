@@ -1,6 +1,6 @@
 """A loaded session to the one report model; decides what a report has, and in which order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from esrally_ebs.model import Check, Event
@@ -16,7 +16,7 @@ from esrally_ebs.report import (
     verdict,
 )
 from esrally_ebs.report.model import Report, Table
-from esrally_ebs.report.moments import moments
+from esrally_ebs.report.moments import moments, moments_table
 from esrally_ebs.stats.coldstart import cold_starts
 from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
@@ -44,6 +44,8 @@ def build(session: Session) -> Report:
     tables += baseline.tables(session.baseline, arms)
     tables += aws.tables(session)
     tables += conditions.tables(session)
+    befell = moments(session)
+    tables.append(moments_table(befell, arms))
     return Report(
         session=session.id,
         kind=session.kind,
@@ -66,11 +68,25 @@ def build(session: Session) -> Report:
         ),
         figures=replace(
             figures.figures(session, findings),
-            moments=moments(session),
+            moments=befell,
             cold_starts=coldstarts.figures(starts),
             tradeoffs=costs.tradeoffs(findings, priced),
         ),
+        raw=tuple(_raw(session)),
     )
+
+
+def _raw(session: Session) -> Iterator[str]:
+    yield "session.json"
+    if session.events:
+        yield "events.jsonl"
+    for folder, rows in (
+        ("samples/", session.samples),
+        ("telemetry/", session.telemetry),
+        ("baseline/", session.baseline),
+    ):
+        if rows.num_rows:
+            yield folder
 
 
 def _faults(events: Iterable[Event]) -> Iterable[str]:

@@ -55,6 +55,12 @@ def difference_cell(found: PercentileComparison) -> Cell:
     return Cell(text=f"{difference.value * 1e3:+.2f} ms  {percent_change(ratio)}", facts=facts)
 
 
+def ratio_cell(ratio: Estimate) -> Cell:
+    """A ratio of two arms, as a change in per cent."""
+    facts: dict[str, Value] = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
+    return Cell(text=percent_change(ratio), facts=facts)
+
+
 def change_cell(comparison: Comparison | None) -> Cell:
     """The change of the 50th percentile in one session, with its interval and verdict."""
     if comparison is None:

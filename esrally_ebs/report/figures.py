@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from esrally_ebs.causes.told import has_time, number_of
 from esrally_ebs.model import Phase
 from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline, Turn
-from esrally_ebs.report.search import Findings
-from esrally_ebs.stats import Comparison
+from esrally_ebs.report.search import TOGETHER, Findings
+from esrally_ebs.stats import Estimate
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -51,10 +51,17 @@ def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
         yield Forest(
             title=f"Search: {b} against {a}, 50th percentile of service time",
             arm=b,
-            changes=tuple(
-                _change(c)
-                for c in findings.comparisons
-                if (c.a, c.b) == (a, b) and math.isfinite(c.percentiles[0].ratio.value)
+            changes=(
+                *(
+                    _change(c.task, c.percentiles[0].ratio, "" if c.p_different is None else c.verdict.value)
+                    for c in findings.comparisons
+                    if (c.a, c.b) == (a, b) and math.isfinite(c.percentiles[0].ratio.value)
+                ),
+                *(
+                    _change(TOGETHER, overall.ratio, overall.verdict.value)
+                    for overall in findings.overall
+                    if (overall.a, overall.b) == (a, b)
+                ),
             ),
             margin=findings.margin,
         )
@@ -65,14 +72,13 @@ def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
             yield Forest(title=title, arm=b, changes=changes, margin=None)
 
 
-def _change(comparison: Comparison) -> Change:
-    ratio = comparison.percentiles[0].ratio
+def _change(item: str, ratio: Estimate, verdict: str) -> Change:
     return Change(
-        item=comparison.task,
+        item=item,
         value=ratio.value - 1,
         low=None if ratio.low is None else ratio.low - 1,
         high=None if ratio.high is None else ratio.high - 1,
-        verdict=comparison.verdict.value if comparison.p_different is not None else "",
+        verdict=verdict,
     )
 
 

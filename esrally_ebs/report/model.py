@@ -186,6 +186,9 @@ class Report:
     checks: tuple[Check, ...]
     warnings: tuple[str, ...]
     figures: Figures = field(default_factory=Figures)
+    raw: tuple[
+        str, ...
+    ] = ()  # what the session's folder holds of it, by name; none for more than one session
 
 
 NOTHING = Cell(text="-", facts={})

@@ -1,11 +1,12 @@
-"""What befell arms, for timelines: a session's events in, moments on the session's own clock out."""
+"""What befell arms: a session's events in, moments on the session's own clock out, and a table of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from esrally_ebs.causes.told import has_time, number_of
 from esrally_ebs.model import Event
-from esrally_ebs.report.model import Moment
+from esrally_ebs.report.model import NOTHING, Cell, Column, Moment, Row, Table, Value
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_seconds
 
 _LONG_PAUSE_S = 0.05  # a shorter one cannot be seen on the timeline of a session
 _KINDS = {
@@ -57,3 +58,40 @@ def _moment(session: Session, event: Event, start: float, end: float) -> Moment:
         start_s=start - session.started_at,
         end_s=end - session.started_at,
     )
+
+
+def moments_table(found: Sequence[Moment], arms: Sequence[str]) -> Table | None:
+    """Each kind of moment once: how often it befell which arm, for how long, and when first."""
+    if not found:
+        return None
+    columns = [Column(title=arm, subject=arm, left=True) for arm in arms]
+    if not all(moment.arm in arms for moment in found):
+        columns.append(Column(title="no arm of its own", subject="session", left=True))
+    rows = []
+    for kind, text in dict.fromkeys((moment.kind, moment.text) for moment in found):
+        alike = [moment for moment in found if (moment.kind, moment.text) == (kind, text)]
+        of_arms = [[m for m in alike if m.arm == arm] for arm in arms]
+        of_none = [m for m in alike if m.arm not in arms]
+        cells = (_times(own) for own in [*of_arms, of_none][: len(columns)])
+        rows.append(Row(item=f"{kind}: {text}", cells=tuple(cells)))
+    return Table(
+        key="events",
+        title="Events",
+        item_title="event",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(
+            f"Minutes are those since the session began. Garbage collections shorter than "
+            f"{_LONG_PAUSE_S * 1e3:.0f} ms stand in events.jsonl only.",
+        ),
+    )
+
+
+def _times(found: Sequence[Moment]) -> Cell:
+    if not found:
+        return NOTHING
+    seconds, first = sum(m.end_s - m.start_s for m in found), min(m.start_s for m in found)
+    facts: dict[str, Value] = {"events": len(found), "seconds": seconds, "first_at_s": first}
+    often = "once" if len(found) == 1 else f"{len(found)} times, first"
+    lasted = f", {format_seconds(seconds)} in all" if seconds else ""
+    return Cell(text=f"{often} at {first / 60:.1f} min{lasted}", facts=facts)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.model import Check
-from esrally_ebs.report.cells import arm_columns, arm_rows, difference_cell, time_cell
+from esrally_ebs.report.cells import arm_columns, arm_rows, difference_cell, ratio_cell, time_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
 from esrally_ebs.stats import (
     PERCENTILES,
@@ -25,6 +25,8 @@ from esrally_ebs.stats import (
 from esrally_ebs.stats.sequential import AUTO, confidence_of, looks
 from esrally_ebs.stats.summary import Scope, failures, summarize_blocks
 from esrally_ebs.store.session import Session
+
+TOGETHER = "all tasks together"  # what stands in the place of a task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +115,32 @@ def _ended(session: Session, design: Mapping[str, Any]) -> str:
 
 
 def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
-    """One table per percentile: a row per compared task, a column per arm, and the difference per pair."""
-    return [_table(findings, arms, position) for position in range(len(PERCENTILES)) if findings.comparisons]
+    """One table per percentile: a row per compared task, a column per arm, and the difference per pair.
+
+    The last one has all tasks together, where there is a verdict for them.
+    """
+    tables = [
+        _table(findings, arms, position) for position in range(len(PERCENTILES)) if findings.comparisons
+    ]
+    return [*tables, *([_together(findings)] if findings.overall else [])]
+
+
+def _together(findings: Findings) -> Table:
+    columns, cells = [], []
+    for overall in findings.overall:
+        subject = f"{overall.b} against {overall.a}"
+        columns.append(Column(title=f"{subject} [{findings.confidence:.0%}]", subject=subject))
+        columns.append(Column(title=f"{overall.b} is", subject=subject, left=True))
+        cells += [ratio_cell(overall.ratio), _judgement(overall.verdict.value, overall)]
+    first = findings.scope == "first"
+    return Table(
+        key=f"{'first_' if first else ''}together_p50",
+        title="All tasks together, 50th percentile" + (", first request after each drop" if first else ""),
+        item_title="tasks",
+        columns=tuple(columns),
+        rows=(Row(item=TOGETHER, cells=tuple(cells)),),
+        notes=("As if one ratio held for all of them: the geometric mean of the tasks' ratios.",),
+    )
 
 
 def _table(findings: Findings, arms: Sequence[str], position: int) -> Table:
@@ -169,7 +195,7 @@ def _winner(comparison: Comparison, position: int) -> tuple[str, str] | None:
     return (a, b) if ratio.low is not None and ratio.low > 1 else None
 
 
-def _judgement(word: str, comparison: Comparison) -> Cell:
+def _judgement(word: str, comparison: Comparison | Overall) -> Cell:
     facts: dict[str, Value] = {
         "verdict": word,
         "p_different": comparison.p_different,

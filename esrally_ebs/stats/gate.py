@@ -2,7 +2,8 @@
 
 Pure: takes what ``compare`` found for two arms, gives a decision per task and limit and one for all. A limit
 is asked about as ``compare`` asks whether there is any difference: *if b took as many times as long as the
-limit allows, would the two have one common percentile?* An interval's width would not do: its sides may differ.
+limit allows, would the two have one common percentile?* The width of an interval would not do: its sides
+may differ.
 """
 
 import re

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import golden_session
 import pytest
 import session_in_memory
 
@@ -73,6 +74,22 @@ def test_service_times_have_the_intervals_of_the_arm_by_itself() -> None:
     times = next(fields for fields in found if fields["record"] == "service-time")
     assert times["p50_s_low"] <= times["p50_s"] <= times["p50_s_high"]
     assert times["p99_s_low"] is None
+
+
+def test_the_verdict_on_all_tasks_together_is_one_of_the_verdicts(tmp_path: Path) -> None:
+    found = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
+    verdicts = {fields["task"]: fields for fields in found if fields["record"] == "verdict"}
+    assert len(verdicts) == len(golden_session.TASKS) + 1
+    together = verdicts["all tasks together"]
+    assert (together["arm"], together["against"], together["verdict"]) == ("gp3", "gp2", "slower")
+    assert together["p50_ratio_low"] < together["p50_ratio"] < together["p50_ratio_high"]
+
+
+def test_the_dashboards_table_of_verdicts_shows_what_verdicts_hold(tmp_path: Path) -> None:
+    found = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
+    objects = {o["type"]: o["attributes"] for o in map(json.loads, render_dashboard().splitlines())}
+    for verdict in (fields for fields in found if fields["record"] == "verdict"):
+        assert set(objects["search"]["columns"]) <= verdict.keys()
 
 
 def test_every_document_says_what_it_belongs_to_and_whether_it_is_emulated(session: Session) -> None:

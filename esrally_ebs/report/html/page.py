@@ -8,12 +8,17 @@ from esrally_ebs.report.html.curves import cold_start, tradeoff, trend
 from esrally_ebs.report.html.plots import distribution, forest
 from esrally_ebs.report.html.style import CSS
 from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
-from esrally_ebs.report.model import Cell, Report, Table
+from esrally_ebs.report.model import Cell, Figures, Report, Table
 from esrally_ebs.report.text import called, state_line
 
 # No request can leave the page even if a name in the session were to hold markup.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_RAW = ("report.txt", "report.md", "report.csv", "report.json", "session.json", "events.jsonl")
+_RAW = ("report.txt", "report.md", "report.csv", "report.json")
+_HOLDS = {
+    "samples/": "every request",
+    "telemetry/": "every second of the devices",
+    "baseline/": "fio's own output",
+}
 
 Section = tuple[str, str, Iterable[str]]  # anchor, heading, content
 
@@ -81,17 +86,22 @@ def _head(report: Report) -> str:
 
 
 # What a section shows, by the keys of its tables; what no section names is told with the session.
-_ARMS, _TIMES, _COST = r"arms$|sessions$", r"(first_)?service_time|once$|between_arms", r"cost"
-_CAUSES, _COLD, _FIO = r"io$|expected$|marks$", r"cold_start", r"fio_"
+_ARMS, _COST = r"arms$|sessions$", r"cost"
+_TIMES = r"(first_)?service_time|(first_)?together|once$|alone$|between_arms"
+_CAUSES, _COLD, _FIO, _EVENTS = r"io$|expected$|marks$", r"cold_start", r"fio_", r"events$"
 _CONDITIONS = r"coldness$|credits$|load$|exceeded$|cloudwatch$|aws$"
-_NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _CONDITIONS))
+_NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _EVENTS, _CONDITIONS))
 
 
 def _sections(report: Report) -> Iterator[Section]:
     figures = report.figures
     arms = _arms(report)
     yield "arms", "What is compared", _tables(report, _ARMS)
-    yield "differences", "Search beside fio", _forests(report)
+    searched, baselined = (
+        any((f.margin is None) is of_fio for f in figures.forests) for of_fio in (False, True)
+    )
+    compared = "Search beside fio" if searched else "Differences in fio"
+    yield "differences", compared if baselined else "Differences", _forests(report, searched, baselined)
     yield "times", "Service times", _tables(report, _TIMES)
     yield "trends", "Trends", _plots(((d.task, trend(d, arms)) for d in figures.trends), note=_TRENDS)
     yield "causes", "Why", _tables(report, _CAUSES)
@@ -101,7 +111,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
     starts = ((d.task, cold_start(d, arms)) for d in figures.cold_starts)
     yield "cold", "Cold starts", (*_plots(starts, note=_COLD_STARTS), *_tables(report, _COLD))
-    yield "telemetry", "Over time", _timelines(report, arms)
+    yield "telemetry", "Over time", (*_timelines(report, arms), *_tables(report, _EVENTS))
     yield "fio", "fio", _tables(report, _FIO)
     yield "conditions", "Conditions", _tables(report, _CONDITIONS)
     yield "checks", "Checks", _checks(report)
@@ -110,10 +120,11 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "raw", "Raw data", _raw(report)
 
 
-_FORESTS = (
+_SEARCHED = (
     "A mark is the change of the 50th percentile, a bar its interval for the task by itself; the shaded band "
-    "is what counts as equivalent. Verdicts hold for all tasks together. fio ran once: its marks have no bar."
+    "is what counts as equivalent. Verdicts hold for all tasks together."
 )
+_BASELINED = "fio ran once before the rounds: its marks have no bar."
 _DISTRIBUTIONS = (
     "Share of measured requests that took at most so long; all rounds together. Above 300 requests a curve "
     "is drawn through 208 of its quantiles, densest in the slowest per cent; tables rest on all requests."
@@ -121,11 +132,6 @@ _DISTRIBUTIONS = (
 _COLD_STARTS = "Median service time of the requests that came so many after the caches were dropped."
 _TRADEOFFS = "A mark per arm and task, joined by task: to the left is cheaper, below is faster."
 _TRENDS = "One mark per session, from the oldest to the newest."
-_TIMELINES = (
-    "One panel per arm, on one clock and one scale. Shaded: fio, then warm-up, then the rounds by number. "
-    "In each round every arm has its turn, so an arm rests while another is measured. The strip above a line "
-    "has the task that was measured by its tint; a triangle marks an event, listed with the reasons."
-)
 
 
 def _arms(report: Report) -> list[str]:
@@ -139,19 +145,38 @@ def _arms(report: Report) -> list[str]:
     return list(dict.fromkeys((*known, *(curve.arm for curve in curves), *priced)))
 
 
-def _forests(report: Report) -> Iterator[str]:
-    return _plots(((data.title, forest(data)) for data in report.figures.forests), note=_FORESTS)
+def _forests(report: Report, searched: bool, baselined: bool) -> Iterator[str]:
+    said = [text for text, is_so in ((_SEARCHED, searched), (_BASELINED, baselined)) if is_so]
+    return _plots(((data.title, forest(data)) for data in report.figures.forests), note=" ".join(said))
 
 
 def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
     figures = report.figures
-    yield from _plots(((t.title, timeline(t, figures, arms)) for t in figures.timelines), note=_TIMELINES)
+    drawn = ((t.title, timeline(t, figures, arms)) for t in figures.timelines)
+    yield from _plots(drawn, note=" ".join(_explained(figures)))
     if figures.timelines and figures.turns:
         items = "".join(
             f'<li><span class="swatch tint{place % TINTS}"></span>{escape(task)}</li>'
             for place, task in enumerate(tasks(figures.turns))
         )
         yield f'<ul class="tasks" aria-label="Tints of tasks">{items}</ul>'
+
+
+def _explained(figures: Figures) -> Iterator[str]:
+    """What the timelines of this session have on them, and nothing else."""
+    yield "One panel per arm, on one clock and one scale."
+    spans = {span.name if span.name in ("fio", "warm") else "round" for span in figures.spans}
+    names = {"fio": "fio", "warm": "warm-up", "round": "the rounds by number"}
+    shaded = [name for kind, name in names.items() if kind in spans]
+    if shaded:
+        yield f"Shaded: {', then '.join(shaded)}."
+    if figures.turns:
+        yield (
+            "In each round every arm has its turn, so an arm rests while another is measured. The strip "
+            "above a line has the task that was measured by its tint."
+        )
+    if figures.moments:
+        yield "A triangle marks an event; the table of events has them all."
 
 
 def _plots(plots: Iterable[tuple[str, str]], note: str = "") -> Iterator[str]:
@@ -225,9 +250,12 @@ def _warnings(report: Report) -> Iterator[str]:
 
 
 def _raw(report: Report) -> Iterator[str]:
-    if report.kind == "compare":  # of several folders, and not written into any
+    if not report.raw:  # of several folders, and not written into any
         return
-    links = ", ".join(f'<a href="{name}">{name}</a>' for name in _RAW)
-    yield f"<p>In the session's folder, beside this file: {links}. Every request is in "
-    yield '<a href="samples/">samples/</a>, every second in <a href="telemetry/">telemetry/</a>, '
-    yield 'fio\'s own output in <a href="baseline/">baseline/</a>.</p>'
+    links = ", ".join(_link(name) for name in (*_RAW, *(n for n in report.raw if n not in _HOLDS)))
+    held = ", ".join(f"{what} in {_link(name)}" for name, what in _HOLDS.items() if name in report.raw)
+    yield f"<p>In the session's folder, beside this file: {links}{'; ' if held else ''}{held}.</p>"
+
+
+def _link(name: str) -> str:
+    return f'<a href="{name}">{name}</a>'

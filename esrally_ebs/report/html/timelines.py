@@ -38,7 +38,10 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
     drawn.append(label(WIDTH - RIGHT, bottom + 36, "minutes since the start", anchor="end", class_="quiet"))
     drawn.append(label(LEFT, bottom + 36, f"{data.unit}, {_step(data.step_s)}", class_="quiet"))
     if beyond:
-        cut = f"cut off where fio goes beyond: it reaches {number(beyond)}"
+        where = (
+            "where fio goes beyond" if any(span.name == "fio" for span in spans) else "outside of the rounds"
+        )
+        cut = f"cut off {where}: it reaches {number(beyond)}"
         drawn.append(label(LEFT, bottom + AXIS + 10, cut, class_="quiet"))
     said = "; ".join(
         f"{curve.arm} from {number(min(curve.y))} to {number(max(curve.y))} {data.unit}"
