@@ -1,7 +1,7 @@
 """Where the pack's files are (compose, pipelines, tracks), and where it keeps its own.
 
-A checkout has them beside the package; an installed wheel under ``share/esrally_ebs`` of what it was installed
-into: an environment, a user's own packages (``pip install --user``), or /usr/local.
+A checkout has them beside the package; an installed wheel under ``share/esrally_ebs`` of where it went: an
+environment, a user's own packages (``pip install --user``), or /usr/local.
 """
 
 import os
