@@ -134,6 +134,18 @@ def test_pages_are_fetched_until_there_is_no_further_token() -> None:
         ("User: arn:aws:iam::123456789012:user/x", "User: arn:aws:iam::<account>:user/x"),
         ("key AKIAIOSFODNN7EXAMPLE", "key <key>"),
         ("message: " + "aB3" * 40, "message: <token>"),
+        ("key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY!", "key <token>!"),
+        (
+            "/home/Team1/projects/benchmarks/of/volumes/and/more",
+            "/home/Team1/projects/benchmarks/of/volumes/and/more",
+        ),
+        ("sha1 da39a3ee5e6b4b0d3255bfef95601890afd80709", "sha1 da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+        ("AQAEAFOPrVqTJdZ-4P0q_w9Xy1k==: no", "<token>: no"),
+        (
+            "instance profile AIPAIOSFODNN7EXAMPLE, role_AROAIOSFODNN7EXAMPLE",
+            "instance profile <key>, role_<key>",
+        ),
+        ("arn%3Aaws%3Aiam%3A%3A123456789012%3Arole", "arn%3Aaws%3Aiam%3A%3A<account>%3Arole"),
         ("vol-049df61146c4d7901 and i-1234567890abcdef0", "vol-049df61146c4d7901 and i-1234567890abcdef0"),
         ("vol-123456789012 was 123 GiB", "vol-123456789012 was 123 GiB"),
         ("profile (AdministratorAccess-123456789012)", "profile (AdministratorAccess-<account>)"),
