@@ -7,7 +7,7 @@ processors are looked at for all of them.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from esrally_ebs.aws import cloudwatch
@@ -125,7 +125,7 @@ def _facts(
     seen = watch(
         {name: found.identities[name].stack.names for name in volumes}, roots, seconds=_WATCH_S, clock=clock
     )
-    balances, lent = _balances(found, api, clock, unknown)
+    balances = _balances(found, api, clock, unknown)
     arms = tuple(
         ArmFacts(
             volume=volume,
@@ -133,7 +133,8 @@ def _facts(
             volume_ids=found.identities[name].volume_ids,
             members=_initialised(volume, found.volumes_of(name)),
             file_system=found.file_systems.get(found.identities[name].file_system_id),
-            balances=balances,
+            balances=balances.volumes,
+            credit_bytes=balances.file_systems.get(found.identities[name].file_system_id),
             watched=Watched(**asdict(seen[name])) if name in seen else None,
         )
         for name, volume in volumes.items()
@@ -142,7 +143,11 @@ def _facts(
     return Facts(
         plan=plan,
         arms=arms,
-        instance=InstanceFacts(limits=limits, io_balance=lent.get("io"), byte_balance=lent.get("byte"))
+        instance=InstanceFacts(
+            limits=limits,
+            io_balance=balances.instance.get("io"),
+            byte_balance=balances.instance.get("byte"),
+        )
         if limits
         else None,
         clock=_clock(api) if found.on_aws else ClockFacts(),
@@ -162,19 +167,31 @@ def _clock(api: Api | None) -> ClockFacts:
     return ClockFacts(synchronised=clock_is_synchronised(), off_s=off)
 
 
-def _balances(
-    found: Survey, api: Api | None, clock: Clock, unknown: list[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Burst balances of volumes and of the instance; what CloudWatch refuses is added to ``unknown``."""
-    if api is None or not found.volumes:
-        return {}, {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Balances:
+    """What CloudWatch tells of burst credits, before anything is spent; empty where it does not."""
+
+    volumes: Mapping[str, float] = field(default_factory=dict)  # fractions by id
+    file_systems: Mapping[str, float] = field(default_factory=dict)  # bytes by id
+    instance: Mapping[str, float] = field(default_factory=dict)  # fractions: io, byte
+
+
+def _balances(found: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
+    """Asks for those that have credits; what CloudWatch refuses is added to ``unknown``."""
+    systems = [name for name, each in found.file_systems.items() if each.throughput_mode == "bursting"]
+    if api is None or not (found.volumes or systems):
+        return _Balances()
+    instance_id = found.instance.instance_id if found.instance and found.volumes else ""
+    now_s = clock.epoch()
     try:
-        volumes = cloudwatch.burst_balances(api, _bursting(found.volumes), clock.epoch())
-        instance_id = found.instance.instance_id if found.instance else ""
-        return volumes, cloudwatch.instance_balances(api, instance_id, clock.epoch()) if instance_id else {}
+        return _Balances(
+            volumes=cloudwatch.burst_balances(api, _bursting(found.volumes), now_s),
+            file_systems=cloudwatch.burst_credits(api, systems, now_s),
+            instance=cloudwatch.instance_balances(api, instance_id, now_s) if instance_id else {},
+        )
     except SetupError as error:
         unknown.append(f"could not tell burst balances: {error}")
-        return {}, {}
+        return _Balances()
 
 
 def _bursting(volumes: Mapping[str, EbsVolume]) -> list[str]:

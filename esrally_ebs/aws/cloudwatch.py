@@ -51,9 +51,10 @@ _INSTANCE = (
     Metric("EBSIOBalance%", "Average", "instance_io_balance", "", 0.01),
     Metric("EBSByteBalance%", "Average", "instance_byte_balance", "", 0.01),
 )
+_BURST_CREDITS = Metric("BurstCreditBalance", "Average", "burst_credit_bytes", "B")
 _FILE_SYSTEM = (
     Metric("PermittedThroughput", "Average", "permitted_bytes_per_s", "B/s"),
-    Metric("BurstCreditBalance", "Average", "burst_credit_bytes", "B"),
+    _BURST_CREDITS,
     Metric("MeteredIOBytes", "Sum", "metered_bytes", "B"),
     Metric("PercentIOLimit", "Average", "io_limit", "", 0.01),
 )
@@ -122,6 +123,16 @@ def burst_balances(api: Api, volume_ids: Iterable[str], now_s: float) -> dict[st
         query
         for volume in volume_ids
         for query in _all("", volume, "AWS/EBS", (("VolumeId", volume),), _VOLUME[:1])
+    ]
+    return {point.device: point.value for point in fetch(api, asked, now_s - _LOOK_BACK_S, now_s)}
+
+
+def burst_credits(api: Api, file_system_ids: Iterable[str], now_s: float) -> dict[str, float]:
+    """The latest BurstCreditBalance (bytes) of those EFS file systems that have one. Raises AwsError."""
+    asked = [
+        query
+        for system in file_system_ids
+        for query in _all("", system, "AWS/EFS", (("FileSystemId", system),), (_BURST_CREDITS,))
     ]
     return {point.device: point.value for point in fetch(api, asked, now_s - _LOOK_BACK_S, now_s)}
 

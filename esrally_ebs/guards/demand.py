@@ -2,6 +2,7 @@
 
 Jobs are counted exactly, at the volume's burst rate. The index and what requests read of it are estimates,
 from sessions of this pack's own track; both are on the safe side for a volume whose bucket fills meanwhile.
+An EFS file system in bursting mode is a volume here: what is read of it costs less than what is written.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _TASKS = 8  # searches of the challenge search-only
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Credits in the bucket's own unit: operations (gp2) or bytes (st1, sc1)."""
+    """Credits in the bucket's own unit: operations (gp2) or bytes (st1, sc1, EFS)."""
 
     jobs: float
     copy: float
@@ -52,8 +53,8 @@ def demand(plan: Plan, model: Model, *, arm: str = "", share: float = 1.0) -> De
     index_bytes = _index_bytes(plan) if plan.race else 0
     return Demand(
         jobs=share * sum(load.job(job) * _times(plan, job, arm) for job in plan.baseline),
-        copy=share * load.spent(index_bytes / MIB, MIB, continues=True),
-        race=share * load.spent(_reads(plan, index_bytes), _READ_BYTES, continues=False),
+        copy=share * load.spent(index_bytes / MIB, MIB, continues=True, read=0.0),
+        race=share * load.spent(_reads(plan, index_bytes), _READ_BYTES, continues=False, read=1.0),
     )
 
 
@@ -66,31 +67,46 @@ class _Load:
 
     def job(self, job: BaselineJob) -> float:
         """What a job spends: laying its file out, and then its I/O."""
-        layout = self.spent(job.size / MIB, MIB, continues=True)
-        sequential = not job.rw.startswith("rand")
+        layout = self.spent(job.size / MIB, MIB, continues=True, read=0.0)
+        sequential, read = not job.rw.startswith("rand"), _read_part(job)
         count = job.numjobs * job.size / job.bs
         if job.runtime is not None:
-            count = self._most_per_s(job.bs, sequential) * job.runtime
-        return layout + self.spent(count, job.bs, continues=sequential)
+            count = self._most_per_s(job.bs, sequential, read) * job.runtime
+        return layout + self.spent(count, job.bs, continues=sequential, read=read)
 
-    def spent(self, count: float, size: int, *, continues: bool) -> float:
-        """Credits for ``count`` I/Os as fast as they go, less what is earned meanwhile."""
-        cost = self._cost(self._credits, size, continues)
-        took_s = count / self._most_per_s(size, continues)
+    def spent(self, count: float, size: int, *, continues: bool, read: float) -> float:
+        """Credits for ``count`` I/Os as fast as they go, less what is earned meanwhile.
+
+        ``read`` is the part of them that are reads.
+        """
+        cost = self._cost(self._credits, size, continues, read)
+        took_s = count / self._most_per_s(size, continues, read)
         return max(0.0, count * cost - self._credits.rate * took_s)
 
-    def _most_per_s(self, size: int, continues: bool) -> float:
-        own = [limit for limit in self._model.limits if limit is not self._credits]
-        return min(limit.rate / self._cost(limit, size, continues) for limit in own)
+    def _most_per_s(self, size: int, continues: bool, read: float) -> float:
+        costs = [
+            (limit.rate, self._cost(limit, size, continues, read))
+            for limit in self._model.limits
+            if limit is not self._credits
+        ]
+        return min(rate / cost for rate, cost in costs if cost)  # EFS has limits that reads do not count in
 
-    def _cost(self, limit: Limit, size: int, continues: bool) -> float:
+    def _cost(self, limit: Limit, size: int, continues: bool, read: float) -> float:
         accounting = self._model.accounting
+        weight = limit.reads * read + limit.writes * (1 - read)
         if limit.counts == "operations":
-            return operations_of(size, accounting.max_io_bytes)
+            return weight * operations_of(size, accounting.max_io_bytes)
         merge_over = accounting.merge_over_bytes
-        return charged_bytes(
+        charged = charged_bytes(
             size, continues, accounting.max_io_bytes, -1 if merge_over is None else merge_over
         )
+        return weight * max(charged, accounting.least_bytes)
+
+
+def _read_part(job: BaselineJob) -> float:
+    if job.rw in ("readwrite", "randrw"):
+        return job.rwmixread / 100
+    return 1.0 if job.rw in ("read", "randread") else 0.0
 
 
 def _times(plan: Plan, job: BaselineJob, arm: str) -> int:

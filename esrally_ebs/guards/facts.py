@@ -32,6 +32,7 @@ class ArmFacts:
     members: tuple[EbsVolume, ...] = ()  # those that AWS told of
     file_system: FileSystem | None = None  # of EFS
     balances: Mapping[str, float] = field(default_factory=dict)  # volume id -> BurstBalance, a fraction
+    credit_bytes: float | None = None  # BurstCreditBalance of EFS
     watched: Watched | None = None
 
     @property
@@ -48,6 +49,27 @@ class ArmFacts:
             return tuple(model_for(_spec(member)) for member in self.members)
         except PlanError:  # limits that AWS has raised since the catalog's date
             return ()
+
+    @property
+    def bursting(self) -> Model | None:
+        """What its EFS file system can do if that lives on burst credits: None for any other arm.
+
+        All that it holds counts as if it earned; what was moved to a colder class does not.
+        """
+        system = self.file_system
+        if system is None or system.throughput_mode != "bursting":
+            return None
+        spec = VolumeSpec(
+            name=system.file_system_id,
+            type="efs",
+            size_bytes=system.size_bytes,
+            mode=system.throughput_mode,
+            one_zone=bool(system.zone),
+        )
+        try:
+            return model_for(spec)
+        except PlanError:  # larger than the catalog knows
+            return None
 
     def rate(self, limit: str) -> float | None:
         """``iops`` or ``throughput`` (bytes per second) of all its volumes together, bursts included."""

@@ -1,6 +1,7 @@
 """Guards on the volumes themselves: root device, credits, gp3's throughput, snapshots, modifications."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from esrally_ebs.aws.records import EbsVolume
 from esrally_ebs.guards.demand import Demand, credit_limit, demand
@@ -11,6 +12,10 @@ from esrally_ebs.units import MIB, format_bytes
 
 _TELEMETRY_POLICY = "allow what policies/telemetry.json lists"
 _IN_CHANGE = ("modifying", "optimizing")
+_MEND_EFS = (
+    "wait until it has filled, shorten the plan, or let it be elastic:"
+    " aws efs update-file-system --throughput-mode elastic --file-system-id fs-..."
+)
 
 
 def root_device(facts: Facts) -> Check | None:
@@ -34,15 +39,14 @@ def burst_balance(facts: Facts) -> Check | None:
     if not needs:
         return None
     told, untold = [], []
-    for arm, member, needed, capacity, counts in needs:
-        if member.volume_id not in arm.balances:
-            untold.append(member.volume_id)
+    for need in needs:
+        if need.held is None:
+            untold.append(need.id)
             continue
-        held = arm.balances[member.volume_id] * capacity
-        has, spends = _credits(held, counts), _spent(needed, counts)
-        sums = f"{arm.name} {member.volume_id} has {has} credits, the plan spends {spends}"
-        if held < needed.total:
-            return bad("burst-balance", sums, "wait until it has filled, or shorten the plan", value=sums)
+        has, spends = _credits(need.held, need.counts), _spent(need.demand, need.counts)
+        sums = f"{need.arm} {need.id} has {has} credits, the plan spends {spends}"
+        if need.held < need.demand.total:
+            return bad("burst-balance", sums, need.mend, value=sums)
         told.append(sums)
     if untold:
         text = f"CloudWatch does not tell the burst balance of {listed(untold)}"
@@ -109,13 +113,38 @@ def modification(facts: Facts) -> Check | None:
     return good("modification", "", "no volume is being modified") if members else None
 
 
-def _needs(facts: Facts) -> Iterator[tuple[ArmFacts, EbsVolume, Demand, float, str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Need:
+    """One volume or file system that lives on burst credits."""
+
+    arm: str
+    id: str
+    held: float | None  # credits, in the unit that ``counts`` says; None = not known
+    counts: str
+    demand: Demand
+    mend: str = "wait until it has filled, or shorten the plan"
+
+
+def _needs(facts: Facts) -> Iterator[_Need]:
     for arm in facts.arms:
         for member, model in zip(arm.members, arm.models, strict=False):
             needed = demand(facts.plan, model, arm=arm.name, share=1 / len(arm.members))
             credits = credit_limit(model)
-            if needed is not None and credits is not None:
-                yield arm, member, needed, credits.capacity, credits.counts
+            if needed is None or credits is None:
+                continue
+            full = arm.balances.get(member.volume_id)
+            held = None if full is None else full * credits.capacity
+            yield _Need(arm=arm.name, id=member.volume_id, held=held, counts=credits.counts, demand=needed)
+        of_system = arm.bursting and demand(facts.plan, arm.bursting, arm=arm.name)
+        if of_system and arm.bursting:
+            yield _Need(
+                arm=arm.name,
+                id=arm.bursting.name,
+                held=arm.credit_bytes,
+                counts="bytes",
+                demand=of_system,
+                mend=_MEND_EFS,
+            )
 
 
 def _spent(needed: Demand, counts: str) -> str:

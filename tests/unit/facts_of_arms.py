@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs.aws.records import EbsVolume
+from esrally_ebs.aws.records import EbsVolume, FileSystem
 from esrally_ebs.guards import ArmFacts, Facts, guard
 from esrally_ebs.model import Check, Kind, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
@@ -34,10 +34,24 @@ def gp2(number: int = 1, gib: int = 500, **changes: Any) -> EbsVolume:  # noqa: 
     return volume(number, **{**told, **changes})
 
 
+def efs(mode: str = "bursting", gib: int = 1024, **changes: Any) -> FileSystem:  # noqa: ANN401
+    """A regional EFS file system that holds that much."""
+    made = FileSystem(
+        file_system_id="fs-1",
+        throughput_mode=mode,
+        performance_mode="generalPurpose",
+        provisioned_bytes_per_s=None,
+        encrypted=True,
+        size_bytes=gib * GIB,
+        zone="",
+        state="available",
+    )
+    return replace(made, **changes)
+
+
 def arm(name: str, *members: EbsVolume, kind: Kind = Kind.EBS, **changes: Any) -> ArmFacts:  # noqa: ANN401
-    facts = {
-        key: changes.pop(key) for key in ("root", "balances", "watched", "file_system") if key in changes
-    }
+    known = ("root", "balances", "watched", "file_system", "credit_bytes")
+    facts = {key: changes.pop(key) for key in known if key in changes}
     described = Volume(
         spec=VolumeSpec(
             name=name, type="mounted", size_bytes=sum(m.size_bytes for m in members) or 100 * GIB

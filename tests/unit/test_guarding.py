@@ -128,6 +128,32 @@ def test_credits_below_what_the_plan_spends_stop_it(machine: FakeMachine) -> Non
     assert "has 27,000 credits, the plan spends 32,768" in check.text
 
 
+def test_an_efs_in_bursting_mode_is_asked_for_its_credits_although_no_volume_is_there(
+    machine: FakeMachine,
+) -> None:
+    system = "fs-0a1b2c3d"
+    machine.mount("/mnt/efs", f"{system}.efs.eu-west-1.amazonaws.com:/", "0:45", "nfs4")
+    answer = {"FileSystemId": system, "ThroughputMode": "bursting", "SizeInBytes": {"Value": 6144}}
+    asked: list[Any] = []
+
+    def told(**params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        asked.extend(query["MetricStat"]["Metric"] for query in params["MetricDataQueries"])
+        return balance(2.0 * 1024**3)(**params)
+
+    aws = RecordedAws(**ALL, DescribeFileSystems={"FileSystems": [answer]}, GetMetricData=told)
+    (check,) = (c for c in look(machine, aws, PLAN, arm("efs", Kind.EFS)).checks if c.name == "burst-balance")
+    assert check.ok
+    assert f"efs {system} has 2.0 GiB credits, the plan spends 1.3 GiB" in check.text  # 1 GiB and a third
+    assert asked == [
+        {
+            "Namespace": "AWS/EFS",
+            "MetricName": "BurstCreditBalance",
+            "Dimensions": [{"Name": "FileSystemId", "Value": system}],
+        }
+    ]
+    assert set(aws.actions) <= allowed("identity", "telemetry")
+
+
 def test_without_permission_everything_else_is_told_and_the_rest_is_unknown(machine: FakeMachine) -> None:
     found = look(machine, RecordedAws())
     assert [each.volume.identity for each in found.arms] == [ID_GP2, ID_GP3]

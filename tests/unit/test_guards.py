@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts_of_arms import ALIKE, GIB, KIB, MIB, PLAN, arm, fine, found, gp2, stopped, volume
+from facts_of_arms import ALIKE, GIB, KIB, MIB, PLAN, arm, efs, fine, found, gp2, stopped, volume
 
-from esrally_ebs.aws.records import FileSystem, InstanceLimits
+from esrally_ebs.aws.records import InstanceLimits
 from esrally_ebs.errors import PlanError
 from esrally_ebs.guards import (
     NAMES,
@@ -175,17 +175,7 @@ def test_a_clock_that_is_off_is_stopped_and_an_unsynchronised_one_a_warning() ->
 def test_what_could_not_be_found_out_is_said() -> None:
     reason = "could not ask AWS: no credentials"
     assert reason in stopped("identity", ALIKE[0], unknown=(reason,), severity=Severity.UNKNOWN)
-    elastic = FileSystem(
-        file_system_id="fs-1",
-        throughput_mode="elastic",
-        performance_mode="generalPurpose",
-        provisioned_bytes_per_s=None,
-        encrypted=True,
-        size_bytes=0,
-        zone="",
-        state="available",
-    )
-    check = found("identity", ALIKE[0], arm("efs", kind=Kind.EFS, file_system=elastic))
+    check = found("identity", ALIKE[0], arm("efs", kind=Kind.EFS, file_system=efs("elastic")))
     assert check is not None
     assert "efs is fs-1 (EFS, elastic)" in check.text
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts_of_arms import ALIKE, ARMS, MIB, arm, fine, found, gp2, stopped
+from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, arm, efs, fine, found, gp2, stopped
 
 from esrally_ebs.guards.demand import demand
-from esrally_ebs.model import Severity
+from esrally_ebs.guards.facts import ArmFacts
+from esrally_ebs.model import Kind, Severity
 from esrally_ebs.plan import Plan, parse_plan
 
 
@@ -76,3 +77,52 @@ def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
     assert "b vol-00000000000000002 has 0 credits" in stopped(
         "burst-balance", arm("a", gp2()), empty, plan=job_plan()
     )
+
+
+# An EFS file system of 1 TiB earns 50 MiB/s and moves 100, so half of what is metered is spent: all of the
+# 1 GiB that is laid out, and a third of the 1 GiB that is read.
+EFS_LAYOUT = GIB / 2
+EFS_READS = GIB / 3 / 2
+
+
+def on_efs(credit_bytes: float | None, **of_system: Any) -> ArmFacts:  # noqa: ANN401
+    return arm("efs", kind=Kind.EFS, file_system=efs(**of_system), credit_bytes=credit_bytes)
+
+
+def spent_on_efs(plan: Plan, **of_system: Any) -> float:  # noqa: ANN401
+    model = on_efs(None, **of_system).bursting
+    assert model is not None
+    needed = demand(plan, model)
+    assert needed is not None
+    return needed.total
+
+
+def test_a_byte_read_of_efs_costs_a_third_of_one_that_is_written() -> None:
+    assert spent_on_efs(job_plan()) == pytest.approx(EFS_LAYOUT + EFS_READS)
+    assert spent_on_efs(job_plan(rw='"randwrite"')) == pytest.approx(EFS_LAYOUT + GIB / 2)
+    mixed = job_plan(rw='"randrw"', rwmixread=75)  # 3/4 of it at a third, and 1/4
+    assert spent_on_efs(mixed) == pytest.approx(EFS_LAYOUT + GIB / 2 / 2)
+
+
+def test_an_empty_efs_earns_one_mebibyte_a_second_and_counts_four_kib_at_least() -> None:
+    # 1 GiB written at 100 MiB/s; a million reads count 4 KiB each, at 35,000 a second
+    count = 1024**2
+    layout, reads = GIB * 0.99, count * 4 * KIB / 3 - count / 35_000 * MIB
+    assert spent_on_efs(job_plan(bs='"1k"'), gib=0) == pytest.approx(layout + reads)
+
+
+def test_an_efs_in_bursting_mode_with_too_few_credits_is_stopped_and_elastic_mends_it() -> None:
+    text = stopped("burst-balance", on_efs(600 * MIB), plan=job_plan())
+    assert "efs fs-1 has 600.0 MiB credits, the plan spends 682.7 MiB (682.7 MiB by fio)" in text
+    assert "--throughput-mode elastic" in text
+    assert fine("burst-balance", on_efs(700 * MIB), plan=job_plan())
+
+
+def test_credits_of_efs_that_cloudwatch_does_not_tell_are_unknown() -> None:
+    text = stopped("burst-balance", on_efs(None), plan=job_plan(), severity=Severity.UNKNOWN)
+    assert "does not tell the burst balance of fs-1" in text
+
+
+@pytest.mark.parametrize("mode", ["elastic", "provisioned"])
+def test_an_efs_that_does_not_live_on_credits_is_not_asked_for_them(mode: str) -> None:
+    assert found("burst-balance", on_efs(0.0, mode=mode), plan=job_plan()) is None
