@@ -6,7 +6,7 @@ concluded where something is missing. ``docs/causes.md`` says how.
 
 from esrally_ebs.causes.expected import Expected, FioReads, expected, fio_reads
 from esrally_ebs.causes.marks import MATTERS, Block, Cause, marked_blocks
-from esrally_ebs.causes.profile import Profile, Profiles, pooled, profiles
+from esrally_ebs.causes.profile import Profile, Profiles, pooled, profiles, singles
 from esrally_ebs.causes.sentence import Measured, why
 from esrally_ebs.causes.windows import Window, windows
 
@@ -25,6 +25,7 @@ __all__ = [
     "marked_blocks",
     "pooled",
     "profiles",
+    "singles",
     "why",
     "windows",
 ]

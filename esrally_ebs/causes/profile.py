@@ -1,6 +1,6 @@
 """Windows to profiles: what the requests of a task on an arm did to the volume, per round and in all."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from esrally_ebs.causes.windows import CREDITS, Window
@@ -96,6 +96,14 @@ class Profile:
 
 # (task, arm) to round to profile, tasks and arms in order of appearance
 Profiles = Mapping[tuple[str, str], Mapping[int, Profile]]
+
+
+def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Profile]]:
+    """The profile of each window of each task on each arm, in order of time."""
+    found: dict[tuple[str, str], list[Profile]] = {}
+    for window in windows:
+        found.setdefault((window.task, window.arm), []).append(_sum([window]))
+    return found
 
 
 def profiles(windows: Iterable[Window]) -> Profiles:

@@ -4,15 +4,17 @@ A sentence is only made for a difference that is proven, and only of what explai
 back the slower arm for most of the difference, or fio's difference at the very reads of the query.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from esrally_ebs.causes.expected import Expected
-from esrally_ebs.causes.profile import Profile
+from esrally_ebs.causes.profile import Profile, pooled
 from esrally_ebs.units import format_bytes
 
 # A limiter explains a difference when it took this share of the slower arm's I/O time, this many times as
-# much as on the other arm, and its waits make up this part of the difference.
+# much as on the other arm, and its waits make up this part of the difference. What differs is the 50th
+# percentile, so they must do so in the middle request as well: a few that waited long do not move it.
 _SHARE = 0.1
 _TIMES = 2.0
 _PART = 0.5
@@ -31,36 +33,52 @@ class Measured:
 def why(
     a: str,
     b: str,
-    profile_a: Profile | None,
-    profile_b: Profile | None,
+    of_a: Sequence[Profile],
+    of_b: Sequence[Profile],
     expectation: Expected | None,
     measured: Measured,
 ) -> str | None:
-    """Why ``b`` (as it is to be called) differs from ``a``; None when the data do not say."""
-    if not measured.is_proven or profile_a is None or profile_b is None:
+    """Why ``b`` (as it is to be called) differs from ``a``; None when the data do not say.
+
+    ``of_a`` and ``of_b`` are profiles of single requests, as far as these did not overlap.
+    """
+    if not measured.is_proven or not of_a or not of_b:
         return None
-    slower, faster = ((b, profile_b), (a, profile_a))
+    slower, faster = ((b, of_b), (a, of_a))
     if measured.value < 0:
         slower, faster = faster, slower
     parts = [
         *_limiters(slower, faster, abs(measured.value)),
-        *_fio(a, b, profile_a, profile_b, expectation, measured),
+        *_fio(a, b, pooled(of_a), pooled(of_b), expectation, measured),
     ]
     return "; ".join(parts) or None
 
 
-def _limiters(slower: tuple[str, Profile], faster: tuple[str, Profile], difference_s: float) -> Iterator[str]:
+_Of = tuple[str, Sequence[Profile]]  # what an arm is called, and its requests
+
+
+def _limiters(slower: _Of, faster: _Of, difference_s: float) -> Iterator[str]:
     (name, slow), (other, fast) = slower, faster
-    for limit, share in slow.held_back.items():
-        elsewhere = fast.held_back.get(limit, 0.0)
+    whole, of_other = pooled(slow), pooled(fast)
+    for limit, share in whole.held_back.items():
+        elsewhere = of_other.held_back.get(limit, 0.0)
         if share < _SHARE or share < _TIMES * elsewhere:
             continue
-        if limit in slow.exceeded_s:  # how long, but not how much longer a request took because of it
-            what = f"{name} asked for more than its {limit} limit for {share:.0%} of the time"
-            yield f"{what} ({other} {elsewhere:.0%})"
-        elif _waits(slow, limit) - _waits(fast, limit) >= _PART * difference_s:
+        if limit in whole.exceeded_s:  # how long, but not how much longer a request took because of it
+            if median(one.held_back.get(limit, 0.0) for one in slow) >= _SHARE:
+                what = f"{name} asked for more than its {limit} limit for {share:.0%} of the time"
+                yield f"{what} ({other} {elsewhere:.0%})"
+        elif _longer(whole, of_other, slow, fast, limit) >= _PART * difference_s:
             what = f"{name} waited {share:.0%} of its I/O time in its {limit} limiter"
             yield f"{what} ({other} {elsewhere:.0%})"
+
+
+def _longer(
+    whole: Profile, of_other: Profile, slow: Sequence[Profile], fast: Sequence[Profile], limit: str
+) -> float:
+    """By how many seconds more the slower arm waited: per query in the mean and in the middle, the less."""
+    in_the_middle = (median(_waits(one, limit) for one in profiles) for profiles in (slow, fast))
+    return min(_waits(whole, limit) - _waits(of_other, limit), next(in_the_middle) - next(in_the_middle))
 
 
 def _waits(profile: Profile, limit: str) -> float:

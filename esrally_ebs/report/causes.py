@@ -1,6 +1,6 @@
 """Why arms differ, as tables and sentences: what queries read, what fio lets expect of it, marked rounds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from esrally_ebs import causes
@@ -24,6 +24,7 @@ class Explained:
 
     arms: tuple[str, ...]
     profiles: Profiles
+    singles: Mapping[tuple[str, str], Sequence[Profile]]  # by task and arm: one after the other
     broken: int  # observations that are no use
     expected: Mapping[tuple[str, str, str], Expected]  # by task, a, b
     marked: Mapping[Block, tuple[Cause, ...]]
@@ -51,6 +52,7 @@ def explain(session: Session, findings: Findings) -> Explained:
     return Explained(
         arms=arms,
         profiles=profiles,
+        singles=causes.singles(windows),
         broken=broken,
         expected=expected,
         marked=marked,
@@ -73,8 +75,8 @@ def reasons(session: Session, findings: Findings, explained: Explained) -> tuple
         said = causes.why(
             names[c.a],
             names[c.b],
-            _pooled(explained, c.task, c.a),
-            _pooled(explained, c.task, c.b),
+            explained.singles.get((c.task, c.a), ()),
+            explained.singles.get((c.task, c.b), ()),
             explained.expected.get((c.task, c.a, c.b)),
             measured,
         )
@@ -109,11 +111,6 @@ def tables(findings: Findings, explained: Explained) -> list[Table]:
         _load(explained),
     )
     return [table for table in made if table is not None]
-
-
-def _pooled(explained: Explained, task: str, arm: str) -> Profile | None:
-    by_round = explained.profiles.get((task, arm))
-    return causes.pooled(by_round.values()) if by_round else None
 
 
 def _reads(explained: Explained) -> Table | None:

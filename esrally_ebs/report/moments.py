@@ -90,7 +90,7 @@ def moments_table(found: Sequence[Moment], arms: Sequence[str]) -> Table | None:
 def _times(found: Sequence[Moment]) -> Cell:
     if not found:
         return NOTHING
-    seconds, first = sum(m.end_s - m.start_s for m in found), min(m.start_s for m in found)
+    seconds, first = sum(m.end_s - m.start_s for m in found), max(0.0, min(m.start_s for m in found))
     facts: dict[str, Value] = {"events": len(found), "seconds": seconds, "first_at_s": first}
     often = "once" if len(found) == 1 else f"{len(found)} times, first"
     lasted = f", {format_seconds(seconds)} in all" if seconds else ""
