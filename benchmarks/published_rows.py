@@ -7,8 +7,10 @@ row does not say at all is filled in by the rules here, never by row.
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
+from esrally_ebs.emulator.catalog import model_for
 from esrally_ebs.emulator.generations import instance_named
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
@@ -17,8 +19,10 @@ from esrally_ebs.units import GIB, KIB, MIB
 
 Row = Mapping[str, Any]
 
-# A row without depth, count and duration of its fio is taken as one that keeps the volume busy.
-_BUSY = {"numjobs": 1, "iodepth": 64, "engine": "libaio", "runtime": 60.0}
+# A row without depth, count and duration of its fio is taken as one that keeps the volume busy: a process for
+# every 100,000 IOPS, as one of fio does no more than 167,000 here.
+_BUSY = {"iodepth": 64, "engine": "libaio", "runtime": 60.0}
+_IOPS_OF_A_PROCESS = 100_000
 _SAID = {"numjobs", "iodepth", "queues", "threads", "size_mib_per_job", "size", "time_based", "runtime"}
 # An NFS client reads ahead 15 MiB in requests of 1 MiB (rule 53 of amazon-ec2-utils); writes take as many.
 _NFS_DEPTH = 15
@@ -126,7 +130,7 @@ def _fio(row: Row) -> dict[str, Any]:
     workload = row["workload"]
     options = _what(workload, 4 * KIB)  # fio's own default
     if not _SAID & workload.keys():
-        return options | _BUSY | {"size": GIB}
+        return options | _BUSY | {"numjobs": _busy_processes(row), "size": GIB}
     depth = int(workload.get("iodepth") or workload.get("queues") or 1)
     engine = str(workload.get("ioengine", ""))
     synchronous = bool(re.search("sync|mmap", engine))
@@ -138,6 +142,11 @@ def _fio(row: Row) -> dict[str, Any]:
     }
     runtime = _seconds(workload)
     return options | ({"runtime": runtime} if runtime else {})
+
+
+def _busy_processes(row: Row) -> int:
+    rates = [limit.rate for limit in model_for(spec_of(row)).limits if limit.name == "iops"]
+    return max(1, ceil(max(rates, default=0) / _IOPS_OF_A_PROCESS))
 
 
 def _crystal(row: Row) -> dict[str, Any]:
@@ -170,10 +179,36 @@ def _dd(row: Row) -> dict[str, Any]:
     return {**options, "bs": block, "engine": "libaio", "iodepth": depth, "size": size}
 
 
+def _hdparm(row: Row) -> dict[str, Any]:
+    """``hdparm -t``: reads through the page cache for three seconds."""
+    block, depth = _READ_AHEAD
+    return {"rw": "read", "bs": block, "engine": "libaio", "iodepth": depth, "runtime": 3.0, "size": GIB}
+
+
+def _sysbench(row: Row) -> dict[str, Any]:
+    """``sysbench fileio``: blocks of 16 KiB, threads that wait, ten seconds, 1.5 reads to a write."""
+    workload = row["workload"]
+    mode = str(workload.get("rw", ""))
+    workload = {"bs": "16k", "runtime": 10, **workload, "rw": _SYSBENCH.get(mode, mode)}
+    mixed = {"rwmixread": 60} if mode == "rndrw" else {}
+    processes = int(workload.get("numjobs") or workload.get("threads") or 1)
+    return {
+        **_what(workload, 16 * KIB),
+        **mixed,
+        "numjobs": processes,
+        "runtime": _seconds(workload),
+        "size": GIB,
+    }
+
+
 def _ioping(row: Row) -> dict[str, Any]:
     return {**_what(row["workload"], 4 * KIB), "engine": "psync", "size": 4 * MIB}
 
 
+_SYSBENCH = {
+    **{"rndrd": "randread", "rndwr": "randwrite", "rndrw": "randrw"},
+    **{"seqrd": "read", "seqwr": "write", "seqrewr": "write"},
+}
 _TOOLS = {
     "fio": _fio,
     "diskspd": _fio,
@@ -181,6 +216,8 @@ _TOOLS = {
     "iotune": _iotune,
     "dd": _dd,
     "ioping": _ioping,
+    "hdparm": _hdparm,
+    "sysbench": _sysbench,
 }
 
 

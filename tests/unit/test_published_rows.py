@@ -66,6 +66,19 @@ def row(workload: dict[str, Any], volume: dict[str, Any] | None = None, **more: 
             {"iodepth": 32, "numjobs": 2, "bs": 128 * KIB},
         ),
         ({"tool": "CrystalDiskMark", "rw": "read (seq)", "bs": "seq"}, {"rw": "read", "bs": 128 * KIB}),
+        ({"tool": "hdparm -t", "rw": ""}, {"rw": "read", "runtime": 3}),
+        (
+            {"tool": "sysbench fileio", "rw": "rndrw", "threads": 16},
+            {
+                "rw": "randrw",
+                "rwmixread": 60,
+                "bs": 16 * KIB,
+                "numjobs": 16,
+                "engine": "psync",
+                "runtime": 10,
+            },
+        ),
+        ({"tool": "sysbench", "rw": "rndwr", "bs": "4k", "time_s": 60}, {"rw": "randwrite", "bs": 4 * KIB}),
         ({"tool": "dd", "rw": "read", "bs": "1M", "direct": 1}, {"engine": "psync", "bs": MIB}),
     ],
 )
@@ -74,6 +87,13 @@ def test_words_of_a_workload_are_understood(
 ) -> None:
     job = rows.job_of(row(workload))
     assert {name: getattr(job, name) for name in expected} == expected
+
+
+def test_a_fast_volume_is_kept_busy_by_more_than_one_process(rows: ModuleType) -> None:
+    # one process does at most 167,000 I/Os a second: 256,000 take three
+    volume = {"type": "io2 Block Express", "iops": 256_000, "size_gib": 1000}
+    assert rows.job_of(row({}, volume)).numjobs == 3
+    assert rows.job_of(row({})).numjobs == 1
 
 
 @pytest.mark.parametrize(
