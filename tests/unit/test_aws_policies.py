@@ -15,7 +15,7 @@ import pytest
 from aws_world import GOALS, World
 from killed_world import PLANS, Instance
 
-from esrally_ebs.aws.clients import action_of
+from esrally_ebs.aws.clients import AwsError, action_of
 from esrally_ebs.aws.modify import Settings, begin, progress_of, settings_of
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tags_of
 from esrally_ebs.volumes import aws as backend
@@ -105,6 +105,20 @@ class Recorded:
             yield *tagging, made
 
 
+class Enforced(Recorded):
+    """The same, and what the policy does not allow is denied."""
+
+    def __init__(self, world: World | Instance, policy: list[Mapping[str, Any]]) -> None:
+        super().__init__(world)
+        self._policy = policy
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        action = action_of(service, operation)
+        if all(allows(self._policy, *judged) for judged in self._judged(action, params)):
+            return super().call(service, operation, **params)
+        raise AwsError(action, "AccessDeniedException", "not allowed")
+
+
 def calls_of(goal: Goal, directory: Path) -> list[tuple[str, str, Context]]:
     world = World(directory, goal)
     world.start()
@@ -123,25 +137,43 @@ def test_every_call_of_up_and_down_is_allowed(goal: Goal, tmp_path: Path) -> Non
     assert denied == []
 
 
+def command_all(instance: Instance, api: Recorded, patch: pytest.MonkeyPatch) -> Commanded:
+    """Up and down, and an up whose session is forgotten by a reboot and cleaned up."""
+    patch.setattr(backend, "Aws", lambda region: api)
+    for words in (("up", "PLAN"), ("down",), ("up", "PLAN")):
+        assert instance.command("volumes", *words) == 0
+    shutil.rmtree(instance.root / "run")
+    instance.reboot()
+    before, api.seen = api.seen, []
+    assert instance.command("clean") == 0
+    assert instance.left() == []
+    return Commanded(before, api.seen)
+
+
 @pytest.fixture
 def commanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commanded:
     """What the commands themselves call, for every kind of arm."""
-    seen = Commanded(up_and_down=[], clean=[])
+    every = Commanded([], [])
     for name, plan in PLANS.items():
         (tmp_path / name).mkdir()
         instance = Instance(tmp_path / name, plan, monkeypatch)
-        recorded = Recorded(instance)
-        monkeypatch.setattr(backend, "Aws", lambda region, recorded=recorded: recorded)
-        assert [instance.command("volumes", *words) for words in (("up", "PLAN"), ("down",))] == [0, 0]
-        assert instance.command("volumes", "up", "PLAN") == 0
-        shutil.rmtree(tmp_path / name / "run")
-        instance.reboot()
-        seen.up_and_down.extend(recorded.seen)
-        recorded.seen.clear()
-        assert instance.command("clean") == 0
-        assert instance.left() == []
-        seen.clean.extend(recorded.seen)
-    return seen
+        for all_calls, calls in zip(
+            every, command_all(instance, Recorded(instance), monkeypatch), strict=True
+        ):
+            all_calls.extend(calls)
+    return every
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name != "EFS"])
+def test_without_efs_arms_the_commands_need_one_policy_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    instance = Instance(tmp_path, PLANS[name], monkeypatch)
+    calls = command_all(instance, Enforced(instance, statements("provisioning")), monkeypatch)
+    assert "EFS was not asked for what killed sessions left there" in capsys.readouterr().out
+    if "instance-store" not in PLANS[name]:
+        allowed = {action for s in statements("provisioning") for action in listed(s["Action"])}
+        assert actions_of([*calls.up_and_down, *calls.clean]) == allowed
 
 
 def actions_of(seen: list[tuple[str, str, Context]]) -> set[str]:
