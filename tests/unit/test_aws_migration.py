@@ -142,6 +142,21 @@ def test_a_plan_that_modifies_needs_its_arm_and_jobs(arm: str, more: str, text: 
         parse_plan(PLAN.format(arm=arm, more=more), "plan.toml")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "mended"),
+    [(f"{JOB}[race]\n", JOB), ("", JOB), ("[race]\n", JOB)],
+    ids=["a race beside a job", "no job", "a race and no job"],
+)
+def test_a_race_and_the_want_of_a_job_are_each_refused_of_a_change_alone(wrong: str, mended: str) -> None:
+    with_change, without = PLAN.replace("{arm}", "data"), PLAN.split("[modify]")[0] + "{more}"
+    refused = r"^plan\.toml: modify: measured by fio jobs; remove \[race\] and give a \[\[baseline\]\]$"
+
+    with pytest.raises(PlanError, match=refused):
+        parse_plan(with_change.format(more=wrong), "plan.toml")
+    assert parse_plan(without.format(more=wrong), "plan.toml").modify is None
+    assert parse_plan(with_change.format(more=mended), "plan.toml").modify is not None
+
+
 def test_a_plan_that_modifies_is_read() -> None:
     plan = parse_plan(PLAN.format(arm="data", more=JOB), "plan.toml")
     assert plan.modify is not None
