@@ -1,20 +1,30 @@
 """Looking at AWS over real HTTP, and a whole session whose arms moto has made, loop devices as volumes."""
 
 import datetime
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from hanging_server import hanging
 from instance_on_moto import make_instance
 from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
+from planted import PLANTED, leaks, refusing
+from rally_command import Homes, homes
 
 from esrally_ebs import clean
 from esrally_ebs.aws import cloudwatch, describe
 from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE
+from esrally_ebs.aws_telemetry import PATIENCE_S
 from esrally_ebs.cli import main
+from esrally_ebs.metrics_store import documents
+from esrally_ebs.model import State
+from esrally_ebs.report import RENDERERS
 from esrally_ebs.resources import run_dir
 from esrally_ebs.store import find_session, load_session
 from esrally_ebs.units import MIB
@@ -39,6 +49,16 @@ rw = "randread"
 bs = "16k"
 size = "4m"
 """
+RACE = """[dataset]
+documents = 2000
+[race]
+iterations = 1
+warmup_iterations = 1
+[design]
+rounds = 1
+order = "fixed"
+"""
+HELD = {"moto's account": ACCOUNT, "our key id": KEY_ID, "our secret key": SECRET, "our token": TOKEN}
 
 
 @pytest.fixture
@@ -142,13 +162,14 @@ def test_a_session_on_aws_is_guarded_recorded_and_keeps_no_secret(
     told = capsys.readouterr().out
     assert told.startswith("1 new values of ")
     assert "burst balance" in told
-    printed += told
-    kept = [file.read_bytes() for file in rehearsed.rglob("*") if file.is_file() and file.name != "image"]
-    assert len(kept) > 10
-    for secret in (ACCOUNT, KEY_ID, SECRET, TOKEN):
-        assert secret not in printed
-        assert not [text for text in kept if secret.encode() in text]
-    assert volume in printed
+    texts = {"run": printed, "cloudwatch and report": told}
+    assert leaks([rehearsed], texts, planted=HELD, but=is_image) == []
+    assert len(leaks([rehearsed], texts, planted={"volume": volume}, but=is_image)) > 3
+
+
+def is_image(path: Path) -> bool:
+    """A volume's blocks: what Elasticsearch or fio wrote there."""
+    return path.name == "image"
 
 
 def test_a_gp3_that_is_slower_than_gp2_is_not_measured(rehearsed: Path) -> None:
@@ -158,3 +179,73 @@ def test_a_gp3_that_is_slower_than_gp2_is_not_measured(rehearsed: Path) -> None:
     assert code == 4
     assert "gp3-throughput: gp3 (gp3) has 125 MiB/s, gp2 (gp2) reaches 128" in printed
     assert not list(run_dir().iterdir())
+
+
+def test_a_session_ends_although_cloudwatch_never_answers(
+    rehearsed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hanging(refused=1) as server:  # the balance before the session; what is asked after it hangs
+        monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDWATCH", server.url)
+        start = time.monotonic()
+        code, printed = command("run", str(rehearsed / "rehearsed.toml"))
+        took_s = time.monotonic() - start
+        assert server.hung_up.wait(5)
+    assert code == 0, printed
+    assert PATIENCE_S < took_s < PATIENCE_S + 45  # attaching, fio and the reports
+    session = load_session(find_session(rehearsed / "home", "latest"))
+    assert session.state is State.COMPLETE
+    assert [row["job"] for row in session.baseline.to_pylist()] == ["read", "read"]
+    assert [text for text in session.warnings if "no answer within 30 s" in text]
+    assert "no answer within 30 s" in " ".join(printed.split())
+    assert not list(run_dir().iterdir())
+
+
+@pytest.fixture
+def racing(
+    instance: tuple[Aws, str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Homes]:
+    """Homes of a race on AWS, in which Rally logs all that anything says."""
+    with homes(tmp_path / "race") as own:
+        monkeypatch.setenv(REHEARSAL_VARIABLE, instance[1])
+        for name, value in own.variables.items():
+            monkeypatch.setenv(name, value)
+        (own.rally / "aws.toml").write_text(PLAN + RACE)
+        logging = json.loads((files("esrally") / "resources" / "logging.json").read_text())
+        logging["root"]["level"] = "DEBUG"
+        (own.rally / ".rally").mkdir()
+        (own.rally / ".rally" / "logging.json").write_text(json.dumps(logging))
+        yield own
+        for session in clean.live_sessions():
+            if (own.run / session).exists():
+                clean.take_down(session)
+
+
+def test_nothing_that_a_race_on_aws_writes_holds_a_secret(
+    racing: Homes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with refusing() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDWATCH", url)
+        ended = racing.race(
+            f"--track-params=plan:{racing.rally / 'aws.toml'}", "--include-tasks=range_field_big_range"
+        )
+    assert ended.exit_code == 0, ended.output
+    session = load_session(find_session(racing.pack, "latest"))
+    assert [text for text in session.warnings if "SignatureDoesNotMatch" in text]  # it quoted every secret
+    told = {"race": ended.output, "metrics store": json.dumps([d.fields for d in documents(session, "env")])}
+    for words in (["sessions", "--json"], *(["report", session.id, "--format", form] for form in RENDERERS)):
+        assert main(words) == 0
+        said = capsys.readouterr()
+        told[" ".join(words)] = said.out + said.err
+    written = [racing.rally, racing.pack, racing.run]
+    assert leaks(written, told, planted=PLANTED | HELD, but=is_image) == []
+    # the search has seen the session, both race.json, and Rally's log with what is only said for a fault
+    volume = session.arms[0].identity
+    assert {"session.json", "report.html"} <= naming(volume, racing.pack)
+    assert "race.json" in naming('"noaa-ebs"', racing.pack) & naming('"noaa-ebs"', racing.rally)
+    assert "rally.log" in naming(" DEBUG ", racing.rally)
+
+
+def naming(text: str, folder: Path) -> set[str]:
+    """Names of the files below a folder in which the search finds a text."""
+    found = leaks([folder], planted={"it": text}, but=is_image)
+    return {Path(line.removesuffix(": it")).name for line in found}
