@@ -37,3 +37,12 @@ def redacted(text: str) -> str:
 _SDK_LOG = logging.getLogger("botocore")
 _SDK_LOG.propagate = False
 _SDK_LOG.addHandler(logging.NullHandler())
+
+
+def _redact_record(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redacted(record.getMessage()), ()
+    return True
+
+
+# At DEBUG it logs addresses, also those of Elasticsearch's client; IAM Identity Center's name the account.
+logging.getLogger("urllib3.connectionpool").addFilter(_redact_record)

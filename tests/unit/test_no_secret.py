@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import planted
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import ClientError
 from fake_imds import imds
 from fake_machine import FakeMachine
 from planted import ACCOUNT, PLANTED, QUOTING, leaks, refusing
@@ -186,3 +188,16 @@ def test_an_error_that_ends_a_command_holds_no_secret(machine: FakeMachine, log:
         logging.getLogger("rally").error("failed", exc_info=caught.value)
     assert leaks([log.parent], told) == []
     assert all("SignatureDoesNotMatch" in text for text in told.values())
+
+
+def test_the_address_that_a_sign_on_asks_is_logged_without_the_account(
+    machine: FakeMachine, log: Path
+) -> None:
+    """IAM Identity Center has the account in the address, and the SDK asks it before any call of ours."""
+    center = boto3.client("sso", region_name="eu-west-1")
+    with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+        center.get_role_credentials(roleName="bench", accountId=ACCOUNT, accessToken=planted.SESSION_TOKEN)
+    assert (
+        '"GET /federation/credentials?role_name=bench&account_id=<account> HTTP/1.1" 403' in log.read_text()
+    )
+    assert leaks([log.parent]) == []
