@@ -135,18 +135,19 @@ class Instance:
 
     def _put_others(self) -> None:
         """What must be left alone however much it looks like ours; the world has put some already."""
-        here = f"{HERE}:b00t1:{self.root / 'run'}"
-        ours = {TAG_SESSION: SESSION, TAG_RUN: "f" * 32, TAG_ARM: "a", TAG_MEMBER: "0", TAG_OWNER: here}
+        # of an earlier boot: with one tag more, or a better one, each would be what a reboot has left
+        earlier = f"{HERE}:b00t0:{self.root / 'run'}"
+        ours = {TAG_SESSION: SESSION, TAG_RUN: "f" * 32, TAG_ARM: "a", TAG_MEMBER: "0", TAG_OWNER: earlier}
         of_another_instance = ours | {TAG_OWNER: f"{THERE}:b00t1:{self.root / 'run'}"}
         looks: Sequence[tuple[Mapping[str, str], str]] = (
-            ({**ours, TAG_OWNER: f"{HERE}:b00t1:/of/another/container"}, HERE),
+            (ours | {TAG_OWNER: f"{HERE}:b00t0:/of/another/container"}, HERE),
             (of_another_instance, THERE),
             (of_another_instance | {TAG_RUN: "e" * 32}, ""),
             ({name: value for name, value in ours.items() if name != TAG_RUN}, HERE),
             ({name: value for name, value in ours.items() if name != TAG_OWNER}, ""),
             ({name.upper(): value for name, value in ours.items()}, ""),
-            ({**ours, TAG_SESSION: "../../etc", TAG_RUN: "d" * 32}, ""),
-            ({**ours, TAG_MEMBER: "first", TAG_RUN: "c" * 32}, HERE),
+            (ours | {TAG_SESSION: "../../etc", TAG_RUN: "d" * 32}, ""),
+            (ours | {TAG_MEMBER: "first", TAG_RUN: "c" * 32}, HERE),
         )
         for number, (tags, instance) in enumerate(looks):
             listed = [{"Key": name, "Value": value} for name, value in tags.items()]
