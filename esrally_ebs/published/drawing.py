@@ -1,6 +1,7 @@
 """A study as one self-contained page, or its plots as one drawing: SVG by hand, no script, no network."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
@@ -113,6 +114,14 @@ def _power(decades: float) -> str:
     return svg.number(10**decades)
 
 
+def _short(value: float, most: float) -> str:
+    """A label of an axis that goes up to ``most``, never wider than six letters."""
+    for name, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if most >= 10 * size:
+            return f"{svg.number(value / size)}{name}" if value else "0"
+    return svg.number(value)
+
+
 def _decades(value: float) -> float:
     return math.log10(max(value, 1e-12))
 
@@ -121,7 +130,7 @@ def _rungs(plot: Plot, y: svg.Scale) -> Iterator[str]:
     for value in y.ticks(5):
         if plot.logarithmic and value != int(value):
             continue
-        text = _power(value) if plot.logarithmic else svg.number(value)
+        text = _power(value) if plot.logarithmic else _short(value, y.high)
         yield svg.line(svg.LEFT, y.at(value), svg.WIDTH - svg.RIGHT, y.at(value), "grid")
         yield svg.label(svg.LEFT - 6, y.at(value) + 4, text, anchor="end")
 
@@ -209,7 +218,8 @@ def _error_row(figure: Figure, middle: float, x: svg.Scale) -> Iterator[str]:
 
 
 def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(title)}</th>" for title in table.columns)
+    columns = [(title, [row[i] for row in table.rows]) for i, title in enumerate(table.columns)]
+    head = "".join(f"<th{_class(*cells)}>{escape(title)}</th>" for title, cells in columns)
     body = "".join("<tr>" + "".join(map(_html_cell, row)) + "</tr>" for row in table.rows)
     heading = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
@@ -218,5 +228,13 @@ def _html_table(table: Table) -> str:
 
 
 def _html_cell(cell: Cell) -> str:
-    left = ' class="left"' if isinstance(cell, str) and not cell[:2].strip("+-").isdigit() else ""
-    return f"<td{left}>{escape(shown(cell))}</td>"
+    return f"<td{_class(cell)}>{escape(shown(cell))}</td>"
+
+
+_QUANTITY = re.compile(r"(about )?[+-]?[\d,.]+( to [\d,.]+)?( %)?")
+
+
+def _class(*cells: Cell) -> str:
+    """Words stand on the left, and so does the title of a column of words."""
+    words_alone = [isinstance(cell, str) and not _QUANTITY.fullmatch(cell) for cell in cells if cell]
+    return ' class="left"' if words_alone and all(words_alone) else ""

@@ -1,6 +1,7 @@
 """Published figures beside ours: corrections, ranges, what is no test, and every format of a result."""
 
 import csv
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -130,6 +131,26 @@ def test_a_plot_over_powers_of_ten_has_them_below_it_and_each_mark_in_its_place(
     # from 44 to 468 wide for three powers of ten: log10(20) = 1.301 and log10(2000) = 3.301
     expected = [44 + 424 * 0.301 / 3, 44 + 424 * 2.301 / 3]
     assert [float(mark.get("cx", 0)) for mark in marks] == pytest.approx(expected, abs=0.1)
+
+
+def test_labels_of_a_high_axis_are_short_enough_for_its_margin() -> None:
+    plot = Plot(
+        title="P", across="min", up="I/Os", series=[Series(name="one", points=[(0, 0), (1, 900_000)])]
+    )
+    drawn = ElementTree.fromstring(sheet("Sheet", [plot]))
+    labels = [e.text for e in drawn.iter("{http://www.w3.org/2000/svg}text") if e.get("text-anchor") == "end"]
+    assert labels[:5] == ["0", "200k", "400k", "600k", "800k"]
+
+
+def test_numbers_of_a_table_stand_on_the_right_and_words_with_their_titles_on_the_left() -> None:
+    rows = [["3x1tib", "2,000", "about 70 to 80", 3.5], ["1x1tib", "5 %", "+12.9 %", None]]
+    table = Table(title="T", columns=["arm", "ours", "published", "x"], rows=rows)
+    page = published.page(dataclasses.replace(result(OBSERVED), tables=[table]))
+    for text in ("3x1tib", "1x1tib"):
+        assert f'<td class="left">{text}</td>' in page
+    for text in ("2,000", "about 70 to 80", "3.5", "5 %", "+12.9 %"):
+        assert f"<td>{text}</td>" in page
+    assert '<th class="left">arm</th><th>ours</th><th>published</th>' in page
 
 
 def test_a_study_without_anything_measured_can_be_shown() -> None:
