@@ -175,7 +175,10 @@ def test_a_search_asks_what_its_name_says(name: str) -> None:
 def test_the_readme_names_every_parameter_task_and_challenge() -> None:
     text = (TRACK / "README.md").read_text()
     words = set(re.findall(r"`([\w-]+)`", text))
-    assert words >= {*PARAMETERS, *SEARCHES, "append-no-conflicts", "index-only", "search-only"}
+    templates = "".join(path.read_text() for path in TRACK.rglob("*.json"))
+    asked_for = set(re.findall(r"(\w+) \| default\(", templates)) | {"target_throughput"}
+    assert asked_for >= PARAMETERS.keys()
+    assert words >= {*asked_for, *SEARCHES, "append-no-conflicts", "index-only", "search-only"}
 
 
 def test_the_templates_are_json_without_parameters() -> None:
