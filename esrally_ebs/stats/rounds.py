@@ -39,7 +39,7 @@ class Estimate:
 
 
 class Arm:
-    """Service times (s) of one task on one arm by round, sorted."""
+    """Service times (s) of one task on one arm, sorted within each round; rounds are in the order of time."""
 
     def __init__(self, rounds: Sequence[Floats]) -> None:
         self.rounds = [np.sort(times) for times in rounds]
@@ -66,11 +66,11 @@ class Arm:
         value = self.percentile(percentile)
         if percentile > _MEDIAN:
             return self._tail(value, percentile, confidence)
-        critical = critical_t(len(self.rounds), confidence)
+        critical = critical_t(len(self.rounds) - 1, confidence)  # the line takes a degree of freedom
 
         def is_kept(index: int) -> bool:
             below = self.counts_below(float(self.all[index])) - self.sizes * percentile / 100
-            return abs(student(below)) <= critical
+            return abs(student(below, off_line(below))) <= critical
 
         middle = min(len(self.all) - 1, int(len(self.all) * percentile / 100))
         low = _furthest(is_kept, middle, 0)
@@ -83,7 +83,8 @@ class Arm:
         """A high percentile, by an interval of the fraction below it (Korn and Graubard 1998).
 
         Rounds say as much of that fraction as so many independent requests would: the binomial interval of
-        these is lopsided, as rounds are of which few reach the tail.
+        these is lopsided, as rounds are of which few reach the tail. One of these at an end would pass for a
+        drift, so no line is drawn through them.
         """
         level, requests, rounds = percentile / 100, float(self.sizes.sum()), len(self.rounds)
         departures = self.counts_below(value) - level * self.sizes
@@ -183,9 +184,23 @@ def _spread(counts: Floats) -> float:
     return float(counts.sum()) ** 2 / squares if squares else 0.0
 
 
-def student(evidence: Floats) -> float:
-    """Student's t of rounds whose mean should be 0; infinite when all rounds say the same and it is not 0."""
-    mean, deviation = float(evidence.mean()), float(evidence.std(ddof=1))
+def off_line(evidence: Floats) -> float:
+    """The standard deviation of rounds around a straight line through them, of one degree of freedom less.
+
+    A drift through the session lets an arm's rounds differ without making what was measured less certain.
+    """
+    place = np.arange(len(evidence)) - (len(evidence) - 1) / 2
+    rest = evidence - evidence.mean() - place * float(place @ evidence) / float(place @ place)
+    return math.sqrt(float(rest @ rest) / (len(evidence) - 2))
+
+
+def student(evidence: Floats, deviation: float | None = None) -> float:
+    """Student's t of rounds whose mean should be 0; infinite when all rounds say the same and it is not 0.
+
+    ``deviation`` is that of the rounds by themselves unless it is given.
+    """
+    mean = float(evidence.mean())
+    deviation = float(evidence.std(ddof=1)) if deviation is None else deviation
     if abs(mean) < _NOTHING:
         return 0.0
     return (

@@ -112,7 +112,7 @@ def summarize_blocks(
 def _summary(
     key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope, failed: int, confidence: float
 ) -> Summary:
-    arm = Arm(list(by_round.values()))
+    arm = Arm([by_round[number] for number in sorted(by_round)])
     requests = len(arm.all)
     percentiles = tuple(
         arm.interval(q, confidence)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from esrally_ebs.stats.rounds import Arm, Estimate, Pair, edges, holm, student
+from esrally_ebs.stats.rounds import Arm, Estimate, Pair, edges, holm, off_line, student
 
 Times = list[list[float]]  # by round
 
@@ -94,6 +94,27 @@ def test_a_greater_confidence_needs_a_wider_interval() -> None:
     assert wide.low is not None
     assert narrow.low is not None
     assert wide.low < narrow.low
+
+
+def test_a_drift_does_not_widen_an_arms_own_interval() -> None:
+    still = drawn(3, rounds=12, requests=50)
+    drift = np.linspace(0.85, 1.15, 12)
+    drifting = Arm([block * scale for block, scale in zip(still.rounds, drift, strict=True)])
+    widths = []
+    for found in (one.interval(50, 0.95) for one in (still, drifting)):
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low < found.value < found.high
+        widths.append(math.log(found.high / found.low))
+    assert widths[1] < 2 * widths[0]  # where the drift counts as chance, 3.8 times
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=30), st.floats(-3.0, 3.0))
+@settings(max_examples=50, deadline=None)
+def test_what_lies_off_a_line_does_not_depend_on_the_line(rounds: list[float], slope: float) -> None:
+    evidence, line = np.array(rounds), slope * np.arange(len(rounds))
+    assert off_line(evidence + line) == pytest.approx(off_line(evidence), abs=1e-9)
+    assert off_line(line) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_interval_of_a_tail_is_the_binomial_one_of_as_many_independent_requests() -> None:
