@@ -3,6 +3,7 @@
 Rally's own team loader reads them from the package, which is also a team path for Rally's pipelines.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ _FIXED = (
     "xpack.security.",
     "index.store.type",
 )
+
+
+# what an Elasticsearch image takes from its environment as a setting; it says nothing of anything else
+_SETTING = re.compile(r"[a-z0-9_]+\.[a-z0-9_][\w.-]*")
+_PAGE_BYTES = 4096  # the kernel counts readahead in pages
 
 
 def team_path() -> Path:
@@ -100,6 +106,11 @@ def _check_params(params: Mapping[str, Any]) -> None:
                 f"car variable {name!r}: unknown; the variables are {', '.join(VARIABLES)}, "
                 "and any Elasticsearch setting by its dotted name"
             )
+        if is_setting(name) and not _SETTING.fullmatch(name):
+            raise PlanError(
+                f"car variable {name!r}: is no name of a setting that Elasticsearch's image would take; "
+                "write it as in 'indices.queries.cache.size'"
+            )
 
 
 def _bytes(variables: Mapping[str, Any], name: str) -> int:
@@ -136,6 +147,11 @@ def _check(settings: NodeSettings) -> None:
         raise PlanError(
             f"car variable memory_limit: {format_bytes(settings.memory_bytes)} is too little for a heap of "
             f"{format_bytes(settings.heap_bytes)} and its JVM; raise memory_limit, or lower heap_size"
+        )
+    if (settings.readahead_bytes or 0) % _PAGE_BYTES:
+        raise PlanError(
+            f"car variable readahead: {settings.readahead_bytes} bytes are no whole pages of {_PAGE_BYTES}; "
+            "write for example 4k, 128k, or 0 for none"
         )
     if any("\n" in value for value in (settings.java_opts, *settings.es_settings.values())):
         raise PlanError("car variables: a value has a line break; write it in one line")

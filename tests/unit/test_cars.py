@@ -73,6 +73,10 @@ def test_readahead_is_the_plans_unless_a_car_says_otherwise() -> None:
         (["defaults"], {"data_paths": "/mnt/gp3"}, "the arm's volume decides it"),
         (["defaults"], {"http.port": 9200}, "the pack sets it itself"),
         (["defaults"], {"node.attr.a": "1\n2"}, "line break"),
+        (["defaults"], {"readahead": "3000"}, "no whole pages"),
+        (["defaults"], {"a=b.c": 1}, "no name of a setting"),
+        (["defaults"], {"Indices.memory": 1}, "no name of a setting"),
+        (["defaults"], {"indices.": 1}, "no name of a setting"),
     ],
 )
 def test_what_no_node_can_start_with_is_refused_in_one_line(
