@@ -18,9 +18,11 @@ from esrally_ebs.aws.survey import MakeApi, connect
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event, TelemetryPoint
 from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store.reading import read_document
 from esrally_ebs.store.session import Session
 
 PATIENCE_S = 30.0
+_MISSING = "CloudWatch's minutes are missing: "
 _LATER = "'esrally-ebs cloudwatch' fetches them later"
 
 
@@ -39,7 +41,7 @@ def collect_in_time(folder: SessionFolder, *, patience_s: float = PATIENCE_S) ->
 
 
 def _missing(why: str) -> str:
-    return f"CloudWatch's minutes are missing: {why}; {_LATER}"
+    return f"{_MISSING}{why}; {_LATER}"
 
 
 def _ask_in_time(session: Session, asked: Sequence[Query], patience_s: float) -> list[TelemetryPoint]:
@@ -89,6 +91,9 @@ def _keep(
         writer.add(new)
     folder.compact()
     folder.event(Event(at_s=time.time(), kind="cloudwatch", fields=_summary(asked, points)))
+    warnings = read_document(folder.path)["warnings"]
+    if points and any(text.startswith(_MISSING) for text in warnings):
+        folder.update(warnings=[text for text in warnings if not text.startswith(_MISSING)])
     return len(new)
 
 

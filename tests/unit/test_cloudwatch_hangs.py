@@ -115,6 +115,7 @@ def test_an_answer_that_comes_too_late_changes_nothing_any_more(
         later.start()
         assert collect(SessionFolder(path)) == 1
         later.join()
+    assert not [text for text in ended(tmp_path).warnings if "CloudWatch" in text]  # they are there now
 
 
 def answer(server: Hanging) -> None:
