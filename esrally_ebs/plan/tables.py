@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -26,6 +25,7 @@ from esrally_ebs.plan.values import (
     NAME,
     REGION,
     Bytes,
+    Directions,
     Rate,
     Seconds,
     count_or,
@@ -129,10 +129,7 @@ class BaselineJob(_Section):
     """``[[baseline]]``: one fio job, run on every arm."""
 
     name: str = Field(pattern=NAME)
-    rw: Annotated[
-        Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"],
-        BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio has both words
-    ]
+    rw: Directions
     bs: Bytes = Field(gt=0)
     numjobs: int = Field(default=1, ge=1, le=256)
     engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
@@ -150,13 +147,21 @@ class BaselineJob(_Section):
     @field_validator("iodepth")
     @classmethod
     def _one_where_the_engine_waits(cls, iodepth: int, info: ValidationInfo) -> int:
-        """fio, too, takes 1 for an engine that returns when the I/O is done."""
-        return 1 if info.data.get("engine") in BLOCKING else iodepth
+        """fio, too, takes 1 for an engine that returns when the I/O is done.
+
+        With psync, the engine of who names none, the depth stays for a copy of the job with another engine.
+        """
+        return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
 
     @property
     def is_blocking(self) -> bool:
         """Whether each clone has one I/O in flight, as its engine returns when that is done."""
         return self.engine in BLOCKING
+
+    @property
+    def in_flight(self) -> int:
+        """I/Os that each clone keeps in flight."""
+        return 1 if self.is_blocking else self.iodepth
 
 
 class RacePlan(_Section):

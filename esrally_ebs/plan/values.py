@@ -1,6 +1,6 @@
 """The kinds of value that keys of a plan take: quantities with units, counts, patterns, the most of each."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
@@ -31,6 +31,10 @@ def _quantity(parse: Any) -> BeforeValidator:  # noqa: ANN401 - pydantic hands o
 
 Bytes = Annotated[int, _quantity(parse_bytes), Field(le=MOST_BYTES)]
 Rate = Annotated[int, _quantity(parse_rate), Field(le=MOST_BYTES)]
+Directions = Annotated[
+    Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"],
+    BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio has both words
+]
 Seconds = Annotated[float, _quantity(parse_seconds), Field(allow_inf_nan=False, le=MOST_SECONDS)]
 
 

@@ -50,7 +50,7 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> Load:
     return Load(
         device=list(devices),
         clones=[job.numjobs for job in jobs],
-        depth=[job.iodepth for job in jobs],
+        depth=[job.in_flight for job in jobs],
         sync=[job.is_blocking for job in jobs],
         block_bytes=[job.bs for job in jobs],
         ios_per_clone=[job.size // job.bs if job.runtime is None else _ENDLESS for job in jobs],

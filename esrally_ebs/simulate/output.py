@@ -67,7 +67,7 @@ def _options(job: BaselineJob) -> dict[str, str]:
         "size": job.size,
         "numjobs": job.numjobs,
         "ioengine": job.engine,
-        "iodepth": job.iodepth,
+        "iodepth": job.in_flight,
         "direct": 1,
         "rwmixread": job.rwmixread,
     }

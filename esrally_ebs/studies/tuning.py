@@ -113,7 +113,7 @@ def ceilings(
             found[limit.name] = limit.rate * (per_operation if limit.counts == "operations" else 1.0)
     services = {"read": model.read, "write": model.write}
     served_s = sum(x.ios * _served_s(services[x.op], job.bs) for x in run.directions) / run.ios
-    depth = job.numjobs * job.iodepth
+    depth = job.numjobs * job.in_flight
     found[QUEUE] = depth * job.bs / served_s
     return found
 
