@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("esrally_ebs", "compose", "pipelines", "tracks")
+FOLDERS = ("esrally_ebs", "compose", "docs", "pipelines", "tracks")
 # a file, so that no command line holds the pack's name: Rally would take that process for a race
 LAUNCHER = "import sys\nfrom esrally_ebs.cli import main\nsys.exit(main())\n"
 
