@@ -71,7 +71,8 @@ def arm_names(session: Session) -> dict[str, str]:
 def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
     if all(c.p_different is None for c in comparisons):
         rounds = max(c.rounds for c in comparisons)
-        return f"no verdict, {_number(rounds, 'round')} measured and at least {MIN_ROUNDS} are needed"
+        needed = f" and at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
+        return f"no verdict, {_number(rounds, 'round')} measured{needed}"
     total = len(comparisons)
     parts: list[str] = []
     for verdict in Verdict:

@@ -107,7 +107,8 @@ def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float | None
     shared = sorted(round_ for round_ in of_a.keys() & of_b.keys() if round_ > 0)
     times_a, times_b = [of_a[r] for r in shared], [of_b[r] for r in shared]
     question, open_ended = None, list[str]()
-    if len(shared) >= MIN_ROUNDS and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
+    enough = len(shared) >= MIN_ROUNDS and not _is_lopsided(times_a, times_b)
+    if enough and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
         pair = Pair(Arm(times_a), Arm(times_b))
         percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
         question = _Question((pair,), percentiles[0].ratio, len(shared))
@@ -129,6 +130,15 @@ def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float | None
     return _Measured(comparison, question)
 
 
+def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:
+    """Whether one arm has so few requests that its rounds are hits or misses, which Student's t is not for.
+
+    With an eighth of the other's, 7 % of sessions of like arms claimed a difference; with half of them 5 %.
+    """
+    counts = [sum(len(t) for t in times) for times in (times_a, times_b)]
+    return 2 * min(counts) < max(counts)
+
+
 def _doubts(
     a: str,
     b: str,
@@ -147,7 +157,9 @@ def _doubts(
         doubts.append(f"round {names} was measured on one arm only and is left out")
     count_a, count_b = (sum(len(t) for t in times) for times in (times_a, times_b))
     if count_a != count_b:
-        doubts.append(f"unequal numbers of requests: {a} {count_a}, {b} {count_b}")
+        why = "; no interval and no verdict where one arm has fewer than half of the other's"
+        lopsided = why if _is_lopsided(times_a, times_b) else ""
+        doubts.append(f"unequal numbers of requests: {a} {count_a}, {b} {count_b}{lopsided}")
     least = min(count_a, count_b)
     blurred = [f"p{q}" for q in PERCENTILES if not is_seen(q, least)]
     if least and blurred:

@@ -83,15 +83,14 @@ class Arm:
         """A high percentile, by an interval of the fraction below it (Korn and Graubard 1998).
 
         Rounds say as much of that fraction as so many independent requests would: the binomial interval of
-        these is lopsided, as rounds are of which few reach the tail. One of these at an end would pass for a
-        drift, so no line is drawn through them.
+        these is lopsided, as rounds are of which few reach the tail.
         """
         level, requests, rounds = percentile / 100, float(self.sizes.sum()), len(self.rounds)
         departures = self.counts_below(value) - level * self.sizes
-        variance = rounds / (rounds - 1) * float((departures**2).sum()) / requests**2
+        variance = rounds * off_line(departures) ** 2 / requests**2
         independent = min(requests, level * (1 - level) / variance) if variance else requests
         normal = float(special.ndtri((1 + confidence) / 2))
-        independent *= (normal / critical_t(rounds, confidence)) ** 2
+        independent *= (normal / critical_t(rounds - 1, confidence)) ** 2
         faster, slower, side = independent * level, independent * (1 - level), (1 - confidence) / 2
         low = float(special.betaincinv(faster, slower + 1, side))
         high = float(special.betaincinv(faster + 1, slower, 1 - side))
@@ -187,11 +186,13 @@ def _spread(counts: Floats) -> float:
 def off_line(evidence: Floats) -> float:
     """The standard deviation of rounds around a straight line through them, of one degree of freedom less.
 
-    A drift through the session lets an arm's rounds differ without making what was measured less certain.
+    A drift through the session lets rounds differ without making what was measured less certain. Each
+    round counts by how far it lies from the line through the others, or one at an end would pass for a drift.
     """
     place = np.arange(len(evidence)) - (len(evidence) - 1) / 2
+    weight = 1 / len(evidence) + place**2 / float(place @ place)  # of a round in where the line lies at it
     rest = evidence - evidence.mean() - place * float(place @ evidence) / float(place @ place)
-    return math.sqrt(float(rest @ rest) / (len(evidence) - 2))
+    return math.sqrt(float(((rest / (1 - weight)) ** 2).sum() / (1 / (1 - weight)).sum()))
 
 
 def student(evidence: Floats, deviation: float | None = None) -> float:

@@ -72,6 +72,18 @@ def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_
     assert judged.decisions[0].why == "too many requests took equally long for an interval"
 
 
+def test_an_arm_with_fewer_than_half_of_the_requests_gets_no_verdict() -> None:
+    slow = rounds(1.5, count=8, seed=2)
+    enough, too_few = (verdict_on(rounds(count=8), [times[:left] for times in slow]) for left in (3, 2))
+    assert enough.verdict is Verdict.SLOWER
+    assert enough.warnings[0] == "unequal numbers of requests: a 40, b 24"
+    assert (too_few.verdict, too_few.p_different, too_few.more_rounds) == (Verdict.INCONCLUSIVE, None, None)
+    assert too_few.warnings[0] == (
+        "unequal numbers of requests: a 40, b 16; "
+        "no interval and no verdict where one arm has fewer than half of the other's"
+    )
+
+
 def test_noise_gives_inconclusive_and_an_estimate_of_rounds() -> None:
     comparison = verdict_on(rounds(noise=0.15, seed=1), rounds(1.03, noise=0.15, seed=2))
     assert comparison.verdict is Verdict.INCONCLUSIVE

@@ -117,6 +117,11 @@ def test_what_lies_off_a_line_does_not_depend_on_the_line(rounds: list[float], s
     assert off_line(line) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_one_round_that_is_unlike_the_others_counts_as_much_at_an_end_as_in_the_middle() -> None:
+    found = [off_line(np.array([float(at == place) for at in range(12)])) for place in (0, 6, 11)]
+    assert found == pytest.approx([found[1]] * 3, rel=0.1)
+
+
 def test_the_interval_of_a_tail_is_the_binomial_one_of_as_many_independent_requests() -> None:
     # 40 rounds of 10 requests, one beyond p90 in each: what a round was like says nothing, so 400 requests
     # are 400, less what Student's t asks for with 39 degrees of freedom: (1.960 / 2.023)^2 x 400 = 375.6
