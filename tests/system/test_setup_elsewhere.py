@@ -138,6 +138,19 @@ def test_sudo_keeps_what_the_commands_understand(elsewhere: Elsewhere) -> None:
     assert set(kept) == {"https_proxy", "NO_PROXY", "AWS_REGION", "ESRALLY_EBS_PRICES"}
 
 
+def test_without_root_clean_names_the_command_for_what_it_may_not_remove(elsewhere: Elsewhere) -> None:
+    ours, roots = elsewhere.clone / ".mypy_cache", elsewhere.clone / ".pytest_cache"
+    for folder in (ours, roots):
+        (folder / "v").mkdir(parents=True)
+        (folder / "v" / "found").touch()
+    for path in (ours, *ours.rglob("*")):
+        os.chown(path, 65534, 65534)
+    left = elsewhere.run("scripts/clean.sh")
+    assert (left.returncode, ours.exists(), roots.exists()) == (3, False, True)
+    (line,) = left.stderr.splitlines()
+    assert "someone with root must run: cd " in line
+
+
 def test_a_step_stops_at_the_first_command_that_fails(elsewhere: Elsewhere) -> None:
     script = (
         'set -e; . scripts/common.sh; make_state; f() { false; echo "went on"; }; step trial f; echo after'
