@@ -41,6 +41,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
         cancelled = isinstance(error, KeyboardInterrupt)
         folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
         raise
+    say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
     return text
 
 

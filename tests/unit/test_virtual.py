@@ -26,7 +26,10 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
         assert "nothing was measured" in (summary.path / form).read_text()
     # two arms, two jobs, reads and writes of the mix, and the cold-search job twice
     assert session.baseline.num_rows == 2 * (2 + 1 + 1)
-    assert len(said) == len([event for event in session.events if event.kind == "simulated"]) == 2 * 3
+    *jobs, place = said
+    assert len(jobs) == len([event for event in session.events if event.kind == "simulated"]) == 2 * 3
+    assert place == f"every job's JSON, as fio writes it: {summary.path / 'baseline'}"
+    assert len(list((summary.path / "baseline").glob("*.json"))) == len(jobs)
 
 
 def test_a_plan_without_fio_jobs_cannot_be_simulated(tmp_path: Path) -> None:
