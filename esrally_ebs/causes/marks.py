@@ -23,6 +23,10 @@ from esrally_ebs.store.session import Session
 MATTERS = 0.01
 # The kernel counts stolen time in hundredths of a second, of which a block has a few dozen.
 _STOLEN_MATTERS = 0.1
+# Emulated volumes on a quiet machine of two cores beside two nodes are late by -2 to 11 % (the kernel's path
+# is longer when it is busy); beside other work by 27 to 200 %. A block's I/Os vary more than a session's.
+_LATE_MATTERS = 0.25
+_LATE_MATTERS_S = 5e-3  # the kernel counts I/O time in milliseconds
 
 Block = tuple[str, str, int]  # arm, task, round
 # Start and end (epoch seconds) of each request, a row each, in order
@@ -33,10 +37,11 @@ Spans = Mapping[Block, npt.NDArray[np.float64]]
 class Cause:
     """What befell a block."""
 
-    kind: str  # limiter | stolen | gc | fault | failed | resident | retried
+    kind: str  # limiter | stolen | late | gc | fault | failed | resident | retried
     what: str  # in a word or two: "throughput limiter"
     text: str
-    # Of the time of the block's requests; for a limiter of its I/Os, for steal of the processors.
+    # Of the time of the block's requests; for a limiter of its I/Os, for steal of the processors, for an
+    # emulated volume that was late of what its I/Os were to take.
     share: float | None = None
 
 
@@ -92,6 +97,7 @@ def _causes(session: Session, found: Iterable[Window], requests: Spans) -> Itera
     found_profiles = profiles(found)
     yield from _limiters(found_profiles)
     yield from _stolen(found_profiles)
+    yield from _late(found_profiles)
     yield from _pauses(timed, requests)
     yield from _faults(timed, requests)
     yield from _failed(session.samples)
@@ -124,6 +130,15 @@ def _stolen(found: Profiles) -> Iterator[tuple[Block, Cause]]:
                     (arm, task, round_),
                     Cause(kind="stolen", what="stolen processors", text=text, share=share),
                 )
+
+
+def _late(found: Profiles) -> Iterator[tuple[Block, Cause]]:
+    for (task, arm), by_round in found.items():
+        for round_, profile in by_round.items():
+            late, late_s = profile.late, profile.late_s
+            if late is not None and late_s is not None and late > _LATE_MATTERS and late_s > _LATE_MATTERS_S:
+                text = f"its emulated volume took {late:.0%} longer than its model"
+                yield (arm, task, round_), Cause(kind="late", what="late volume", text=text, share=late)
 
 
 def _pauses(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, Cause]]:

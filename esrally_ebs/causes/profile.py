@@ -7,6 +7,10 @@ from esrally_ebs.causes.windows import CREDITS, Window
 
 WAITED = "emulator.waited_s."  # and the limiter's name
 EXCEEDED = "ebs.exceeded_s."  # and the limit's name
+_TARGET = "emulator.target_s."  # and read or write
+# Of the I/Os that the kernel counted an emulated volume must have counted as many, but for so large a share:
+# where the kernel splits or joins them on their way, times of one are not those of the other.
+_OTHERS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,27 @@ class Profile:
             # The kernel's milliseconds may round a short time below the wait within it.
             shares |= {limit: min(1.0, s / io_s) for limit, s in self.waited_s.items()}
         return shares
+
+    @property
+    def late_s(self) -> float | None:
+        """Of an emulated volume: how much longer its I/Os took than they were to, added up; or less."""
+        targets = [s for name, s in self.grown.items() if name.startswith(_TARGET)]
+        came = [self.grown.get(f"emulator.{name}") for name in ("reads", "writes")]
+        made = [self.grown.get(f"device.{name}") for name in ("reads", "writes")]
+        io_s = self.io_s
+        if io_s is None or not targets or None in came or None in made:
+            return None
+        count = sum(number for number in came if number is not None)
+        others = count - sum(number for number in made if number is not None)
+        return io_s - sum(targets) if abs(others) <= _OTHERS * count else None
+
+    @property
+    def late(self) -> float | None:
+        """``late_s`` as a share of what the I/Os were to take; None where nothing was asked of the volume."""
+        late_s, io_s = self.late_s, self.io_s
+        if late_s is None or io_s is None or io_s - late_s <= 0:
+            return None
+        return late_s / (io_s - late_s)
 
     @property
     def stolen(self) -> float | None:

@@ -16,6 +16,8 @@ from esrally_ebs.units import KIB, MIB, format_seconds
 
 # Above this share of stolen processor time a session says so; a quiet cloud has some per mille.
 _STEAL_TO_WARN_OF = 0.02
+# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (causes/marks.py).
+_LATE_TO_WARN_OF = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,13 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
             f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
             "times hold waits that no volume caused, and emulated volumes do not keep theirs; measure on a "
             "machine whose processors are its own"
+        )
+    late = [(arm, share) for arm in explained.arms if (share := _late(explained, arm)) is not None]
+    if any(share > _LATE_TO_WARN_OF for _, share in late):
+        told = ", ".join(f"{share:.0%} on {arm}" for arm, share in late)
+        yield (
+            f"emulated volumes took longer than their models ({told}): the machine was too busy to emulate "
+            "them, and times are not those of such volumes; measure again with nothing else running"
         )
     yield from changes(findings, explained.without_marked, explained.marked)
 
@@ -246,24 +255,45 @@ def _stolen(explained: Explained) -> float | None:
     return causes.pooled(own).stolen if own else None
 
 
+def _late(explained: Explained, arm: str) -> float | None:
+    """How much longer than its model an emulated arm took for what measured requests asked of it."""
+    own = _of_arm(explained, arm)
+    return causes.pooled(own).late if own else None
+
+
+def _of_arm(explained: Explained, arm: str) -> list[Profile]:
+    return [p for (_, of), by_round in explained.profiles.items() if of == arm for p in by_round.values()]
+
+
 def _load(explained: Explained) -> Table | None:
     """What the device did while an arm's requests ran, all tasks together."""
     rows = []
     for arm in explained.arms:
-        own = [p for (_, of), by_round in explained.profiles.items() if of == arm for p in by_round.values()]
+        own = _of_arm(explained, arm)
         if own:
             rows.append((arm, _load_cells(causes.pooled(own))))
     if not rows:
         return None
     titles = ["queue depth", "read await", "reads/s", "read", "waited in limiters", "credits spent"]
-    if _stolen(explained) is not None:
-        titles.append("processors stolen")
+    lacking = {
+        "processors stolen": _stolen(explained) is None,
+        "later than its model": all(_late(explained, arm) is None for arm in explained.arms),
+    }
+    titles += lacking
     return Table(
         key="load",
         title="Device during measured requests",
         item_title="arm",
-        columns=tuple(Column(title=title, subject=title) for title in titles),
-        rows=tuple(Row(item=arm, cells=cells[: len(titles)]) for arm, cells in rows),
+        columns=tuple(Column(title=title, subject=title) for title in titles if not lacking.get(title)),
+        rows=tuple(
+            Row(
+                item=arm,
+                cells=tuple(
+                    cell for title, cell in zip(titles, cells, strict=True) if not lacking.get(title)
+                ),
+            )
+            for arm, cells in rows
+        ),
         notes=(
             "Waits add up all I/Os that the limiters held. Credits (operations, of HDD types bytes) are net.",
         ),
@@ -278,7 +308,7 @@ def _load_cells(profile: Profile) -> tuple[Cell, ...]:
     }
     waited = sum(profile.waited_s.values()) if profile.waited_s else None
     reads, size = per_s.get("reads"), per_s.get("read_bytes")
-    spent, stolen = profile.credits_spent, profile.stolen
+    spent, stolen, late = profile.credits_spent, profile.stolen, profile.late
     return (
         quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
         quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
@@ -287,4 +317,5 @@ def _load_cells(profile: Profile) -> tuple[Cell, ...]:
         quantity("waited_s", waited, format_seconds(waited or 0.0)),
         quantity("credits_spent", spent, f"{spent or 0.0:,.0f}"),
         quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
+        quantity("late_share", late, f"{late or 0.0:+.0%}"),
     )

@@ -17,8 +17,13 @@ IN_FLIGHT = "device.in_flight"
 PROC_STAT = Path("/proc/stat")
 # Of /proc/diskstats; all but the last only grow.
 _DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
-# Of an emulated volume's state: what grows while a limiter holds I/O back, and what is left of a burst.
-_LIMITERS = ("emulator.waited_s.", "emulator.credits")
+# Of an emulated volume's state: what grows while a limiter holds I/O back, what is left of a burst, and how
+# long so many I/Os were to take.
+_LIMITERS = (
+    "emulator.waited_s.",
+    "emulator.credits",
+    *(f"emulator.{n}" for n in ("target_s.", "reads", "writes")),
+)
 
 # Further counters of a real volume by metric: how long a limit was exceeded, ``ebs.exceeded_s.<limit>``.
 ReadMore = Callable[[Volume], Mapping[str, float]]
