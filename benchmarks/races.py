@@ -16,6 +16,11 @@ _ESRALLY = Path(sys.executable).with_name("esrally")
 _RETRY_S = 2.0
 
 
+def race_command(*words: str, track: Path = TRACK, program: Path = _ESRALLY) -> list[str]:
+    """The command line of a race of ``track``."""
+    return [str(program), "race", f"--track-path={track}", *words]
+
+
 def race(
     *words: str,
     track: Path = TRACK,
@@ -27,7 +32,7 @@ def race(
 
     ``env`` comes on top of this process's environment. Raises RuntimeError when the race fails.
     """
-    command = [str(program), "race", f"--track-path={track}", *words]
+    command = race_command(*words, track=track, program=program)
     while True:
         began = time.monotonic()
         ended = subprocess.run(

@@ -34,21 +34,32 @@ def clean_command() -> int:
         left = clean.take_down(session)
         problems += left
         print(f"{session}: {'not all could be removed' if left else 'removed'}")
-    problems += _sweep()
+    told, kept = _sweep()
+    problems += kept
     for problem in problems:
         print(f"esrally-ebs: {problem}", file=sys.stderr)
     if not problems:
-        print("nothing is left behind")
+        print(f"nothing {'else ' if told else ''}is left behind")
     return 3 if problems else 0
 
 
-def _sweep() -> list[str]:
-    """What AWS still has of ours. That it could not be asked is said, and is no failure."""
+def _sweep() -> tuple[bool, list[str]]:
+    """Remove what AWS still has of ours; whether anything was said of it, and what could not be removed.
+
+    That AWS could not be asked is said, and is no failure.
+    """
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        print(text)
+
     try:
-        return volumes.sweep_aws(print)
+        problems = volumes.sweep_aws(say)
     except SetupError as error:
-        print(f"AWS was not asked for what killed sessions left there: {error}")
-        return []
+        say(f"AWS was not asked for what killed sessions left there: {error}")
+        problems = []
+    return bool(told), problems
 
 
 def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:

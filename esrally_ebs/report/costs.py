@@ -101,7 +101,8 @@ def _notes(session: Session, found: Sequence[ArmCost], *, has_times: bool) -> li
     region, named = _region(session)
     dates = ", ".join(dict.fromkeys(price.dated for price in priced))
     chosen = "" if named else "; the plan names no region"
-    notes = [f"Storage and what is provisioned with it, in {region}{chosen}, by price lists of {dates}."]
+    lists = f", by price lists of {dates}" if dates else ""  # nothing of it may have a price
+    notes = [f"Storage and what is provisioned with it, in {region}{chosen}{lists}."]
     assumed = dict.fromkeys(part for price in priced for part in price.unverified)
     if assumed:
         notes.append(f"Not verified against AWS's price list: {', '.join(assumed)}.")

@@ -13,6 +13,7 @@ from esrally_ebs.cost import Usage, monthly, of_arms, price_list
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.report import build
 from esrally_ebs.report.costs import costs
 from esrally_ebs.store import Session, SessionFolder, load_session
 
@@ -218,3 +219,18 @@ def recorded(plan: Plan, home: Path) -> Session:
     (spec,) = plan.specs()
     folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=home)])
     return load_session(folder.path)
+
+
+def test_a_table_without_a_price_names_no_price_list(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    plan = parse_plan(
+        f"""name = "p"
+        arm = [{{name = "a", type = "gp3", size = "10GiB"}}]
+        cost = {{prices = "{file}"}}
+        """,
+        "p.toml",
+    )
+
+    (table,) = [table for table in build(recorded(plan, tmp_path)).tables if table.key == "cost"]
+
+    assert "Storage and what is provisioned with it, in us-east-1; the plan names no region." in table.notes
