@@ -14,7 +14,10 @@ if [ "${1:-}" = all ]; then
     scripts/engine.sh stop || code=$?
     paths+=(.venv .tox .cache esrally_ebs.egg-info)
 fi
-as_root rm -rf "${paths[@]}" 2>/dev/null || code=$EXIT_SETUP # a line for each file would hide the one below
+if ! said=$(as_root rm -rf "${paths[@]}" 2>&1); then
+    code=$EXIT_SETUP
+    [ "$have_root" = no ] || complain "$said" # without root a line for each file would hide the one below
+fi
 if [ "$code" -ne 0 ] && [ "$have_root" = no ]; then
     complain "some of it belongs to root; someone with root must run: cd $(quoted "$ROOT") && scripts/clean.sh $*"
 fi

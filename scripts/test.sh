@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs both test suites in an environment that setup.sh has made: first what needs nothing, then what needs
-# root, Docker and block devices. Both run, unless there is no root; the exit code is that of the first suite that failed. What only
-# the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they are skipped.
+# root, Docker and block devices. Both run, unless there is no root; the exit code is that of the first suite that
+# failed. What only the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they
+# are skipped.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -89,7 +89,8 @@ fetch_distribution() {
         say "Elasticsearch $version from Maven (79 MB)"
         local proxy
         read -ra proxy <<< "$(maven_proxy)"
-        quietly "$cache/maven.log" mvn -B "${proxy[@]}" "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy" -DoutputDirectory="$cache" -Dmdep.overWriteReleases=true \
+        quietly "$cache/maven.log" mvn -B "${proxy[@]}" "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy" \
+            -DoutputDirectory="$cache" -Dmdep.overWriteReleases=true \
             -Dartifact="org.elasticsearch.distribution.integ-test-zip:elasticsearch:$version:zip"
     else
         say "Elasticsearch $version is in the cache"
@@ -126,6 +127,20 @@ import_image() {
         - "$image" > /dev/null
 }
 
+# debootstrap may leave /proc mounted in there when it is interrupted
+remove_work() {
+    umount -q "$1"/root/proc "$1"/root/sys 2> /dev/null || true
+    rm -rf --one-file-system "$1"
+}
+
+# Of builds that were killed. What cannot be removed is in nobody's way.
+remove_old_work() {
+    local old
+    for old in "$cache"/build.*; do
+        [[ -z $(find "$old" -maxdepth 0 -mmin +120 2> /dev/null) ]] || remove_work "$old" || true
+    done
+}
+
 main() {
     check_machine
     if [[ ${1:-} != --force && $(built_recipe) == "$(recipe)" ]]; then
@@ -133,11 +148,10 @@ main() {
         return
     fi
     mkdir -p "$cache"
-    find "$cache" -maxdepth 1 -name 'build.*' -mmin +120 -exec rm -rf --one-file-system {} + # of one that was killed
+    remove_old_work
     # here and not in /tmp, which lets nothing be started on some machines, holds no devices on others (Debian 13) or is small
     work=$(mktemp -d "$cache/build.XXXXXX")
-    # debootstrap may leave /proc mounted in there when it is interrupted
-    trap 'umount -q "$work"/root/proc "$work"/root/sys 2> /dev/null || true; rm -rf --one-file-system "$work"' EXIT
+    trap 'remove_work "$work"' EXIT
     fetch_distribution
     make_rootfs "$work/root"
     install_elasticsearch "$work/root"

@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,43 @@ def test_both_suites_run_and_a_failure_of_either_fails(
     done = call(clone / "scripts" / "test.sh", cwd=clone)
     assert done.returncode == code
     assert [line for line in done.stdout.splitlines() if line in {"S", "U"}] == ["U", "S"]
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Mounts something there, as what was killed may leave; nobody else can then remove the folder."""
+    with ExitStack() as stack:
+
+        def hold(folder: Path) -> None:
+            folder.mkdir(parents=True)
+            subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+            stack.callback(subprocess.run, ["umount", "-q", folder], check=False)
+
+        yield hold
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_what_root_cannot_remove_is_named(clone: Path, held: Callable[[Path], None]) -> None:
+    held(clone / ".mypy_cache" / "mounted")
+    left = call(clone / "scripts" / "clean.sh")
+    assert left.returncode == 3
+    assert ".mypy_cache/mounted" in left.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_what_a_killed_build_left_does_not_keep_the_next_one(
+    clone: Path, tmp_path: Path, held: Callable[[Path], None]
+) -> None:
+    cache = tmp_path / "cache" / "esrally_ebs" / "image"
+    killed, stuck = cache / "build.killed", cache / "build.stuck"
+    held(killed / "root" / "proc")  # as debootstrap leaves it
+    held(stuck / "elsewhere")
+    for folder in (killed, stuck):
+        os.utime(folder, (0, 0))
+    for name in ("docker", "mvn", "unzip"):
+        stand_in(clone, name, "true")
+    stand_in(clone, "debootstrap", "echo 'E: reached'; exit 1")
+    path = f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}"
+    ended = call(clone / "compose" / "image" / "build.sh", PATH=path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert "debootstrap failed: E: reached" in ended.stderr
+    assert (ended.returncode, killed.exists(), stuck.exists()) == (3, False, True)
