@@ -91,6 +91,8 @@ def job_argv(job: BaselineJob, file: Path) -> list[str]:
         options["randseed"] = job.randseed
     if job.runtime is not None:
         options |= {"time_based": 1, "runtime": f"{round(job.runtime * 1e6)}us"}
+    if job.ramp_time:
+        options["ramp_time"] = f"{round(job.ramp_time * 1e6)}us"
     # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.
     return [*_argv(job.name, file, **options), "--group_reporting", "--thread"]
 
@@ -106,8 +108,8 @@ def _depth(job: BaselineJob) -> int:
 
 
 def _limit_s(job: BaselineJob) -> float:
-    if job.runtime is not None:
-        return job.runtime + _START_S
+    if job.lasts_s is not None:
+        return job.lasts_s + _START_S
     total = job.size * job.numjobs
     operations = total / min(job.bs, 256 * KIB)  # a volume splits larger ones
     return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S)

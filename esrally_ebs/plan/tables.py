@@ -5,40 +5,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PlainValidator, model_validator
 
 from esrally_ebs.model import AwsSpec, VolumeSpec
+from esrally_ebs.plan.jobs import BaselineJob
 from esrally_ebs.plan.values import (
     DATE,
     MOST_DOCUMENTS,
     MOST_REQUESTS,
     MOST_ROUNDS,
-    MOST_SEED,
     NAME,
     REGION,
     Bytes,
-    Directions,
     Rate,
     Seconds,
+    Section,
     count_or,
     one_value,
 )
 from esrally_ebs.units import GIB, MIB
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ArmPlan(_Section):
+class ArmPlan(Section):
     """``[[arm]]``: one volume under comparison."""
 
     name: str = Field(pattern=NAME)
@@ -88,7 +76,7 @@ class ArmPlan(_Section):
         )
 
 
-class AwsPlan(_Section):
+class AwsPlan(Section):
     """``[aws]``: make the arms on AWS, on the instance that this runs on, instead of emulating them."""
 
     region: str | None = Field(default=None, pattern=REGION)
@@ -106,7 +94,7 @@ class AwsPlan(_Section):
         )
 
 
-class NodePlan(_Section):
+class NodePlan(Section):
     """``[node]``: Rally cars and their variables; the same as ``--car`` and ``--car-params``."""
 
     car: tuple[str, ...] = ("defaults",)
@@ -115,56 +103,14 @@ class NodePlan(_Section):
     )
 
 
-class DatasetPlan(_Section):
+class DatasetPlan(Section):
     """``[dataset]``: the corpus that the index is built from."""
 
     documents: Annotated[int | Literal["full"], count_or("full", MOST_DOCUMENTS)] = 1_000_000
     seed: int = 42
 
 
-BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # engines of fio that return when the I/O is done
-
-
-class BaselineJob(_Section):
-    """``[[baseline]]``: one fio job, run on every arm."""
-
-    name: str = Field(pattern=NAME)
-    rw: Directions
-    bs: Bytes = Field(gt=0)
-    numjobs: int = Field(default=1, ge=1, le=256)
-    engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
-    iodepth: int = Field(default=1, ge=1, le=1024)
-    size: Bytes = Field(default=128 * 1024**2, gt=0)
-    runtime: Seconds | None = Field(default=None, gt=0)
-    rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
-    randseed: int | None = Field(
-        default=None, ge=1, le=MOST_SEED
-    )  # of fio's toss of which I/Os of a mix are reads
-    rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
-    stonewall: bool = True  # false: begins together with the job before it; only in virtual time
-    repeat: bool = False  # again at the end of the session
-
-    @field_validator("iodepth")
-    @classmethod
-    def _one_where_the_engine_waits(cls, iodepth: int, info: ValidationInfo) -> int:
-        """fio, too, takes 1 for an engine that returns when the I/O is done.
-
-        With psync, the engine of who names none, the depth stays for a copy of the job with another engine.
-        """
-        return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
-
-    @property
-    def is_blocking(self) -> bool:
-        """Whether each clone has one I/O in flight, as its engine returns when that is done."""
-        return self.engine in BLOCKING
-
-    @property
-    def in_flight(self) -> int:
-        """I/Os that each clone keeps in flight."""
-        return 1 if self.is_blocking else self.iodepth
-
-
-class RacePlan(_Section):
+class RacePlan(Section):
     """``[race]``: what Rally races; absent for a session of fio alone."""
 
     track: str = "noaa-ebs"
@@ -173,7 +119,7 @@ class RacePlan(_Section):
     warmup_iterations: int = Field(default=40, ge=0, le=MOST_REQUESTS)
 
 
-class CachePlan(_Section):
+class CachePlan(Section):
     """``[cache]``: whether, and how often, caches are dropped."""
 
     mode: Literal["cold", "warm"] = "cold"
@@ -181,7 +127,7 @@ class CachePlan(_Section):
     max_resident: float = Field(default=0.01, ge=0, le=1)
 
 
-class ModifyPlan(_Section):
+class ModifyPlan(Section):
     """``[modify]``: change the volume of an arm in place, and measure before, while and after."""
 
     arm: str = Field(pattern=NAME)
@@ -204,7 +150,7 @@ class ModifyPlan(_Section):
         return self
 
 
-class DesignPlan(_Section):
+class DesignPlan(Section):
     """``[design]``: rounds, their order, and what a verdict must reach."""
 
     rounds: Annotated[int | Literal["auto"], count_or("auto", MOST_ROUNDS)] = 6
@@ -226,7 +172,7 @@ class DesignPlan(_Section):
         return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 
-class CostPlan(_Section):
+class CostPlan(Section):
     """``[cost]``: where prices are from, and what is paid by use."""
 
     region: str | None = Field(default=None, pattern=REGION)
@@ -235,7 +181,7 @@ class CostPlan(_Section):
     written: Bytes = Field(default=0, ge=0)
 
 
-class Plan(_Section):
+class Plan(Section):
     """A whole plan."""
 
     name: str = Field(pattern=NAME)

@@ -1,8 +1,8 @@
-"""The kinds of value that keys of a plan take: quantities with units, counts, patterns, the most of each."""
+"""What all tables of a plan are, and the kinds of value of their keys: quantities, counts, patterns."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.units import MOST_BYTES, parse_bytes, parse_rate, parse_seconds
@@ -17,6 +17,12 @@ MOST_REQUESTS = 1_000_000  # of one task, arm and round
 MOST_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)
 MOST_SECONDS = 366 * 24 * 3600
 MOST_SEED = 2**63 - 1  # as fio takes it
+
+
+class Section(BaseModel):
+    """A table of a plan."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _quantity(parse: Any) -> BeforeValidator:  # noqa: ANN401 - pydantic hands over whatever TOML held

@@ -211,11 +211,11 @@ def _hold_back_untouched(tasks: Sequence[Task], volumes: Sequence[SimulatedVolum
 def _most_ios(task: Task) -> float:
     """No job does more I/Os than this."""
     job, volume = task.job, task.volume
-    if job.runtime is None:
+    if job.lasts_s is None:
         return ios_of(job)
     units = [1 if limit.counts == "operations" else job.bs for limit in volume.limits]
     states = zip(volume.limits, volume.buckets.levels, units, strict=True)
-    most = min((level + limit.rate * job.runtime) / unit for limit, level, unit in states)
+    most = min((level + limit.rate * job.lasts_s) / unit for limit, level, unit in states)
     return most * volume.model.stripes + job.numjobs * job.iodepth
 
 

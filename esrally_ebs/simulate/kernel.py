@@ -38,14 +38,19 @@ def measure(tally: Tally, at: int, value: float) -> None:
     tally.least[at] = min(tally.least[at], value)
 
 
-def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float) -> None:
-    """Count one I/O, done ``done_s`` after the start: it waited to be submitted, and then took so long."""
+def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float, from_s: float) -> None:
+    """Count one I/O, done ``done_s`` after the start: it waited to be submitted, and then took so long.
+
+    Before ``from_s`` nothing is counted, and half seconds begin there, as fio's do after a ramp_time.
+    """
+    tally.ended_s[row // 2] = max(tally.ended_s[row // 2], done_s)
+    if done_s < from_s:
+        return
     tally.bins[row][bin_of(took_s * 1e9)] += 1
     measure(tally, KINDS * row + COMPLETION, took_s)
     measure(tally, KINDS * row + SUBMISSION, waited_s)
     measure(tally, KINDS * row + WHOLE, waited_s + took_s)
-    tally.ended_s[row // 2] = max(tally.ended_s[row // 2], done_s)
-    period = int(done_s / PERIOD_S)
+    period = int((done_s - from_s) / PERIOD_S)
     if period != tally.period[row]:
         if tally.in_period[row] > 0:
             measure(tally, KINDS * row + RATE, float(tally.in_period[row]))
@@ -132,14 +137,16 @@ def next_s(progress: Progress, load: Load, machine: Machine, process: int, now_s
     return max(now_s, progress.done_s[progress.flying_first[process]]) + machine.between_s
 
 
-def take(progress: Progress, tally: Tally, process: int, done_s: float) -> None:
+def take(progress: Progress, load: Load, tally: Tally, process: int, done_s: float) -> None:
     """A process takes its first completion."""
     first, count = progress.flying_first[process], progress.flying_count[process]
     flight = pop(progress.done_s, progress.flight, first, count)
     progress.flying_count[process] = count - 1
-    row = 2 * progress.job_of[process] + progress.write[flight]
+    job = progress.job_of[process]
+    row = 2 * job + progress.write[flight]
     submitted_s = progress.submitted_s[flight]
-    record(tally, row, submitted_s - progress.begun_s[flight], done_s - submitted_s, done_s)
+    waited_s = submitted_s - progress.begun_s[flight]
+    record(tally, row, waited_s, done_s - submitted_s, done_s, load.from_s[job])
 
 
 def wake(
@@ -197,7 +204,7 @@ def step(
     more = progress.left[process] > 0 and now_s < load.until_s[job]
     flying = progress.flying_count[process]
     if flying > 0 and (not more or flying == load.depth[job]):
-        take(progress, tally, process, now_s - machine.between_s)
+        take(progress, load, tally, process, now_s - machine.between_s)
         flying -= 1
     if not more:
         if flying == 0:

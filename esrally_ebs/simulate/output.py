@@ -25,12 +25,12 @@ _NO_TIME = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
 
 def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str, float]) -> str:
     """The JSON text of the job that has this number in the tally; ``waited_s`` are the seconds that I/Os
-    waited because of each limit.
+    waited because of each limit, also of those in the ramp_time, which nothing else counts.
 
     ``per_second``, when it was counted: I/Os done in each second and their latencies added up.
     """
     ended_s = float(tally.ended_s[number])
-    runtime_ms = max(1, -int(-ended_s * 1000 // 1))
+    runtime_ms = max(1, -int(-(ended_s - job.ramp_time) * 1000 // 1))
     record = {
         "jobname": job.name,
         "groupid": 0,
@@ -75,6 +75,8 @@ def _options(job: BaselineJob) -> dict[str, str]:
         told["randseed"] = job.randseed
     if job.runtime is not None:
         told |= {"time_based": 1, "runtime": f"{job.runtime:g}s"}
+    if job.ramp_time:
+        told["ramp_time"] = f"{job.ramp_time:g}s"
     return {key: str(value) for key, value in told.items()}
 
 

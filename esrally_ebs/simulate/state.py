@@ -39,6 +39,7 @@ class Load(NamedTuple):
     sync: Sequence[bool]  # whether the time to submit is part of the latency
     block_bytes: Sequence[int]
     ios_per_clone: Sequence[int]  # at most
+    from_s: Sequence[float]  # what is done earlier than this after the job's start is not counted
     until_s: Sequence[float]  # no I/O is begun later than this after the job's start
     sequential: Sequence[bool]
     file_bytes: Sequence[int]

@@ -99,6 +99,18 @@ def test_a_timed_job_lasts_its_time(volume: Volume, tmp_path: Path, rw: str, eng
     assert row.iodepth == (4 if engine == "libaio" else 1)
 
 
+def test_a_ramp_time_comes_before_the_runtime_and_is_not_counted(volume: Volume, tmp_path: Path) -> None:
+    job = LONG.model_copy(update={"numjobs": 1, "ramp_time": 1.0, "runtime": 0.5})
+    start = time.monotonic()
+
+    text, (row,) = run_job(job, volume, pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
+
+    assert time.monotonic() - start >= 1.5
+    reads = json.loads(text)["jobs"][0]["read"]
+    assert reads["runtime"] / 1000 == pytest.approx(0.5, abs=0.3)
+    assert row.iops == pytest.approx(reads["total_ios"] / (reads["runtime"] / 1000), rel=0.01)
+
+
 def test_a_kill_of_the_group_in_the_pid_file_is_reported_and_leaves_nothing(
     volume: Volume, tmp_path: Path
 ) -> None:

@@ -12,16 +12,18 @@ pytestmark = pytest.mark.system
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
+timed = st.builds(
+    dict, runtime=st.floats(0.001, 0.05), ramp_time=st.one_of(st.just(0.0), st.floats(0.001, 0.05))
+)
 jobs = st.builds(
-    BaselineJob,
-    name=st.just("job"),
+    lambda time, **options: BaselineJob(name="job", **time, **options),
+    time=st.one_of(st.just({}), timed),
     rw=st.sampled_from(["read", "write", "readwrite", "randread", "randwrite", "randrw"]),
     bs=st.sampled_from([4 * KIB, 16 * KIB, 256 * KIB, 1 * MIB, 300 * KIB]),
     numjobs=st.integers(1, 8),
     iodepth=st.integers(1, 64),
     engine=st.sampled_from(["psync", "libaio"]),
     size=st.integers(1 * MIB, 4 * MIB),
-    runtime=st.one_of(st.none(), st.floats(0.001, 0.05)),
 )
 specs = st.builds(
     VolumeSpec,

@@ -47,6 +47,7 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             sync=[True],
             block_bytes=[block],
             ios_per_clone=[50],
+            from_s=[0.0],
             until_s=[float("inf")],
             sequential=[False],
             file_bytes=[50 * block],

@@ -1,0 +1,63 @@
+"""``[[baseline]]``: a fio job of a plan."""
+
+from typing import Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from esrally_ebs.plan.values import MOST_SEED, NAME, Bytes, Directions, Seconds, Section
+
+BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # engines of fio that return when the I/O is done
+
+
+class BaselineJob(Section):
+    """``[[baseline]]``: one fio job, run on every arm."""
+
+    name: str = Field(pattern=NAME)
+    rw: Directions
+    bs: Bytes = Field(gt=0)
+    numjobs: int = Field(default=1, ge=1, le=256)
+    engine: Literal["psync", "sync", "pvsync", "pvsync2", "libaio", "io_uring"] = "psync"
+    iodepth: int = Field(default=1, ge=1, le=1024)
+    size: Bytes = Field(default=128 * 1024**2, gt=0)
+    runtime: Seconds | None = Field(default=None, gt=0)
+    ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O that is not counted, before the runtime begins
+    rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
+    randseed: int | None = Field(
+        default=None, ge=1, le=MOST_SEED
+    )  # of fio's toss of which I/Os of a mix are reads
+    rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
+    stonewall: bool = True  # false: begins together with the job before it; only in virtual time
+    repeat: bool = False  # again at the end of the session
+
+    @field_validator("iodepth")
+    @classmethod
+    def _one_where_the_engine_waits(cls, iodepth: int, info: ValidationInfo) -> int:
+        """fio, too, takes 1 for an engine that returns when the I/O is done.
+
+        With psync, the engine of who names none, the depth stays for a copy of the job with another engine.
+        """
+        return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
+
+    @model_validator(mode="after")
+    def _what_is_not_counted_is_no_part_of_the_size(self) -> Self:
+        # fio would count what is left of the file then, or nothing when that is done before
+        if self.ramp_time and self.runtime is None:
+            raise ValueError(
+                "ramp_time: only a job with a runtime goes on after it; give a runtime, or remove it"
+            )
+        return self
+
+    @property
+    def lasts_s(self) -> float | None:
+        """How long there is I/O, counted or not; None until the size is done."""
+        return None if self.runtime is None else self.ramp_time + self.runtime
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether each clone has one I/O in flight, as its engine returns when that is done."""
+        return self.engine in BLOCKING
+
+    @property
+    def in_flight(self) -> int:
+        """I/Os that each clone keeps in flight."""
+        return 1 if self.is_blocking else self.iodepth
