@@ -68,6 +68,7 @@ class Elsewhere:
             [*NOBODY, *argv],
             cwd=self.clone,
             env=environment | env,
+            stdin=subprocess.DEVNULL,  # a real sudo asks at a terminal
             capture_output=True,
             text=True,
             timeout=120,

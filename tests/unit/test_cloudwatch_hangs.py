@@ -102,10 +102,12 @@ def test_an_answer_that_comes_too_late_changes_nothing_any_more(
     """The warning would contradict the data, and the reports would not have them."""
     with hanging() as server:
         lead_to(server, monkeypatch)
+        of_others = set(threading.enumerate())  # those of other tests may still try
         live.complete(patience_s=PATIENCE_S)
         path = ended(tmp_path).path
         before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-        (asking,) = [thread for thread in threading.enumerate() if thread.name == "ebs-cloudwatch"]
+        new = set(threading.enumerate()) - of_others
+        (asking,) = [thread for thread in new if thread.name == "ebs-cloudwatch"]
         answer(server)
         asking.join(REST_S)
         assert not asking.is_alive()
@@ -151,8 +153,8 @@ def test_nothing_of_it_keeps_the_process_alive(server: Hanging, live: Live, tmp_
             assert process.stdout.readline() == "done\n"
             assert server.asked.wait(REST_S)  # the thread goes on without us
             process.stdin.close()
-            assert process.wait(5) == 0  # the SDK would try for minutes
+            assert process.wait(REST_S) == 0  # the SDK would try for minutes
         finally:
             process.kill()
-    assert server.hung_up.wait(5)
+    assert server.hung_up.wait(REST_S)
     assert "no answer within 0.4 s" in ended(tmp_path).warnings[0]

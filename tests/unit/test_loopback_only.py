@@ -47,7 +47,11 @@ def udp_message() -> None:
 
 
 def six() -> None:
-    with socket.socket(socket.AF_INET6) as ours:
+    try:
+        made = socket.socket(socket.AF_INET6)
+    except OSError:
+        pytest.skip("this kernel has no IPv6")
+    with made as ours:
         ours.connect(("2001:db8::1", 80))
 
 
@@ -100,7 +104,12 @@ WAYS = (
 
 
 @pytest.mark.parametrize("leave", WAYS)
-def test_every_way_out_is_stopped_and_noted(leave: Callable[[], None]) -> None:
+def test_every_way_out_is_stopped_and_noted(
+    leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("http", "https", "all"):  # a proxy on loopback would be asked instead, and that is allowed
+        for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
+            monkeypatch.delenv(name, raising=False)
     with pytest.raises(pytest.fail.Exception, match="tests stay on loopback"):
         leave()
     assert len(take()) == 1

@@ -83,13 +83,14 @@ def test_what_cannot_be_read_is_unknown(read_text: Callable[[Path], str]) -> Non
 
 
 def test_this_machines_processors_are_asked_for_and_none_of_that_counts_as_others() -> None:
-    nice, threads = os.getpriority(os.PRIO_PROCESS, 0), threading.active_count()
+    nice, threads = os.getpriority(os.PRIO_PROCESS, 0), set(threading.enumerate())
     began, used = time.monotonic(), time.process_time()
     found = check_processors()
     seconds, used = time.monotonic() - began, time.process_time() - used
 
     assert used > 0  # whatever else runs here has left
-    assert (os.getpriority(os.PRIO_PROCESS, 0), threading.active_count()) == (nice, threads)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == nice
+    assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended
     others = float(found.value.split()[-1].rstrip("%")) / 100
     # What this process had and what others had is at most all there is, give or take ticks of 10 ms.
     assert others + used / seconds / (os.cpu_count() or 1) < 1.15
