@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from esrally_ebs import causes
 from esrally_ebs.causes import Block, Cause, Expected, Measured, Profile, Profiles
 from esrally_ebs.report.cells import arm_columns, arm_rows
+from esrally_ebs.report.load import load_table, load_warnings
 from esrally_ebs.report.marks import changes, marks_table, without_marked
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
 from esrally_ebs.report.search import Findings
 from esrally_ebs.report.verdict import arm_names
 from esrally_ebs.stats import Comparison, Verdict
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import KIB, MIB, format_seconds
-
-# Above this share of stolen processor time a session says so; a quiet cloud has some per mille.
-_STEAL_TO_WARN_OF = 0.02
-# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (causes/marks.py).
-_LATE_TO_WARN_OF = 0.15
+from esrally_ebs.units import KIB, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +90,7 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
             f"{explained.broken} observed requests are left out of the I/O per query: their record is "
             "broken, or the device's counters began anew"
         )
-    stolen = _stolen(explained)
-    if stolen is not None and stolen > _STEAL_TO_WARN_OF:
-        yield (
-            f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
-            "times hold waits that no volume caused, and emulated volumes do not keep theirs; measure on a "
-            "machine whose processors are its own"
-        )
-    late = [(arm, share) for arm in explained.arms if (share := _late(explained, arm)) is not None]
-    if any(share > _LATE_TO_WARN_OF for _, share in late):
-        told = ", ".join(f"{share:.0%} on {arm}" for arm, share in late)
-        yield (
-            f"emulated volumes took longer than their models ({told}): the machine was too busy to emulate "
-            "them, and times are not those of such volumes; measure again with nothing else running"
-        )
+    yield from load_warnings(explained.profiles, explained.arms)
     yield from changes(findings, explained.without_marked, explained.marked)
 
 
@@ -117,7 +100,7 @@ def tables(findings: Findings, explained: Explained) -> list[Table]:
         _reads(explained),
         _expectations(findings, explained),
         marks_table(findings, explained.without_marked, explained.marked, explained.arms),
-        _load(explained),
+        load_table(explained.profiles, explained.arms),
     )
     return [table for table in made if table is not None]
 
@@ -247,75 +230,3 @@ def _interval(name: str, value: float, low: float | None, high: float | None) ->
     if low is not None and high is not None:
         text += f" [{low * 1e3:+.2f}, {high * 1e3:+.2f}]"
     return Cell(text=text, facts={f"{name}_s": value, f"{name}_low_s": low, f"{name}_high_s": high})
-
-
-def _stolen(explained: Explained) -> float | None:
-    """The share of stolen processor time while measured requests ran, of all arms."""
-    own = [p for by_round in explained.profiles.values() for p in by_round.values()]
-    return causes.pooled(own).stolen if own else None
-
-
-def _late(explained: Explained, arm: str) -> float | None:
-    """How much longer than its model an emulated arm took for what measured requests asked of it."""
-    own = _of_arm(explained, arm)
-    return causes.pooled(own).late if own else None
-
-
-def _of_arm(explained: Explained, arm: str) -> list[Profile]:
-    return [p for (_, of), by_round in explained.profiles.items() if of == arm for p in by_round.values()]
-
-
-def _load(explained: Explained) -> Table | None:
-    """What the device did while an arm's requests ran, all tasks together."""
-    rows = []
-    for arm in explained.arms:
-        own = _of_arm(explained, arm)
-        if own:
-            rows.append((arm, _load_cells(causes.pooled(own))))
-    if not rows:
-        return None
-    titles = ["queue depth", "read await", "reads/s", "read", "waited in limiters", "credits spent"]
-    lacking = {
-        "processors stolen": _stolen(explained) is None,
-        "later than its model": all(_late(explained, arm) is None for arm in explained.arms),
-    }
-    titles += lacking
-    return Table(
-        key="load",
-        title="Device during measured requests",
-        item_title="arm",
-        columns=tuple(Column(title=title, subject=title) for title in titles if not lacking.get(title)),
-        rows=tuple(
-            Row(
-                item=arm,
-                cells=tuple(
-                    cell for title, cell in zip(titles, cells, strict=True) if not lacking.get(title)
-                ),
-            )
-            for arm, cells in rows
-        ),
-        notes=(
-            "Waits add up all I/Os that the limiters held. Credits (operations, of HDD types bytes) are net.",
-        ),
-    )
-
-
-def _load_cells(profile: Profile) -> tuple[Cell, ...]:
-    per_s = {
-        name: profile.grown[f"device.{name}"] / profile.seconds
-        for name in ("reads", "read_bytes")
-        if f"device.{name}" in profile.grown
-    }
-    waited = sum(profile.waited_s.values()) if profile.waited_s else None
-    reads, size = per_s.get("reads"), per_s.get("read_bytes")
-    spent, stolen, late = profile.credits_spent, profile.stolen, profile.late
-    return (
-        quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
-        quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
-        quantity("reads_per_s_mean", reads, f"{reads or 0.0:.0f}"),
-        quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
-        quantity("waited_s", waited, format_seconds(waited or 0.0)),
-        quantity("credits_spent", spent, f"{spent or 0.0:,.0f}"),
-        quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
-        quantity("late_share", late, f"{late or 0.0:+.0%}"),
-    )

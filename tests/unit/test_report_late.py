@@ -66,6 +66,13 @@ def test_volumes_that_are_late_on_all_arms_mark_no_round_and_are_warned_of(tmp_p
     assert warning.startswith("emulated volumes took longer than their models (50% on gp2, 40% on gp3): ")
 
 
+def test_only_the_arms_that_were_late_are_named_in_the_warning(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: observed(event, late=0.5 if event.arm == "gp2" else -0.02))
+
+    (warning,) = warnings(path)
+    assert warning.startswith("emulated volumes took longer than their models (50% on gp2): ")
+
+
 def test_a_round_in_which_one_arm_was_late_is_marked(tmp_path: Path) -> None:
     def in_one(event: Event) -> Event:
         is_it = (event.arm, event.fields["task"], event.fields["round"]) == ("gp2", BIG, 2)
