@@ -173,18 +173,15 @@ def _doubts(
 
 def _is_open(found: PercentileComparison, pair: Pair) -> bool:
     seen = is_seen(found.percentile, min(len(pair.a.all), len(pair.b.all)))
-    return seen and found.log_ratio_error is None
+    return seen and found.ratio.low is None
 
 
 def _percentile(percentile: int, pair: Pair, confidence: float | None) -> PercentileComparison:
     a, b = pair.a.percentile(percentile), pair.b.percentile(percentile)
-    difference, ratio, error = Estimate(b - a), Estimate(b / a), None
+    difference, ratio = Estimate(b - a), Estimate(b / a)
     if confidence is not None and is_seen(percentile, min(len(pair.a.all), len(pair.b.all))):
         difference, ratio = pair.difference(percentile, confidence), pair.ratio(percentile, confidence)
-        error = _error(ratio, len(pair.a.rounds), confidence)
-    return PercentileComparison(
-        percentile=percentile, a_s=a, b_s=b, difference_s=difference, ratio=ratio, log_ratio_error=error
-    )
+    return PercentileComparison(percentile=percentile, a_s=a, b_s=b, difference_s=difference, ratio=ratio)
 
 
 def _error(ratio: Estimate, rounds: int, confidence: float) -> float | None:

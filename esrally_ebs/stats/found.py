@@ -24,7 +24,6 @@ class PercentileComparison:
     b_s: float
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
-    log_ratio_error: float | None = None  # standard error of log(ratio), from the interval; None without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
