@@ -44,7 +44,7 @@ def why(
     """
     if not measured.is_proven or not of_a or not of_b:
         return None
-    slower, faster = ((b, of_b), (a, of_a))
+    slower, faster = _Requests(b, of_b), _Requests(a, of_a)
     if measured.value < 0:
         slower, faster = faster, slower
     parts = [
@@ -54,31 +54,40 @@ def why(
     return "; ".join(parts) or None
 
 
-_Of = tuple[str, Sequence[Profile]]  # what an arm is called, and its requests
+class _Requests:
+    """An arm by what it is called, and its requests: each, and all as one."""
+
+    def __init__(self, arm: str, each: Sequence[Profile]) -> None:
+        self.arm, self.each, self.whole = arm, each, pooled(each)
+
+    def mean_wait_s(self, limit: str) -> float:
+        return _waits(self.whole, limit)
+
+    def middle_wait_s(self, limit: str) -> float:
+        return median(_waits(one, limit) for one in self.each)
+
+    def middle_share(self, limit: str) -> float:
+        return median(one.held_back.get(limit, 0.0) for one in self.each)
 
 
-def _limiters(slower: _Of, faster: _Of, difference_s: float) -> Iterator[str]:
-    (name, slow), (other, fast) = slower, faster
-    whole, of_other = pooled(slow), pooled(fast)
-    for limit, share in whole.held_back.items():
-        elsewhere = of_other.held_back.get(limit, 0.0)
+def _limiters(slower: _Requests, faster: _Requests, difference_s: float) -> Iterator[str]:
+    for limit, share in slower.whole.held_back.items():
+        elsewhere = faster.whole.held_back.get(limit, 0.0)
         if share < _SHARE or share < _TIMES * elsewhere:
             continue
-        if limit in whole.exceeded_s:  # how long, but not how much longer a request took because of it
-            if median(one.held_back.get(limit, 0.0) for one in slow) >= _SHARE:
-                what = f"{name} asked for more than its {limit} limit for {share:.0%} of the time"
-                yield f"{what} ({other} {elsewhere:.0%})"
-        elif _longer(whole, of_other, slow, fast, limit) >= _PART * difference_s:
-            what = f"{name} waited {share:.0%} of its I/O time in its {limit} limiter"
-            yield f"{what} ({other} {elsewhere:.0%})"
+        if limit in slower.whole.exceeded_s:  # how long, but not how much longer requests took because of it
+            if slower.middle_share(limit) >= _SHARE:
+                what = f"{slower.arm} asked for more than its {limit} limit for {share:.0%} of the time"
+                yield f"{what} ({faster.arm} {elsewhere:.0%})"
+        elif _waited_longer_s(slower, faster, limit) >= _PART * difference_s:
+            what = f"{slower.arm} waited {share:.0%} of its I/O time in its {limit} limiter"
+            yield f"{what} ({faster.arm} {elsewhere:.0%})"
 
 
-def _longer(
-    whole: Profile, of_other: Profile, slow: Sequence[Profile], fast: Sequence[Profile], limit: str
-) -> float:
-    """By how many seconds more the slower arm waited: per query in the mean and in the middle, the less."""
-    in_the_middle = (median(_waits(one, limit) for one in profiles) for profiles in (slow, fast))
-    return min(_waits(whole, limit) - _waits(of_other, limit), next(in_the_middle) - next(in_the_middle))
+def _waited_longer_s(slower: _Requests, faster: _Requests, limit: str) -> float:
+    """By how much more the slower arm waited: per query in the mean and in the middle one, the less."""
+    in_the_mean = slower.mean_wait_s(limit) - faster.mean_wait_s(limit)
+    return min(in_the_mean, slower.middle_wait_s(limit) - faster.middle_wait_s(limit))
 
 
 def _waits(profile: Profile, limit: str) -> float:
