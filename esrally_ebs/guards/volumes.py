@@ -135,14 +135,15 @@ def _needs(facts: Facts) -> Iterator[_Need]:
             full = arm.balances.get(member.volume_id)
             held = None if full is None else full * credits.capacity
             yield _Need(arm=arm.name, id=member.volume_id, held=held, counts=credits.counts, demand=needed)
-        of_system = arm.bursting and demand(facts.plan, arm.bursting, arm=arm.name)
-        if of_system and arm.bursting:
+        system = arm.bursting
+        needed = demand(facts.plan, system, arm=arm.name) if system else None
+        if system and needed:
             yield _Need(
                 arm=arm.name,
-                id=arm.bursting.name,
+                id=system.name,
                 held=arm.credit_bytes,
                 counts="bytes",
-                demand=of_system,
+                demand=needed,
                 mend=_MEND_EFS,
             )
 

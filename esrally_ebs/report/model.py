@@ -186,9 +186,8 @@ class Report:
     checks: tuple[Check, ...]
     warnings: tuple[str, ...]
     figures: Figures = field(default_factory=Figures)
-    raw: tuple[
-        str, ...
-    ] = ()  # what the session's folder holds of it, by name; none for more than one session
+    # What the session's folder holds, by name: files, and folders with a slash; none for several sessions.
+    raw: tuple[str, ...] = ()
 
 
 NOTHING = Cell(text="-", facts={})

@@ -87,8 +87,8 @@ _RANGES = (
     ("design", "max_rounds", 1, 1_000_000, True),
     ("cache", "max_resident", 0.0, 1.0, True),
 )
-_MOST_TIMES = 10_000
-_MOST = 2**63
+_MOST_TIME_SCALE = 10_000
+_MOST = 2**63  # what a signed number of 64 bits does not hold
 
 
 def check_format(document: Mapping[str, Any], source: str) -> None:
@@ -146,8 +146,8 @@ def _impossible(document: Mapping[str, Any]) -> Iterator[tuple[str, object, str]
         tables[f"arms.{index}"] = arm
         tables[f"arms.{index}.spec"] = spec = _table(_table(arm).get("spec"))
         times = spec.get("time_scale", 1)
-        if not _is_number(times) or not 1 <= times <= _MOST_TIMES:
-            yield f"arms.{index}.spec.time_scale", times, f"from 1 to {_MOST_TIMES:,}"
+        if not _is_number(times) or not 1 <= times <= _MOST_TIME_SCALE:
+            yield f"arms.{index}.spec.time_scale", times, f"from 1 to {_MOST_TIME_SCALE:,}"
     for where, table in tables.items():
         for key, value in _table(table).items():
             if isinstance(value, int) and abs(value) >= _MOST:

@@ -17,12 +17,14 @@ IN_FLIGHT = "device.in_flight"
 PROC_STAT = Path("/proc/stat")
 # Of /proc/diskstats; all but the last only grow.
 _DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
-# Of an emulated volume's state: what grows while a limiter holds I/O back, what is left of a burst, and how
-# long so many I/Os were to take.
-_LIMITERS = (
+# How metrics of an emulated volume's state begin: what grows while a limiter holds I/O back, what is left of
+# a burst, and how long so many I/Os were to take.
+_EMULATOR = (
     "emulator.waited_s.",
     "emulator.credits",
-    *(f"emulator.{n}" for n in ("target_s.", "reads", "writes")),
+    "emulator.target_s.",
+    "emulator.reads",
+    "emulator.writes",
 )
 
 # Further counters of a real volume by metric: how long a limit was exceeded, ``ebs.exceeded_s.<limit>``.
@@ -40,15 +42,15 @@ def snapshot(
     read_text: ReadText = Path.read_text,
     read_more: ReadMore = _nothing_more,
 ) -> dict[str, float]:
-    """Counters of the device (``device.*``) and of an emulated volume's limiters (``emulator.*``) now, and
-    those of the machine's processors (``processor.*``).
+    """Counters of the device (``device.*``), of an emulated volume (``emulator.*``) and of the machine's
+    processors (``processor.*``) now.
 
     A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
     """
     found: dict[str, float] = {}
     for read in (
         partial(_processors, read_text),
-        partial(_limiters, volume, read_state),
+        partial(_emulator, volume, read_state),
         partial(read_more, volume),
         partial(_device, volume, read_text),
     ):
@@ -71,9 +73,9 @@ def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:
     return {f"device.{name}": float(getattr(now, name)) for name in _DEVICE}
 
 
-def _limiters(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
+def _emulator(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
     if volume.control is None:
         return {}
     values = Limiters(volume.control, read_state).read(0.0)
-    kept = [value for value in values if value.metric.startswith(_LIMITERS)]
+    kept = [value for value in values if value.metric.startswith(_EMULATOR)]
     return {value.metric: value.value for value in kept if value.metric != "emulator.credits_capacity"}
