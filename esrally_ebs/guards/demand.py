@@ -70,8 +70,8 @@ class _Load:
         layout = self.spent(job.size / MIB, MIB, continues=True, read=0.0)
         sequential, read = not job.rw.startswith("rand"), _read_part(job)
         count = job.numjobs * job.size / job.bs
-        if job.runtime is not None:
-            count = self._most_per_s(job.bs, sequential, read) * job.runtime
+        if job.lasts_s is not None:
+            count = self._most_per_s(job.bs, sequential, read) * job.lasts_s
         return layout + self.spent(count, job.bs, continues=sequential, read=read)
 
     def spent(self, count: float, size: int, *, continues: bool, read: float) -> float:

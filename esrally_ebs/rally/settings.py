@@ -141,7 +141,9 @@ _TEST_JOB_BYTES = 4 * 1024**2
 
 def _shortened(plan: Plan) -> Plan:
     jobs = tuple(
-        job.model_copy(update={"size": _TEST_JOB_BYTES, "runtime": 0.5 if job.runtime else None})
+        job.model_copy(
+            update={"size": _TEST_JOB_BYTES, "runtime": 0.5 if job.runtime else None, "ramp_time": 0.0}
+        )
         for job in plan.baseline
     )
     plan = plan.model_copy(update={"baseline": jobs})

@@ -33,6 +33,8 @@ def test_what_the_jobs_of_a_plan_spend_is_what_goes_beyond_the_baseline() -> Non
     timed = demand(job_plan(runtime='"60s"', repeat="true"), model)
     assert timed is not None
     assert timed.jobs == pytest.approx(2 * (LAYOUT + 60 * (3000 - 300)))
+    # what fio does not count is spent all the same
+    assert demand(job_plan(ramp_time='"20s"', runtime='"40s"', repeat="true"), model) == timed
     assert demand(job_plan(), ALIKE[0].models[0]) is None  # gp3 has no credits
 
 

@@ -95,3 +95,13 @@ def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None
     assert plan.race is not None
     assert (plan.dataset.documents, plan.design.rounds, plan.race.iterations) == (1000, 2, 1)
     assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
+
+
+def test_test_mode_leaves_no_ramp_before_the_short_runtime(tmp_path: Path) -> None:
+    file = tmp_path / "ramped.toml"
+    file.write_text(
+        'name = "ramped"\n[race]\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+        '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "4k"\nruntime = "60s"\nramp_time = "60s"\n'
+    )
+    (job,) = plan_for({"plan": str(file)}, test_mode=True).baseline
+    assert job.lasts_s == 0.5
