@@ -81,7 +81,7 @@ def job_argv(job: BaselineJob, file: Path) -> list[str]:
         "size": job.size,
         "numjobs": job.numjobs,
         "ioengine": job.engine,
-        "iodepth": _depth(job),
+        "iodepth": job.in_flight,
         "direct": 1,
         "percentile_list": ":".join(f"{percentile:g}" for percentile in PERCENTILES),
     }
@@ -101,10 +101,6 @@ def _argv(name: str, file: Path, **options: str | int) -> list[str]:
     escaped = str(file).replace(":", r"\:")  # fio separates several files by colons
     words = [f"--{key}={value}" for key, value in options.items()]
     return ["fio", "--output-format=json", f"--name={name}", f"--filename={escaped}", *words]
-
-
-def _depth(job: BaselineJob) -> int:
-    return 1 if job.engine == "psync" else job.iodepth
 
 
 def _limit_s(job: BaselineJob) -> float:
@@ -210,7 +206,7 @@ def rows_of(text: str, job: BaselineJob, arm: str, round_: int) -> list[Baseline
             op=found.op,
             bs_bytes=job.bs,
             numjobs=job.numjobs,
-            iodepth=_depth(job),
+            iodepth=job.in_flight,
             iops=found.iops,
             bandwidth_bytes_per_s=found.bandwidth_bytes_per_s,
             mean_s=found.mean_s,
