@@ -21,7 +21,7 @@ from esrally_ebs.stats.rounds import (
     rarest,
     student,
 )
-from esrally_ebs.stats.summary import MIN_ROUNDS, PERCENTILES, Blocks, is_seen
+from esrally_ebs.stats.summary import MIN_ROUNDS, PERCENTILES, Blocks, is_seen, shared_rounds
 
 _MOST_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
 _NO_ERROR = 1e-6  # less comes of equal times, not of agreement
@@ -104,7 +104,7 @@ def _is_repeated(blocks: Blocks, task: str, a: str, b: str) -> bool:
 
 def _measure(task: str, a: str, b: str, blocks: Blocks, confidence: float | None) -> _Measured:
     of_a, of_b = blocks[task, a], blocks[task, b]
-    shared = sorted(round_ for round_ in of_a.keys() & of_b.keys() if round_ > 0)
+    shared = shared_rounds(of_a, of_b)
     times_a, times_b = [of_a[r] for r in shared], [of_b[r] for r in shared]
     question, open_ended = None, list[str]()
     enough = len(shared) >= MIN_ROUNDS and not _is_lopsided(times_a, times_b)

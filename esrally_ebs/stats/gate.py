@@ -14,7 +14,7 @@ from enum import StrEnum
 from esrally_ebs.errors import PlanError
 from esrally_ebs.stats.found import Comparison, PercentileComparison
 from esrally_ebs.stats.rounds import Arm, Estimate, Pair, below, holm, rarest, student
-from esrally_ebs.stats.summary import PERCENTILES, Blocks
+from esrally_ebs.stats.summary import PERCENTILES, Blocks, shared_rounds
 
 _NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
 _LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
@@ -145,7 +145,7 @@ def _p_values(
 
 def _pair(comparison: Comparison, blocks: Blocks) -> Pair:
     a, b = blocks[comparison.task, comparison.a], blocks[comparison.task, comparison.b]
-    shared = sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
+    shared = shared_rounds(a, b)
     return Pair(Arm([a[r] for r in shared]), Arm([b[r] for r in shared]))
 
 

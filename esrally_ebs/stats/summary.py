@@ -56,6 +56,11 @@ class Summary:
         return self.percentiles[2].value
 
 
+def shared_rounds(a: Mapping[int, Floats], b: Mapping[int, Floats]) -> list[int]:
+    """The rounds in which both arms were measured, in order; round 0 (before the rounds) is none."""
+    return sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
+
+
 def is_seen(percentile: int, requests: int) -> bool:
     """Whether so many requests of an arm are enough for an interval of this percentile."""
     return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
