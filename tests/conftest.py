@@ -16,6 +16,11 @@ pytest.register_assert_rewrite("faulted", "race_under_test", "rally_command", "s
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # as Python does from 3.12 on; numpy has threads as soon as it is imported, and so have xdist's workers
+    config.addinivalue_line("filterwarnings", "ignore:.* is multi-threaded, use of fork:DeprecationWarning")
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays, so the garbage collector need not look through it during every test."""
     gc.collect()

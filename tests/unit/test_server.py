@@ -36,17 +36,22 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[so
         "instance_page": None,
     }
     monkeypatch.chdir(tmp_path)
+    ready, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        theirs.setblocking(False)
-        Server(settings, os.open(image, os.O_RDWR), theirs.fileno()).serve()
-        os._exit(0)
-    control = tmp_path / SOCKET_NAME
-    while not control.exists():
-        time.sleep(1e-3)
-    ours.settimeout(5)
-    with ours, theirs:
-        yield ours, control
+        try:
+            theirs.setblocking(False)
+            server = Server(settings, os.open(image, os.O_RDWR), theirs.fileno())
+            os.write(tell, b"!")  # that the control socket is there does not say that it listens
+            server.serve()
+            os._exit(0)
+        finally:
+            os._exit(1)  # whatever is raised, no second pytest goes on
+    os.close(tell)
+    with ours, theirs, os.fdopen(ready, "rb") as said:
+        assert said.read(1) == b"!"
+        ours.settimeout(5)
+        yield ours, tmp_path / SOCKET_NAME
         os.kill(child, signal.SIGTERM)
         assert os.waitpid(child, 0)[1] == 0  # ends in order
 
