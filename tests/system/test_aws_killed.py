@@ -7,6 +7,7 @@ and every kind of arm, in memory.
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,16 +102,19 @@ def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     with image.open("wb") as file:
         file.truncate(32 * 1024**2)
     run(["mkfs.ext4", "-q", image], timeout_s=30)
-    run(["mount", "-o", "loop", image, point], timeout_s=10)
-    (point / "file").write_text("theirs")
     volumes = api.call("ec2", "DescribeVolumes")["Volumes"]
-    made = Account(api, instance, tmp_path, {raw["VolumeId"]: raw for raw in volumes}, point)
-    try:
-        yield made
-    finally:
-        for session in clean.live_sessions():
-            clean.take_down(session)
-        run(["umount", point], timeout_s=10)
+    with ExitStack() as afterwards:
+        run(["mount", "-o", "loop", image, point], timeout_s=10)
+        afterwards.callback(run, ["umount", point], timeout_s=10)
+        (point / "file").write_text("theirs")
+        afterwards.callback(take_all_down)
+        yield Account(api, instance, tmp_path, {raw["VolumeId"]: raw for raw in volumes}, point)
+
+
+def take_all_down() -> None:
+    """What a test that failed has left."""
+    for session in clean.live_sessions():
+        clean.take_down(session)
 
 
 def killed(*words: str, at: int) -> bool:
