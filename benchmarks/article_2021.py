@@ -58,7 +58,7 @@ PUBLISHED, TOLERANCES = _published()
 
 def main() -> None:
     """Measure once, keep it, print the medians so far."""
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
         sys.exit("usage: article_2021.py FILE [2 | 16]  (what is measured is kept in FILE, a row per line)")
     kept = Path(sys.argv[1])
     jobs = {int(word) for word in sys.argv[2:]} or {_FEW, _MANY}
