@@ -112,8 +112,9 @@ def _space(number: int, network: Network) -> Iterator[str]:
         # Rally does not start without a default route, which it looks up and never uses
         _ip("-n", name, "route", "add", "default", "dev", inside)
         yield name
-        _ip("link", "delete", outside)  # at once, and its other end with it
     finally:
+        # first, and by itself: a namespace goes with its last process, and the next has cables of these names
+        subprocess.run(["ip", "link", "delete", outside], stderr=subprocess.DEVNULL, check=False)
         _ip("netns", "delete", name)
 
 

@@ -75,26 +75,10 @@ def layout_argv(job: BaselineJob, file: Path) -> list[str]:
 
 def job_argv(job: BaselineJob, file: Path) -> list[str]:
     """The command that is measured: all clones on one file, as in the published runs."""
-    options: dict[str, str | int] = {
-        "rw": job.rw,
-        "bs": job.bs,
-        "size": job.size,
-        "numjobs": job.numjobs,
-        "ioengine": job.engine,
-        "iodepth": job.in_flight,
-        "direct": 1,
-        "percentile_list": ":".join(f"{percentile:g}" for percentile in PERCENTILES),
-    }
-    if job.rw in ("readwrite", "randrw") and job.rwmixread != 50:
-        options["rwmixread"] = job.rwmixread
-    if job.randseed is not None:
-        options["randseed"] = job.randseed
-    if job.runtime is not None:
-        options |= {"time_based": 1, "runtime": f"{round(job.runtime * 1e6)}us"}
-    if job.ramp_time:
-        options["ramp_time"] = f"{round(job.ramp_time * 1e6)}us"
+    listed = ":".join(f"{percentile:g}" for percentile in PERCENTILES)
+    words = _argv(job.name, file, **job.options(), percentile_list=listed)
     # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.
-    return [*_argv(job.name, file, **options), "--group_reporting", "--thread"]
+    return [*words, "--group_reporting", "--thread"]
 
 
 def _argv(name: str, file: Path, **options: str | int) -> list[str]:

@@ -104,7 +104,7 @@ class _Load:
 
 
 def _read_part(job: BaselineJob) -> float:
-    if job.rw in ("readwrite", "randrw"):
+    if job.is_mix:
         return job.rwmixread / 100
     return 1.0 if job.rw in ("read", "randread") else 0.0
 

@@ -61,3 +61,29 @@ class BaselineJob(Section):
     def in_flight(self) -> int:
         """I/Os that each clone keeps in flight."""
         return 1 if self.is_blocking else self.iodepth
+
+    @property
+    def is_mix(self) -> bool:
+        """Whether it both reads and writes."""
+        return self.rw in ("readwrite", "randrw")
+
+    def options(self) -> dict[str, str | int]:
+        """What fio is told of it, in fio's words."""
+        told: dict[str, str | int] = {
+            "rw": self.rw,
+            "bs": self.bs,
+            "size": self.size,
+            "numjobs": self.numjobs,
+            "ioengine": self.engine,
+            "iodepth": self.in_flight,
+            "direct": 1,
+        }
+        if self.is_mix and self.rwmixread != 50:
+            told["rwmixread"] = self.rwmixread
+        if self.randseed is not None:
+            told["randseed"] = self.randseed
+        if self.runtime is not None:
+            told |= {"time_based": 1, "runtime": f"{round(self.runtime * 1e6)}us"}
+        if self.ramp_time:
+            told["ramp_time"] = f"{round(self.ramp_time * 1e6)}us"
+        return told

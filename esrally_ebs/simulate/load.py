@@ -96,7 +96,7 @@ def ios_of(job: BaselineJob) -> int:
 
 def _directions(of: Drawn, seed: int) -> Any:  # noqa: ANN401 - a numpy array
     job = of.job
-    if job.rw not in ("readwrite", "randrw"):
+    if not job.is_mix:
         return np.array(["write" in job.rw])
     # fio tosses its coin alike in every run, so all arms get the same reads and writes.
     coin = _generator(seed, job.name)

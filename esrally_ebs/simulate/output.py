@@ -37,7 +37,7 @@ def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str,
         "error": 0,
         "eta": 0,
         "elapsed": math.ceil(ended_s),
-        "job options": _options(job),
+        "job options": {key: str(told) for key, told in {"name": job.name, **job.options()}.items()},
         "read": _direction(2 * number, tally, job, runtime_ms),
         "write": _direction(2 * number + 1, tally, job, runtime_ms),
         "trim": _nothing(),
@@ -56,28 +56,6 @@ def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str,
             "latency_s": [float(seconds) for seconds in tally.latency_in_second],
         }
     return json.dumps(document, indent=1)
-
-
-def _options(job: BaselineJob) -> dict[str, str]:
-    """What fio would have been told, in its words."""
-    told: dict[str, Any] = {
-        "name": job.name,
-        "rw": job.rw,
-        "bs": job.bs,
-        "size": job.size,
-        "numjobs": job.numjobs,
-        "ioengine": job.engine,
-        "iodepth": job.in_flight,
-        "direct": 1,
-        "rwmixread": job.rwmixread,
-    }
-    if job.randseed is not None:
-        told["randseed"] = job.randseed
-    if job.runtime is not None:
-        told |= {"time_based": 1, "runtime": f"{job.runtime:g}s"}
-    if job.ramp_time:
-        told["ramp_time"] = f"{job.ramp_time:g}s"
-    return {key: str(value) for key, value in told.items()}
 
 
 def _direction(row: int, tally: Tally, job: BaselineJob, runtime_ms: int) -> dict[str, Any]:

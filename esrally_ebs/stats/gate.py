@@ -93,7 +93,9 @@ def decide(
         for number, (comparison, _, found) in enumerate(questions)
         if found.ratio.low is not None and not _is_tied(comparison, found, 1 - confidence)
     ]
-    asked = [_p_values(*questions[number], blocks) for number in known]
+    by_task = {questions[number][0].task: questions[number][0] for number in known}
+    pairs = {task: _pair(comparison, blocks) for task, comparison in by_task.items()}
+    asked = [_p_values(*questions[number], pairs[questions[number][0].task]) for number in known]
     kept, broken = (holm([p_values[side] for p_values in asked]) for side in (0, 1))
     outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
     for number, p_below, p_above in zip(known, kept, broken, strict=True):
@@ -126,7 +128,7 @@ def _is_tied(comparison: Comparison, found: PercentileComparison, alpha: float) 
 
 
 def _p_values(
-    comparison: Comparison, limit: Limit, found: PercentileComparison, blocks: Blocks
+    comparison: Comparison, limit: Limit, found: PercentileComparison, pair: Pair
 ) -> tuple[float, float]:
     """Of the limit's being kept and of its being broken; small when the rounds say so beyond chance.
 
@@ -134,7 +136,7 @@ def _p_values(
     holds the limit nothing is evidence; of equal times, the test may reject even what was found.
     """
     bound, rounds = 1 + limit.slowdown, comparison.rounds
-    t = student(_pair(comparison, blocks).evidence(limit.percentile, ratio=bound))
+    t = student(pair.evidence(limit.percentile, ratio=bound))
     kept, broken = (min(1.0, 2 * max(rarest(rounds), below(side * t, rounds))) for side in (1, -1))
     low, high = found.ratio.low, found.ratio.high
     return (

@@ -83,4 +83,4 @@ def test_the_shares_of_latencies_are_of_all_ios() -> None:
 def test_the_options_are_in_fios_words() -> None:
     told = run(rw="randrw", rwmixread=70, runtime=0.01, size=MIB)["job options"]
     assert told["ioengine"] == "libaio"
-    assert (told["rwmixread"], told["runtime"], told["time_based"]) == ("70", "0.01s", "1")
+    assert (told["rwmixread"], told["runtime"], told["time_based"]) == ("70", "10000us", "1")

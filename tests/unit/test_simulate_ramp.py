@@ -52,7 +52,7 @@ def test_the_runtime_begins_after_it() -> None:
     assert 500 <= ramped["read"]["runtime"] < 530
     assert 2.0 <= volume.clock_s < 2.03
     assert ramped["elapsed"] == 3  # seconds begun, as fio tells of them
-    assert (ramped["job options"]["ramp_time"], ramped["job options"]["runtime"]) == ("1.5s", "0.5s")
+    assert (ramped["job options"]["ramp_time"], ramped["job options"]["runtime"]) == ("1500000us", "500000us")
 
 
 def test_jobs_that_run_together_have_each_their_own() -> None:
