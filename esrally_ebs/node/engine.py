@@ -135,6 +135,8 @@ def log(container: str) -> str:
 _CAUSE = re.compile(
     r"fatal exception while booting Elasticsearch\s*(.+)|Caused by: (.+)|^(?:ERROR|Error)[: ]\s*(.+)"
 )
+# said of any end, on stderr, which the engine may log before the cause that was written to stdout
+_AFTERMATH = re.compile(r"^ERROR: Elasticsearch (?:did not exit normally|exited unexpectedly)")
 _LOG_PREFIX = re.compile(r"^\[[^]]*\]\[(?:ERROR|WARN ?)\s*\]\[[^]]*\]\s*")
 # said by every healthy node: Java's ciphers, a production cluster's checks, our own question asked too early
 _NOISE = re.compile(r"unsupported ciphers|BootstrapChecks|path: /_cluster/health")
@@ -144,7 +146,7 @@ def reason(text: str) -> str:
     """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     for line in lines:
-        found = _CAUSE.search(line)
+        found = None if _AFTERMATH.match(line) else _CAUSE.search(line)
         if found:
             return next(part for part in found.groups() if part)[:400]
     complaints = [_LOG_PREFIX.sub("", line) for line in lines if _LOG_PREFIX.match(line)]

@@ -125,6 +125,12 @@ ERROR: Elasticsearch did not exit normally - check the logs at /logs/docker-clus
     ("log", "expected"),
     [
         (BAD_SETTING, "java.lang.IllegalArgumentException: unknown setting [foo.bar]"),
+        # the engine copies stdout and stderr by two threads, so their lines may swap
+        (
+            "\n".join(reversed(BAD_SETTING.splitlines())),
+            "java.lang.IllegalArgumentException: unknown setting [foo.bar]",
+        ),
+        ("ERROR: Elasticsearch exited unexpectedly\n", "ERROR: Elasticsearch exited unexpectedly"),
         ("Error: Could not find or load main class Foo\n", "Could not find or load main class Foo"),
         ("[t][WARN ][o.e.x] disk is slow\n[t][INFO ][o.e.n.Node] closed\n", "disk is slow"),
         (
