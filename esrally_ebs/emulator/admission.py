@@ -16,6 +16,7 @@ from esrally_ebs.emulator.control import LimiterState
 from esrally_ebs.emulator.instance_page import InstancePage
 from esrally_ebs.emulator.latency import Latency
 from esrally_ebs.emulator.limits import Limiter
+from esrally_ebs.emulator.queue import Queue
 
 Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
 NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
@@ -36,6 +37,7 @@ class Admission:
             stripes=model.stripes,
             chunk_bytes=model.chunk_bytes,
         )
+        self._queue = Queue(model)
         self._time_scale = float(settings["time_scale"])  # the model's limits are scaled already
         self._limiter.set_credits(settings["credits"], now)
         self._page: InstancePage | None = None
@@ -54,25 +56,28 @@ class Admission:
         self._counts[write] += 1
         self._bytes[write] += size
 
-    def admit(self, offset: int, size: int, now: float, *, write: bool, beside: bool) -> tuple[float, float]:
+    def admit(
+        self, offset: int, size: int, now: float, *, write: bool, in_flight: int
+    ) -> tuple[float, float]:
         """Charge one I/O; the seconds that it waits for a limit, and when it is due.
 
-        ``beside``: other I/Os are in flight, which makes the path itself slower.
+        ``in_flight``: how many others are; any make the path itself slower.
         """
         if self._fixed_s is None:
-            limited_s = self._limited_s(offset, size, now, write)
+            limited_s = self._limited_s(offset, size, now, write, in_flight)
             target_s = limited_s + self._latency.seconds(size, write=write)
         else:
             limited_s, target_s = 0.0, random.uniform(*self._fixed_s)
         self._target_s[write] += target_s
-        seconds, seconds_per_byte = self._overhead[beside][write]
+        seconds, seconds_per_byte = self._overhead[in_flight > 0][write]
         return limited_s, now + target_s - seconds - seconds_per_byte * size
 
-    def _limited_s(self, offset: int, size: int, now: float, write: bool) -> float:
+    def _limited_s(self, offset: int, size: int, now: float, write: bool, in_flight: int) -> float:
+        saved = self._queue.saved(offset, size, in_flight, write=write)
         if self._page is None:
-            return self._limiter.admit(offset, size, now, write=write)
+            return self._limiter.admit(offset, size, now, write=write, saved=saved)
         with self._shared():
-            return self._limiter.admit(offset, size, now, write=write)
+            return self._limiter.admit(offset, size, now, write=write, saved=saved)
 
     def change(self, settings: Mapping[str, Any], now: float) -> None:
         """Change what ``control.change`` names; ValueError for anything else, and then nothing is changed."""

@@ -214,15 +214,15 @@ class Limiter:
         states = zip(self._limits, self._buckets.levels, self._buckets.waited_s, strict=True)
         return {limit.name: Bucket(limit=limit, level=level, waited_s=w) for limit, level, w in states}
 
-    def admit(self, offset: int, size: int, now: float, *, write: bool = False) -> float:
-        """Charge one I/O of ``size`` bytes that arrives ``now``; the seconds it must wait before it is
-        served."""
+    def admit(self, offset: int, size: int, now: float, *, write: bool = False, saved: float = 0.0) -> float:
+        """Charge one I/O of ``size`` bytes that arrives ``now``, less what is ``saved`` of its one operation;
+        the seconds it must wait before it is served."""
         if self._stripes == 1:
-            return self._admit(0, offset, size, now, write)
+            return self._admit(0, offset, size, now, write, saved)
         parts = pieces(offset, size, self._stripes, self._chunk)
-        return max(self._admit(volume, start, length, now, write) for volume, start, length in parts)
+        return max(self._admit(volume, start, length, now, write, saved) for volume, start, length in parts)
 
-    def _admit(self, volume: int, offset: int, size: int, now: float, write: bool) -> float:
+    def _admit(self, volume: int, offset: int, size: int, now: float, write: bool, saved: float) -> float:
         charged = charged_bytes(size, offset == self._next_offsets[volume], self._max_io, self._merge_over)
         self._next_offsets[volume] = offset + size
         first = volume * self._own
@@ -232,7 +232,7 @@ class Limiter:
             first + self._own,
             self._shared,
             1 if write else 0,
-            operations_of(size, self._max_io),
+            operations_of(size, self._max_io) - saved,
             max(charged, self._least),
             now,
         )

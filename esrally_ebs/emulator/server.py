@@ -169,7 +169,7 @@ class Server:
             return now
         if self._wakefulness.descriptor is None:
             self._wakefulness.hold()
-        limited_s, due = admission.admit(offset, size, now, write=write, beside=bool(self._held))
+        limited_s, due = admission.admit(offset, size, now, write=write, in_flight=len(self._held))
         if limited_s > _REST_S:
             self._resting_until = now + _REST_S
         self._order += 1

@@ -25,13 +25,9 @@ __all__ = ["SimulatedInstance", "SimulatedVolume", "Task", "groups", "run_togeth
 # What fio and the kernel take from the end of one I/O to the beginning of the clone's next: the latencies of
 # the 2021 article leave so much open in its 16 KiB rows with two jobs, 5 us on gp2 and 7 us on gp3.
 BETWEEN_S = 6e-6
-# Requests that a volume's device holds; 32 is what the NVMe queue of an EBS volume has (in arrays.py more for
-# those above 32,000 IOPS). With it, and the next one, latencies of published runs of 16 clones with 16 I/Os
-# each (2020) come out: see docs/volumes.md.
-QUEUE = 32
+# With it, and the queue of emulator/queue.py, latencies of published runs of 16 clones with 16 I/Os each
+# (2020) come out: see docs/volumes.md.
 AGAIN = 0.87
-# Fitted to 4,930 IOPS of sequential 64 KiB on a volume of 3,000 IOPS (2023).
-MERGED = 0.39
 _MANY_IOS = 200_000  # from here on compiling pays
 
 Kernel = Callable[..., float]
@@ -154,7 +150,7 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
         compiled = most_ios > _MANY_IOS
     convert = arrays if compiled else lists
     drawn = [Drawn(job=task.job, arm=task.volume.spec.name, reads=task.reads) for task in tasks]
-    devices = devices_of([volume.model for volume in volumes], QUEUE)
+    devices = devices_of([volume.model for volume in volumes])
     split = max(requests_of(devices, volumes.index(task.volume), task.job.bs) for task in tasks)
     buckets = convert(joined([*(volume.buckets for volume in volumes), instance.buckets], instance.clock_s))
     _hold_back_untouched(tasks, volumes, buckets)
@@ -165,7 +161,7 @@ def run_together(tasks: Sequence[Task], *, compiled: bool | None = None, seconds
             buckets,
             convert(devices),
             convert(load),
-            Machine(len(instance.limits), BETWEEN_S, AGAIN, MERGED),
+            Machine(len(instance.limits), BETWEEN_S, AGAIN),
             convert(draws_of(drawn, volumes[0].seed, most_ios, most_ios * split)),
             tally,
             convert(beginning(devices, load, len(buckets.levels))),

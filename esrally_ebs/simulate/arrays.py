@@ -10,13 +10,10 @@ import numpy as np
 
 from esrally_ebs.emulator.catalog import Model
 from esrally_ebs.emulator.limits import Buckets, fill
+from esrally_ebs.emulator.queue import places
 from esrally_ebs.simulate.histogram import BINS
 from esrally_ebs.simulate.state import KINDS, Devices, Load, Progress, Tally
 from esrally_ebs.simulate.transfer import requests_of
-
-# AWS advises one I/O in flight per 1,000 IOPS ("I/O characteristics and monitoring", User Guide of 2023).
-# Fewer would keep a volume from what it is sold for: 32 in flight at 0.28 ms are 114,000 of io2's 256,000.
-IOPS_OF_A_REQUEST = 1000
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")
 
@@ -40,8 +37,8 @@ def joined(parts: Sequence[Buckets], now: float) -> Buckets:
     return whole._replace(filled_s=none, waited_s=list(none))
 
 
-def devices_of(models: Sequence[Model], queue: int) -> Devices:
-    """Volumes whose buckets stand one after the other; each member holds ``queue`` requests or more."""
+def devices_of(models: Sequence[Model]) -> Devices:
+    """Volumes whose buckets stand one after the other."""
     counts = [len(model.limits) * model.stripes for model in models]
     services = [service for model in models for service in (model.read, model.write)]
     accounts = [model.accounting for model in models]
@@ -58,14 +55,8 @@ def devices_of(models: Sequence[Model], queue: int) -> Devices:
         base_s=[service.line_s()[0] for service in services],
         per_byte_s=[service.line_s()[1] for service in services],
         sigma=[float(service.sigma) for service in services],
-        queue=[max(queue, _in_flight(model)) * model.stripes for model in models],
+        queue=[places(model) for model in models],
     )
-
-
-def _in_flight(model: Model) -> int:
-    """How many requests a volume needs in flight for its IOPS, as AWS advises."""
-    iops = max((limit.rate for limit in model.limits if limit.name == "iops"), default=0.0)
-    return math.ceil(iops / IOPS_OF_A_REQUEST)
 
 
 def empty_tally(jobs: int, seconds: int) -> Tally:

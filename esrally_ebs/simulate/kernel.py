@@ -82,7 +82,7 @@ def submit(
     progress.left[process] -= 1
     saved = 0.0
     if progress.last_write[process] == write:
-        saved = merged_part(progress, devices, load, machine, process)
+        saved = merged_part(progress, devices, load, process)
     progress.last_write[process] = write
     offset = next_offset(progress, load, draws, process, write)
     size, device = load.block_bytes[job], load.device[job]

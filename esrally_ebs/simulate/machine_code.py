@@ -9,6 +9,7 @@ from typing import Any
 
 from esrally_ebs.emulator.latency import drawn_s
 from esrally_ebs.emulator.limits import admit, charged_bytes, operations_of
+from esrally_ebs.emulator.queue import saved_of
 from esrally_ebs.simulate import kernel, transfer
 from esrally_ebs.simulate.heap import pop, push, settle
 from esrally_ebs.simulate.histogram import bin_of
@@ -24,6 +25,7 @@ def compiled() -> Callable[..., float]:
         admit,
         charged_bytes,
         operations_of,
+        saved_of,
         drawn_s,
         bin_of,
         push,

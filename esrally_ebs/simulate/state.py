@@ -51,7 +51,6 @@ class Machine(NamedTuple):
     shared: int  # so many of the last buckets are the instance's
     between_s: float  # from the end of an I/O to the beginning of the clone's next
     again: float  # how probably the clone that got the last place in a full queue gets the next one, too
-    merged: float  # how probably a sequential I/O that waits for a place joins the one before it
 
 
 class Draws(NamedTuple):

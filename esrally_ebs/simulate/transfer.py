@@ -6,6 +6,7 @@ Plain numbers and sequences, as in kernel.py, which calls this: the same functio
 
 from esrally_ebs.emulator.latency import drawn_s
 from esrally_ebs.emulator.limits import Buckets, admit, charged_bytes, operations_of
+from esrally_ebs.emulator.queue import saved_of
 from esrally_ebs.simulate.heap import push
 from esrally_ebs.simulate.state import REQUEST_BYTES, Devices, Draws, Load, Machine, Progress
 
@@ -106,11 +107,11 @@ def transfer(
     return took_s
 
 
-def merged_part(progress: Progress, devices: Devices, load: Load, machine: Machine, process: int) -> float:
+def merged_part(progress: Progress, devices: Devices, load: Load, process: int) -> float:
     """What of a sequential I/O's operation is part of the one before: it waits in the queue beside it."""
     job = progress.job_of[process]
     size, device = load.block_bytes[job], load.device[job]
-    beside = load.sequential[job] and not load.sync[job] and progress.waited[process]
-    if not beside or devices.merge_over_bytes[device] >= 0 or size >= devices.max_io_bytes[device]:
-        return 0.0
-    return min(machine.merged, 1.0 - size / devices.max_io_bytes[device])
+    beside = progress.waited[process] and progress.flying_count[process] > 0
+    if beside and load.sequential[job] and not load.sync[job]:
+        return saved_of(size, devices.max_io_bytes[device], devices.merge_over_bytes[device])
+    return 0.0

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from esrally_ebs.emulator.catalog import Model, model_for
 from esrally_ebs.emulator.latency import Service
 from esrally_ebs.emulator.limits import per_second
+from esrally_ebs.emulator.queue import saved_of
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.published import Cell, Plot, Series, Table
-from esrally_ebs.simulate import MERGED, SimulatedInstance
+from esrally_ebs.simulate import SimulatedInstance
 from esrally_ebs.studies.observed import bandwidth_of, grouped, iops_of, observed
 from esrally_ebs.studies.parts import Parts, Task
 from esrally_ebs.studies.runs import Run, simulated
@@ -125,9 +126,10 @@ def _served_s(service: Service, size: int) -> float:
 
 def _merged(job: BaselineJob, model: Model) -> float:
     """The part of a sequential job's I/Os that is not counted, being merged with the one before."""
-    if job.rw.startswith("rand") or model.accounting.merge_over_bytes is not None:
+    merge_over = model.accounting.merge_over_bytes
+    if job.rw.startswith("rand"):
         return 0.0
-    return max(0.0, min(MERGED, 1 - job.bs / model.accounting.max_io_bytes))
+    return saved_of(job.bs, model.accounting.max_io_bytes, -1 if merge_over is None else merge_over)
 
 
 def _copy(task: Task, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Verdict]:

@@ -43,7 +43,7 @@ def test_the_paths_own_cost_is_taken_off_by_direction_and_company(
 ) -> None:
     admission = _admission()
     admission.change({"fixed_latency_s": [1e-3, 1e-3], "overhead": OVERHEAD}, 0.0)
-    limited_s, due = admission.admit(0, 16 * KIB, 5.0, write=write, beside=beside)
+    limited_s, due = admission.admit(0, 16 * KIB, 5.0, write=write, in_flight=int(beside))
     assert limited_s == 0
     assert due == pytest.approx(5.0 + 1e-3 - early_s, abs=1e-12)
     assert _state(admission, 5.0).target_s["write" if write else "read"] == pytest.approx(1e-3)
@@ -69,7 +69,7 @@ def test_a_burst_lasts_as_long_as_the_arithmetic_says_at_any_time_scale(times: i
     now = 0.0
     # As fast as the volume allows: the next I/O comes when the last one's wait is over.
     while _state(admission, now).levels["credits"] > 0:
-        now += admission.admit(0, 4096, now, write=False, beside=False)[0]
+        now += admission.admit(0, 4096, now, write=False, in_flight=0)[0]
     # 3000 a second leave and 300 come in; the 3000 operations that are saved up besides go at once.
     assert now == pytest.approx((5_400_000 - 3000) / 2700 / times, rel=0.01)
 
@@ -85,14 +85,14 @@ def test_two_volumes_of_an_instance_draw_on_the_same_buckets(tmp_path: Path) -> 
     spec = {"type": "gp3", "iops": 16_000, "throughput_bytes_per_s": 1000 * MIB, "instance": "t3.small"}
     first, second = (_admission(page=page, name=name, **spec) for name in "ab")
     before = _state(second, 0.0).levels
-    first.admit(0, 256 * KIB, 0.0, write=False, beside=False)
+    first.admit(0, 256 * KIB, 0.0, write=False, in_flight=0)
     after = _state(second, 0.0).levels
     assert after["instance-throughput"] == before["instance-throughput"] - 256 * KIB
     assert after["throughput"] == before["throughput"]
     # What one volume takes, the other waits for, and that wait is its own.
-    while first.admit(0, 256 * KIB, 0.0, write=False, beside=False)[0] == 0:
+    while first.admit(0, 256 * KIB, 0.0, write=False, in_flight=0)[0] == 0:
         pass
-    assert second.admit(0, 256 * KIB, 0.0, write=False, beside=False)[0] > 0
+    assert second.admit(0, 256 * KIB, 0.0, write=False, in_flight=0)[0] > 0
     assert _state(second, 0.0).waited_s["instance-throughput"] > 0
     assert _state(second, 0.0).waited_s["throughput"] == 0
 
@@ -103,7 +103,7 @@ def test_one_volume_is_drained_and_refilled_without_the_instance_that_others_use
 ) -> None:
     spec = {"type": "gp3", "instance": "t3.small"}
     first, second = (_admission(page=tmp_path / "t3.small", name=name, **spec) for name in "ab")
-    first.admit(0, 256 * KIB, 0.0, write=False, beside=False)
+    first.admit(0, 256 * KIB, 0.0, write=False, in_flight=0)
     before = _state(second, 0.0).levels["instance-throughput"]
     first.change({what: True}, 0.0)
     levels = _state(first, 0.0).levels

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from esrally_ebs.emulator.queue import MERGED
 from esrally_ebs.errors import PlanError
 from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.simulate import (
     BETWEEN_S,
-    MERGED,
     SimulatedVolume,
     Task,
     groups,

@@ -59,7 +59,7 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             first_write=[0],
             write_count=[3],
         )
-        machine = Machine(shared=0, between_s=6e-6 / times, again=0.5, merged=0.0)
+        machine = Machine(shared=0, between_s=6e-6 / times, again=0.5)
         return serve(buckets, devices, load, machine, draws, empty_tally(1, 0), beginning(devices, load, 2))
 
     assert ended_s(factor) == pytest.approx(ended_s(1) / factor)
