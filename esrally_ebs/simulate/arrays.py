@@ -88,7 +88,6 @@ def beginning(devices: Devices, load: Load, buckets: int) -> Progress:
         left=[load.ios_per_clone[job] for job in job_of],
         asked_s=[0.0] * processes,
         waited=[False] * processes,
-        last_write=[-1] * processes,
         positions=[0] * (2 * processes),
         flying_first=[sum(flying[:process]) for process in range(processes)],
         flying_count=[0] * processes,

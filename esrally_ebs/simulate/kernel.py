@@ -80,10 +80,7 @@ def submit(
     write = 1 if draws.writes[draws.first_write[job] + toss] else 0
     progress.issued[job] += 1
     progress.left[process] -= 1
-    saved = 0.0
-    if progress.last_write[process] == write:
-        saved = merged_part(progress, devices, load, process)
-    progress.last_write[process] = write
+    saved = merged_part(progress, devices, load, process)
     offset = next_offset(progress, load, draws, process, write)
     size, device = load.block_bytes[job], load.device[job]
     took_s = transfer(buckets, devices, machine, progress, draws, device, write, offset, size, saved, now_s)

@@ -88,7 +88,6 @@ class Progress(NamedTuple):
     left: MutableSequence[int]
     asked_s: MutableSequence[float]  # when it began to submit
     waited: MutableSequence[bool]  # whether its submission found the queue full
-    last_write: MutableSequence[int]  # direction of its last I/O
     positions: MutableSequence[int]  # of reads at 2 p, of writes at 2 p + 1
     # I/Os in flight: by process a heap of when they are done, from flying_first on, and what they are.
     flying_first: Sequence[int]
