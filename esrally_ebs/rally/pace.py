@@ -3,9 +3,9 @@
 Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
 interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
 there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
-lock keeps it for 5 ms. So a look comes after a quarter of the time that the task has taken so far, samples
-stay until they must go, and go between two requests. Nor does the garbage collector look through all that was
-imported any more, which stopped a request of each race for 80 to 110 ms.
+lock keeps it for 5 ms. So a look sleeps until the task ends, half a second at most, samples stay until they
+must go, and go between two requests. Nor does the garbage collector look through all that was imported any
+more, which stopped a request of each race for 80 to 110 ms.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
@@ -15,15 +15,17 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any
 
 from esrally import config
 from esrally.driver import driver
 
-_SHORTEST_S = 0.25
+_LOOK_S = 0.5  # as long an actor's message, to end for instance, may wait
+_BETWEEN_LOOKS_S = 0.01
 _LONGEST_S = 2.5  # samples that were not handed over are lost with the process: at most 5 s of them may be
-_SHARE = 0.25
+_PREPARATION_S = 0.25
 _PATIENCE_S = 1.0  # clients that leave no gap between their requests may not hold samples back for longer
 
 
@@ -63,26 +65,24 @@ turns = _Turns()
 
 def quicken() -> None:
     """Replace the waits in this process."""
-    _look_in_proportion()
+    _sleep_until_the_end()
     _collect_before_tasks()
     _wake_preparation()
     _start_tasks_at_once()
 
 
-def _look_in_proportion() -> None:
+def _sleep_until_the_end() -> None:
     """Wrap the worker's method; what it has at the end of its task is handed over as before."""
-    driver.Worker.WAKEUP_INTERVAL_SECONDS = _SHORTEST_S
+    driver.Worker.WAKEUP_INTERVAL_SECONDS = _BETWEEN_LOOKS_S
     original = driver.Worker.send_samples
 
     @functools.wraps(original)
     def send_samples(self: Any) -> Any:
-        self.wakeup_interval = _SHORTEST_S
-        if self.executor_future is not None and not self.executor_future.done():
+        self.wakeup_interval = _BETWEEN_LOOKS_S
+        if self.executor_future is not None and not wait([self.executor_future], _LOOK_S).done:
             now = time.perf_counter()
-            begun = self.sampler.start_timestamp
-            self.wakeup_interval = min(_LONGEST_S, max(_SHORTEST_S, _SHARE * (now - begun)))
-            handed_over = getattr(self.sampler, "handed_over", begun)
-            if now + self.wakeup_interval - handed_over <= _LONGEST_S:  # the next look is early enough
+            handed_over = getattr(self.sampler, "handed_over", self.sampler.start_timestamp)
+            if now + _LOOK_S + _BETWEEN_LOOKS_S - handed_over <= _LONGEST_S:  # the next look is early enough
                 return None
             self.sampler.handed_over = now
         with turns.hand_over():
@@ -111,7 +111,7 @@ def _wake_preparation() -> None:
     @functools.wraps(original)
     def initialise(self: Any) -> None:
         original(self)
-        self.wakeup_interval = _SHORTEST_S
+        self.wakeup_interval = _PREPARATION_S
 
     driver.TaskExecutionActor.__init__ = initialise
 

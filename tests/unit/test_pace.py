@@ -1,4 +1,4 @@
-"""When Rally's worker looks for the end of its task, and when it hands its samples over."""
+"""How Rally's worker learns of the end of its task, and when it hands its samples over."""
 
 import asyncio
 import gc
@@ -43,17 +43,21 @@ def add_sample(worker: Any) -> None:  # noqa: ANN401
     worker.sampler.add("task", 0, normal, {}, 1.0, 1.0, 0.1, 0.1, 0.1, None, 1, "ops", 0.1, 0.5)
 
 
-@pytest.mark.parametrize(("seconds", "interval_s"), [(0.1, 0.25), (4.0, 1.0), (60.0, 2.5)])
-def test_a_look_comes_after_a_quarter_of_the_time_so_far(
+@pytest.mark.parametrize(("ends_after_s", "seen_after_s"), [(None, 0.5), (0.1, 0.1)])
+def test_a_look_sleeps_until_the_end_of_the_task_but_not_for_long(
     worker: Any,  # noqa: ANN401
-    seconds: float,
-    interval_s: float,
+    ends_after_s: float | None,
+    seen_after_s: float,
 ) -> None:
-    running_for(worker, seconds)
+    running_for(worker, 0.1)
+    if ends_after_s is not None:
+        threading.Timer(ends_after_s, worker.executor_future.set_result, [()]).start()
+    began = time.perf_counter()
 
     worker.send_samples()
 
-    assert worker.wakeup_interval == pytest.approx(interval_s, abs=0.05)
+    assert time.perf_counter() - began == pytest.approx(seen_after_s, abs=0.09)
+    assert worker.wakeup_interval < 0.1  # and then Rally looks again
 
 
 def test_samples_stay_with_the_worker_while_the_next_look_is_early_enough(worker: Any) -> None:  # noqa: ANN401
@@ -82,7 +86,6 @@ def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: A
     worker.send_samples()
 
     assert worker.sent == [1]
-    assert worker.wakeup_interval == 0.25
 
 
 def test_samples_wait_for_the_gap_after_a_request(worker: Any) -> None:  # noqa: ANN401
@@ -91,7 +94,7 @@ def test_samples_wait_for_the_gap_after_a_request(worker: Any) -> None:  # noqa:
 
     with pace.turns.request():
         handing_over.start()
-        handing_over.join(0.2)
+        handing_over.join(0.8)
         sent_meanwhile = list(worker.sent)
     handing_over.join(5)
 
