@@ -184,8 +184,8 @@ def show(lines: Sequence[Line]) -> bool:
     session_s, pair_s = (fmean(line["seconds"] for line in group) for group in (sessions, pairs))
     races_s = fmean(line["races_seconds"] for line in pairs)
     print(
-        f"{len(sessions)} sessions of {session_s:.0f} s, {len(pairs)} pairs of plain races of {pair_s:.0f} s, "
-        f"{races_s:.0f} s of it the races"
+        f"{len(sessions)} sessions of {session_s:.0f} s, {len(pairs)} pairs of plain races, {pair_s:.0f} s, "
+        f"the races alone {races_s:.0f} s"
     )
     print(
         f"{'half width of the interval, %':54} {'session':>8} {'one pair':>8} {'claimed':>8} wrong if alike"
