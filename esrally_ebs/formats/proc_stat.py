@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from esrally_ebs.errors import FormatError
 
+# Above this share of the time asked for a machine is not its own; a quiet cloud has some per mille of steal.
+STEAL_TO_WARN_OF = 0.02
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _BUSY = ("user", "nice", "system", "irq", "softirq")  # user has guests in it

@@ -203,8 +203,10 @@ class Plan(Section):
             return self
         if self.modify.arm not in {arm.name for arm in self.arm}:
             raise ValueError(f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one")
-        if self.race is not None or not self.baseline:
-            raise ValueError("modify: measured by fio jobs; remove [race] and give a [[baseline]]")
+        if self.race is not None:
+            raise ValueError("modify: measured by fio jobs, not by requests; remove [race]")
+        if not self.baseline:
+            raise ValueError("modify: measured by fio jobs, and there is none; give a [[baseline]]")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,8 @@ interpreter lock of the process that makes the requests, and samples that are ha
 there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
 lock keeps it for 5 ms. So a look sleeps until the task ends, half a second at most, samples stay until they
 must go, and go between two requests. Nor does the garbage collector look through all that was imported any
-more, which stopped a request of each race for 80 to 110 ms.
+more, which stopped a request of each race for 80 to 110 ms. And an answer is read as far as hits and took go,
+not to its end, which costs 130 us for ten hits and made the next request 1 % slower, at the median.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
@@ -17,15 +18,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
 from esrally import config
-from esrally.driver import driver
+from esrally.driver import driver, runner
 
 _LOOK_S = 0.5  # as long an actor's message, to end for instance, may wait
 _BETWEEN_LOOKS_S = 0.01
 _LONGEST_S = 2.5  # samples that were not handed over are lost with the process: at most 5 s of them may be
 _PREPARATION_S = 0.25
+_HEAD_BYTES = 512  # of an answer; what a search says of itself stands before its hits, in about 150 bytes
 _PATIENCE_S = 1.0  # clients that leave no gap between their requests may not hold samples back for longer
 
 
@@ -69,6 +72,7 @@ def quicken() -> None:
     _collect_before_tasks()
     _wake_preparation()
     _start_tasks_at_once()
+    _read_heads()
 
 
 def _sleep_until_the_end() -> None:
@@ -134,3 +138,20 @@ def _start_tasks_at_once() -> None:
             self.config.add(scope, *key, asked)
 
     driver.Driver.move_to_next_task = move_to_next_task
+
+
+def _read_heads() -> None:
+    """Have Rally look for properties of an answer in its head first: its parser takes all it is given."""
+    original = runner.parse
+
+    @functools.wraps(original)
+    def parse(text: BytesIO, props: list[str], lists: Any = None, objects: Any = None) -> dict[str, Any]:
+        if lists is None and objects is None:
+            head = text.getvalue()[:_HEAD_BYTES]
+            # up to a comma, for a number that is cut short would be another number
+            found: dict[str, Any] = original(BytesIO(head[: head.rfind(b",") + 1]), props)
+            if len(found) == len(props):
+                return found
+        return original(text, props, lists, objects)  # type: ignore[no-any-return]
+
+    runner.parse = parse

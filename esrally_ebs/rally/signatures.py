@@ -58,6 +58,7 @@ _NEEDED: tuple[tuple[str, Callable[[], Any], tuple[str, ...]], ...] = (
     ("telemetry.TelemetryDevice", lambda: telemetry.TelemetryDevice.__init__, ("self",)),
     ("client.RequestContextHolder", lambda: client.RequestContextHolder.new_request_context, ("self",)),
     ("runner.runner_for", lambda: runner.runner_for, ("operation_type",)),
+    ("runner.parse", lambda: runner.parse, ("text", "props", "lists", "objects")),
     (
         "params.param_source_for_operation",
         lambda: params.param_source_for_operation,

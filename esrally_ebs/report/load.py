@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from esrally_ebs.causes import Profile, Profiles, pooled
+from esrally_ebs.formats.proc_stat import STEAL_TO_WARN_OF
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, quantity
 from esrally_ebs.units import MIB, format_seconds
 
-# Above this share of stolen processor time a session says so; a quiet cloud has some per mille.
-_STEAL_TO_WARN_OF = 0.02
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (causes/marks.py).
 _LATE_TO_WARN_OF = 0.15
 _TITLES = (
@@ -27,7 +26,7 @@ def load_warnings(profiles: Profiles, arms: Sequence[str]) -> Iterator[str]:
     """That the machine was not its own, or too busy to emulate, while requests were measured."""
     every = [profile for by_round in profiles.values() for profile in by_round.values()]
     stolen = pooled(every).stolen if every else None
-    if stolen is not None and stolen > _STEAL_TO_WARN_OF:
+    if stolen is not None and stolen > STEAL_TO_WARN_OF:
         yield (
             f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
             "times hold waits that no volume caused, and emulated volumes do not keep theirs; measure on a "

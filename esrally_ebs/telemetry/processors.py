@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.formats.proc_stat import ProcessorCounters, parse_proc_stat
+from esrally_ebs.formats.proc_stat import STEAL_TO_WARN_OF, ProcessorCounters, parse_proc_stat
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.telemetry.counters import PROC_STAT
 from esrally_ebs.telemetry.sources import ReadText
@@ -22,7 +22,6 @@ from esrally_ebs.telemetry.sources import ReadText
 _NAME = "processors"
 _PART_S = 0.5
 _PARTS = 2  # what only starts up beside us is in one of them alone
-_STEAL_TO_WARN_OF = 0.02  # of the time asked for, as in a report
 _OTHERS_TO_WARN_OF = 0.20  # of the machine
 _OWN_MACHINE = "measure on a machine whose processors are its own"
 _END_OTHERS = "end what uses them (top), or wait for it"
@@ -62,7 +61,7 @@ def judge(parts: Sequence[Part]) -> Check:
     others = min(part.others_s / part.total_s if part.total_s else 0.0 for part in parts)
     value = f"steal {stolen:.0%}, others {others:.0%}"
     wrong, mend = [], []
-    if stolen > _STEAL_TO_WARN_OF:
+    if stolen > STEAL_TO_WARN_OF:
         wrong.append(f"the host keeps {stolen:.0%} of the processor time that this machine asks for (steal)")
         mend.append(_OWN_MACHINE)
     if others > _OTHERS_TO_WARN_OF:

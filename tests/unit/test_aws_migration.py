@@ -131,7 +131,7 @@ JOB = '[[baseline]]\nname = "probe"\nrw = "randread"\nbs = "4k"\n'
     ("arm", "more", "text"),
     [
         ("other", JOB, "no arm is named 'other'"),
-        ("data", "", r"remove \[race\] and give a \[\[baseline\]\]"),
+        ("data", "", r"there is none; give a \[\[baseline\]\]"),
         ("data", JOB + "[race]\n", r"remove \[race\]"),
         ("data", 'size = "1500MiB"\n' + JOB, "size: AWS counts in whole GiB; write for example '2GiB'"),
         ("data", 'throughput = "100KiB/s"\n' + JOB, "throughput: AWS counts in whole MiB/s; .* '1MiB/s'"),
@@ -143,15 +143,20 @@ def test_a_plan_that_modifies_needs_its_arm_and_jobs(arm: str, more: str, text: 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "mended"),
-    [(f"{JOB}[race]\n", JOB), ("", JOB), ("[race]\n", JOB)],
+    ("wrong", "mended", "refused"),
+    [
+        (f"{JOB}[race]\n", JOB, r"not by requests; remove \[race\]"),
+        ("", JOB, r"and there is none; give a \[\[baseline\]\]"),
+        ("[race]\n", JOB, r"not by requests; remove \[race\]"),
+    ],
     ids=["a race beside a job", "no job", "a race and no job"],
 )
-def test_a_race_and_the_want_of_a_job_are_each_refused_of_a_change_alone(wrong: str, mended: str) -> None:
+def test_a_race_and_the_want_of_a_job_are_each_refused_of_a_change_alone(
+    wrong: str, mended: str, refused: str
+) -> None:
     with_change, without = PLAN.replace("{arm}", "data"), PLAN.split("[modify]")[0] + "{more}"
-    refused = r"^plan\.toml: modify: measured by fio jobs; remove \[race\] and give a \[\[baseline\]\]$"
 
-    with pytest.raises(PlanError, match=refused):
+    with pytest.raises(PlanError, match=rf"^plan\.toml: modify: measured by fio jobs, {refused}$"):
         parse_plan(with_change.format(more=wrong), "plan.toml")
     assert parse_plan(without.format(more=wrong), "plan.toml").modify is None
     assert parse_plan(with_change.format(more=mended), "plan.toml").modify is not None

@@ -2,14 +2,18 @@
 
 import asyncio
 import gc
+import json
 import threading
 import time
 from concurrent.futures import Future
+from io import BytesIO
 from typing import Any
 
 import pytest
 from esrally import metrics
-from esrally.driver import driver
+from esrally.driver import driver, runner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from esrally_ebs.rally import pace
 from esrally_ebs.rally.runners import OnArm
@@ -24,6 +28,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - Rally is u
     monkeypatch.setattr(driver.Worker, "drive", driver.Worker.drive)
     monkeypatch.setattr(driver.TaskExecutionActor, "__init__", driver.TaskExecutionActor.__init__)
     monkeypatch.setattr(driver.Driver, "move_to_next_task", driver.Driver.move_to_next_task)
+    monkeypatch.setattr(runner, "parse", runner.parse)
     pace.quicken()
     made = object.__new__(driver.Worker)
     made.sent = []
@@ -172,3 +177,53 @@ def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
 
     assert held == [True]
     assert not pace.turns._lock.locked()
+
+
+DETAILS = ["hits.total", "hits.total.value", "hits.total.relation", "timed_out", "took", "_shards.total"]
+
+
+def answer(*, took: int, hits: object, padding: str = "", documents: int = 10) -> bytes:
+    """What Elasticsearch answers to a search."""
+    found = {"total": hits, "max_score": 1.0, "hits": [{"_source": {"n": n}} for n in range(documents)]}
+    head = {"took": took, "timed_out": False, "_scroll_id": padding, "_shards": {"total": 1}}
+    return json.dumps({**head, "hits": found}).encode()
+
+
+@given(
+    took=st.integers(0, 10**9),
+    hits=st.one_of(
+        st.integers(0, 10**9),  # as before version 7
+        st.fixed_dictionaries({"value": st.integers(0, 10**9), "relation": st.sampled_from(["eq", "gte"])}),
+    ),
+    padding=st.integers(0, 600).map("x".__mul__),
+    cut=st.one_of(st.none(), st.integers(0, 700)),
+)
+def test_reading_the_head_of_an_answer_finds_what_reading_all_of_it_finds(
+    took: int, hits: object, padding: str, cut: int | None
+) -> None:
+    text = answer(took=took, hits=hits, padding=padding)[:cut]
+    with pytest.MonkeyPatch.context() as patch:
+        plain = runner.parse
+        patch.setattr(runner, "parse", plain)
+        pace._read_heads()
+        assert runner.parse is not plain
+        for lists in (None, ["hits.hits"]):
+            assert runner.parse(BytesIO(text), DETAILS, lists) == plain(BytesIO(text), DETAILS, lists)
+
+
+def test_no_more_than_the_head_of_an_answer_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_bytes: list[int] = []
+    whole = runner.ijson.parse
+    monkeypatch.setattr(runner, "parse", runner.parse)
+    monkeypatch.setattr(
+        runner.ijson, "parse", lambda text: given_bytes.append(len(text.getvalue())) or whole(text)
+    )
+    pace._read_heads()
+
+    found = runner.parse(
+        BytesIO(answer(took=3, hits={"value": 7, "relation": "eq"}, documents=1000)), DETAILS
+    )
+
+    assert (found["took"], found["hits.total.value"]) == (3, 7)
+    assert len(given_bytes) == 1
+    assert given_bytes[0] <= 512
