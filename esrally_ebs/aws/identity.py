@@ -12,6 +12,7 @@ from esrally_ebs.formats.mountinfo import Mount
 from esrally_ebs.model import Kind
 
 _EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")
+_ADDRESS = re.compile(r"(?:\d+\.){3}\d+:|\[[0-9a-f:]+\]:")  # of a server that is mounted by no name
 _EFS_STATE = re.compile(r"(fs-[0-9a-f]+)\..+\.\d+")  # of efs-utils: file system, mount point, port
 _PORT = re.compile(r"(?:^|,)port=(\d+)(?:,|$)")
 _KINDS = {Sort.EBS: Kind.EBS, Sort.INSTANCE_STORE: Kind.INSTANCE_STORE}  # of a mount all on such disks
@@ -125,9 +126,15 @@ def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     file_system = _efs(mount, roots)
     kinds = {_KINDS.get(disk.sort, Kind.DIRECTORY) for disk in stack.disks}
     of_disks = kinds.pop() if len(kinds) == 1 else Kind.DIRECTORY
-    kind = Kind.EFS if mount.filesystem.startswith("nfs") else of_disks
+    kind = Kind.EFS if file_system or _may_be_efs(mount, roots) else of_disks
     root = bool(stack.names & own) if own else None
     return Identity(stack=stack, kind=kind, file_system_id=file_system, root=root)
+
+
+def _may_be_efs(mount: Mount, roots: Roots) -> bool:
+    """Whether it is mounted by an address on EC2, as that of a mount target; by name EFS is known (below)."""
+    by_address = mount.filesystem.startswith("nfs") and _ADDRESS.match(mount.source) is not None
+    return by_address and roots.on_ec2()
 
 
 def _efs(mount: Mount, roots: Roots) -> str:

@@ -146,8 +146,24 @@ def test_efs_through_the_tunnel_of_efs_utils_is_known_by_its_port(machine: FakeM
 
 def test_another_nfs_server_is_no_file_system_of_ours(machine: FakeMachine) -> None:
     machine.mount("/mnt/a", "nas.example.org:/export", "0:45", "nfs4", of_super="rw,port=2049")
-    assert (at(machine).kind, at(machine).file_system_id) == (Kind.EFS, "")
+    assert (at(machine).kind, at(machine).file_system_id) == (Kind.DIRECTORY, "")
     assert at(machine).name == "nas.example.org:/export"
+
+
+@pytest.mark.parametrize(
+    ("source", "vendor", "kind"),
+    [
+        ("10.0.3.17:/", "Amazon EC2", Kind.EFS),  # a mount target, most likely; which one is not known
+        ("10.0.3.17:/", "QEMU", Kind.DIRECTORY),
+        ("fs-0a1b2c3d.fsx.us-east-1.amazonaws.com:/vol", "Amazon EC2", Kind.DIRECTORY),  # FSx is no EFS
+    ],
+)
+def test_an_nfs_server_without_the_name_of_efs_is_efs_by_its_address_on_ec2_alone(
+    machine: FakeMachine, source: str, vendor: str, kind: Kind
+) -> None:
+    machine.write("sys/class/dmi/id/sys_vendor", vendor)
+    machine.mount("/mnt/a", source, "0:45", "nfs4", of_super="rw,port=2049")
+    assert (at(machine).kind, at(machine).file_system_id) == (kind, "")
 
 
 def test_an_instance_store_is_no_volume(machine: FakeMachine) -> None:
