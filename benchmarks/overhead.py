@@ -94,7 +94,7 @@ class Bench:
     def pack(self) -> Race:
         """One with all that the pack puts into a request."""
         session = str(uuid.uuid4())
-        plan = _plan(self.iterations)
+        plan = warm_plan(self.iterations)
         folder = SessionFolder.create(self.home, session, kind="race", plan=plan.model_dump(mode="json"))
         run = self.home / "run" / session
         run.mkdir(parents=True)
@@ -128,7 +128,8 @@ class Bench:
         return Race(command, {"RALLY_HOME": str(home), **env}, record, task)
 
 
-def _plan(iterations: int) -> Plan:
+def warm_plan(iterations: int) -> Plan:
+    """One task of so many requests on one arm, with nothing made cold."""
     text = f"""
         name = "overhead"
         arm = [{{name = "{ARM}", type = "directory"}}]
@@ -147,7 +148,7 @@ def _write_tracks(home: Path) -> None:
 
 
 @contextmanager
-def _bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
+def bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
     """A node that holds the index; nothing of it remains afterwards."""
     session = str(uuid.uuid4())
     image = node.choose_image(os.environ)
@@ -221,8 +222,8 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead")
-    with _bench(words.query, words.iterations, words.documents) as bench, steal_told():
-        mixed, alike = _pairs(bench, max(4, words.pairs))
+    with bench(words.query, words.iterations, words.documents) as found, steal_told():
+        mixed, alike = _pairs(found, max(4, words.pairs))
     good = True
     for key, limit in LIMITS.items():
         ratio, low, high = _ratio(mixed, key)
