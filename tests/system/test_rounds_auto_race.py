@@ -10,7 +10,7 @@ from esrally_ebs.store import load_session
 
 pytestmark = pytest.mark.system
 
-MOST, BUDGET_S = 30, 10
+MOST, BUDGET_S = 60, 5
 
 
 @pytest.fixture
