@@ -6,7 +6,7 @@ there: 6 ms for a thousand, during which a warm request or five take 10 ms longe
 lock keeps it for 5 ms. So a look sleeps until the task ends, half a second at most, samples stay until they
 must go, and go between two requests. Nor does the garbage collector look through all that was imported any
 more, which stopped a request of each race for 80 to 110 ms. And an answer is read as far as hits and took go,
-not to its end, which costs 130 us for ten hits and made the next request 1 % slower, at the median.
+not to its end, which takes 160 us and more for ten hits and makes the next request some 2 % slower.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
