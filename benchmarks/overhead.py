@@ -93,17 +93,21 @@ class Bench:
 
     def pack(self) -> Race:
         """One with all that the pack puts into a request."""
-        session = str(uuid.uuid4())
-        plan = warm_plan(self.iterations)
+        context = self.session()
+        env = {"EBS_OVERHEAD_CONTEXT": str(context.path)}
+        race = self._race("pack", context.session, env, f"{self.query}-{ARM}-r1")
+        return replace(race, samples=context.folder / "samples")
+
+    def session(self) -> Context:
+        """A session of the pack on the node, in a real folder."""
+        session, plan = str(uuid.uuid4()), _plan(self.iterations)
         folder = SessionFolder.create(self.home, session, kind="race", plan=plan.model_dump(mode="json"))
         run = self.home / "run" / session
         run.mkdir(parents=True)
         arm = Arm(name=ARM, cluster="default", volume=self.volume, node=self.node)
         context = Context(session=session, folder=folder.path, run=run, plan=plan, arms=(arm,))
         context.save()
-        env = {"EBS_OVERHEAD_CONTEXT": str(context.path)}
-        race = self._race("pack", session, env, f"{self.query}-{ARM}-r1")
-        return replace(race, samples=folder.path / "samples")
+        return context
 
     def pair(self, *races: Race) -> list[Percentiles]:
         """Run them by turns."""
@@ -128,8 +132,7 @@ class Bench:
         return Race(command, {"RALLY_HOME": str(home), **env}, record, task)
 
 
-def warm_plan(iterations: int) -> Plan:
-    """One task of so many requests on one arm, with nothing made cold."""
+def _plan(iterations: int) -> Plan:
     text = f"""
         name = "overhead"
         arm = [{{name = "{ARM}", type = "directory"}}]

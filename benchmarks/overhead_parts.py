@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +22,12 @@ from typing import Any
 import numpy as np
 from esrally.client import factory
 from esrally.driver import runner
-from overhead import ARM, Bench, bench, warm_plan
+from overhead import ARM, Bench, bench
 from races import be_called
 from steal import steal_told
 
-from esrally_ebs.context import Arm, Context
 from esrally_ebs.rally import activation, runners
 from esrally_ebs.rally.schedule import META
-from esrally_ebs.store import SessionFolder
 
 _WARMUPS = 6000
 _REQUESTS, _UNCOUNTED = 100, 5
@@ -102,18 +99,6 @@ async def _ask(es: Any, variant: Variant) -> float:  # noqa: ANN401 - Rally is u
         return float(request.request_end - request.request_start)
 
 
-def _session(found: Bench) -> Path:
-    """A session for our runner to look at; its context file."""
-    plan, session = warm_plan(_REQUESTS), str(uuid.uuid4())
-    folder = SessionFolder.create(found.home, session, kind="race", plan=plan.model_dump(mode="json"))
-    run = found.home / "run" / session
-    run.mkdir(parents=True)
-    arm = Arm(name=ARM, cluster="default", volume=found.volume, node=found.node)
-    context = Context(session=session, folder=folder.path, run=run, plan=plan, arms=(arm,))
-    context.save()
-    return context.path
-
-
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -122,7 +107,7 @@ def main() -> None:
     words = parser.parse_args()
     be_called("ebs-overhead-parts")
     with bench("range_field_big_range", _REQUESTS, words.documents) as found, steal_told():
-        variants = _variants(_session(found))
+        variants = _variants(found.session().path)
         asyncio.run(_measure(found, variants, words.blocks))
     reference = np.percentile(variants[0].service_s, _PERCENTILES)
     print(f"{'':16}{'p50 ms':>9}{'p90 ms':>9}{'p99 ms':>9}{'ratios':>24}{'request in all, us':>21}")

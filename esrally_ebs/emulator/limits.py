@@ -53,6 +53,11 @@ class Accounting:
     merge_over_bytes: int | None = None
     least_bytes: int = 0
 
+    @property
+    def merges_over(self) -> int:
+        """``merge_over_bytes`` for what is compiled: -1 for SSD types."""
+        return -1 if self.merge_over_bytes is None else self.merge_over_bytes
+
 
 def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
     """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types."""
@@ -195,7 +200,6 @@ class Limiter:
 
         The limits of the third of several volumes are named ``3-iops`` and so on.
         """
-        merge_over = accounting.merge_over_bytes
         self._limits = of_each(limits, stripes) + shared
         self._buckets = buckets_of(self._limits, now)
         self._own = len(limits)
@@ -204,7 +208,7 @@ class Limiter:
         self._stripes = stripes
         self._chunk = chunk_bytes
         self._max_io = accounting.max_io_bytes
-        self._merge_over = -1 if merge_over is None else merge_over
+        self._merge_over = accounting.merges_over
         self._least = accounting.least_bytes
         self._next_offsets = [-1] * stripes
 

@@ -41,9 +41,8 @@ class Queue:
 
     def __init__(self, model: Model) -> None:
         """Empty."""
-        merge_over = model.accounting.merge_over_bytes
         self._max_io = model.accounting.max_io_bytes
-        self._merge_over = -1 if merge_over is None else merge_over
+        self._merge_over = model.accounting.merges_over
         self._places = places(model)
         self._ends: dict[tuple[int, bool], None] = {}  # of the last requests, as many as there are places
 

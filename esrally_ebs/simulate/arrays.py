@@ -48,9 +48,7 @@ def devices_of(models: Sequence[Model]) -> Devices:
         stripes=[model.stripes for model in models],
         chunk_bytes=[model.chunk_bytes for model in models],
         max_io_bytes=[account.max_io_bytes for account in accounts],
-        merge_over_bytes=[
-            -1 if account.merge_over_bytes is None else account.merge_over_bytes for account in accounts
-        ],
+        merge_over_bytes=[account.merges_over for account in accounts],
         least_bytes=[account.least_bytes for account in accounts],
         base_s=[service.line_s()[0] for service in services],
         per_byte_s=[service.line_s()[1] for service in services],

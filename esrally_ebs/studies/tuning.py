@@ -126,10 +126,9 @@ def _served_s(service: Service, size: int) -> float:
 
 def _merged(job: BaselineJob, model: Model) -> float:
     """The part of a sequential job's I/Os that is not counted, being merged with the one before."""
-    merge_over = model.accounting.merge_over_bytes
     if job.rw.startswith("rand"):
         return 0.0
-    return saved_of(job.bs, model.accounting.max_io_bytes, -1 if merge_over is None else merge_over)
+    return saved_of(job.bs, model.accounting.max_io_bytes, model.accounting.merges_over)
 
 
 def _copy(task: Task, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Verdict]:
