@@ -23,7 +23,7 @@ from esrally_ebs.volumes.calibration import calibrate, calibrate_in
 from esrally_ebs.volumes.mounts import describe
 from esrally_ebs.volumes.record import Record, write_record
 from esrally_ebs.volumes.release import MOUNT_NAME, PAGE_SUFFIX, detach, image_of, image_roots, note_loops
-from esrally_ebs.volumes.striping import check_striping
+from esrally_ebs.volumes.striping import check_striping, mkfs_btrfs
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
 _QUICK_S = 30.0
@@ -112,8 +112,7 @@ def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -
     point = directory / MOUNT_NAME
     point.mkdir()
     control.change(directory, unlimited=True)
-    raid0 = ["-d", "raid0", "-m", "raid0"]
-    run(["mkfs.btrfs", "-q", "-f", "-K", *raid0, *devices], timeout_s=_FORMAT_S)
+    mkfs_btrfs(devices, "-K", "-d", "raid0", "-m", "raid0")
     # No checksums and no copies on write: a file lies where it was laid out, as on XFS.
     options = ",".join(["noatime,nodatasum,nodatacow", *(f"device={device}" for device in devices)])
     run(["mount", "-t", "btrfs", "-o", options, devices[0], point], timeout_s=_QUICK_S)

@@ -1,10 +1,13 @@
-"""Whether this machine can stripe emulated volumes in the way that a plan asks for."""
+"""Whether this machine can stripe emulated volumes as a plan asks, and btrfs over devices."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.system import run
+from esrally_ebs.volumes.mounts import mounts
 
 # What shows that the kernel has it: a file, and a word in it.
 _IN_KERNEL = {
@@ -12,6 +15,9 @@ _IN_KERNEL = {
     "md": (Path("/proc/mdstat"), "Personalities"),
     "lvm": (Path("/proc/devices"), "device-mapper"),
 }
+_FORMAT_S = 120.0
+# Its first argument is the number of mounts to take away, the mounts follow, then the command.
+_WITHOUT_MOUNTS = 'n=$1; shift; while [ "$n" -gt 0 ]; do umount --lazy "$1"; shift; n=$((n - 1)); done; "$@"'
 
 
 def check_striping(spec: VolumeSpec) -> None:
@@ -30,3 +36,32 @@ def check_striping(spec: VolumeSpec) -> None:
         )
     if shutil.which("mkfs.btrfs") is None:
         raise SetupError(f"volume '{spec.name}': mkfs.btrfs is missing; run 'apt-get install btrfs-progs'")
+
+
+def mkfs_btrfs(devices: Sequence[Path], *options: str) -> None:
+    """Make a btrfs over ``devices``. Raises CommandError when it cannot be made.
+
+    mkfs.btrfs asks of every loop device that is mounted what file it is on, and gives up when one of them
+    cannot say: one volume anywhere whose daemon was killed would be in the way of all others. It does not
+    see such mounts here, in a mount namespace of its own; they stay for those whose they are.
+    """
+    dead = _mounts_that_lost_their_file()
+    formatting: list[str | Path] = ["mkfs.btrfs", "-q", "-f", *options, *devices]
+    if dead:
+        private = ["unshare", "--mount", "--propagation=private", "sh", "-c", _WITHOUT_MOUNTS, "sh"]
+        formatting = [*private, str(len(dead)), *dead, *formatting]
+    run(formatting, timeout_s=_FORMAT_S)
+
+
+def _mounts_that_lost_their_file() -> list[Path]:
+    """Mounts of loop devices whose backing file cannot be asked, as behind a killed FUSE server."""
+    found = []
+    for mount in mounts():
+        loop = Path("/sys/dev/block") / mount.device_number / "loop" / "backing_file"
+        try:
+            Path(loop.read_text().strip()).stat()
+        except FileNotFoundError:
+            continue  # no loop device, or its file was deleted: both are no hindrance
+        except OSError:
+            found.append(mount.mount_point)
+    return found

@@ -15,6 +15,7 @@ from es_gp3 import node_of
 from esrally_ebs import caches
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.system import Clock, run
+from esrally_ebs.volumes.striping import mkfs_btrfs
 
 pytestmark = pytest.mark.system
 
@@ -139,7 +140,10 @@ def mounted(folder: Path, filesystem: str) -> Iterator[Path]:
     mount.mkdir()
     with image.open("wb") as file:
         file.truncate(512 * 1024**2)
-    run([f"mkfs.{filesystem}", "-q", image], timeout_s=30)
+    if filesystem == "btrfs":
+        mkfs_btrfs([image])
+    else:
+        run([f"mkfs.{filesystem}", "-q", image], timeout_s=30)
     run(["mount", "-o", "loop", image, mount], timeout_s=30)
     try:
         yield mount

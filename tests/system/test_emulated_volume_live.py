@@ -23,6 +23,7 @@ from esrally_ebs.emulator.control import change, read_state
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Volume
 from esrally_ebs.system import run
+from esrally_ebs.volumes.mounts import mount_at
 
 pytestmark = pytest.mark.system
 needs_btrfs = pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
@@ -113,6 +114,18 @@ def test_one_dead_volume_of_a_stripe_is_an_error_and_all_are_detached(arms: Path
         read_state(control_of(volume))
     volumes.detach(arms / "a")
     assert volumes.leftovers() == ()
+
+
+@needs_btrfs
+def test_a_dead_volume_of_another_is_not_in_the_way_of_a_stripe_and_stays(arms: Path) -> None:
+    other = volumes.attach(spec_of("other"), arms / "other")
+    daemon_of(other).signal(signal.SIGKILL)
+    try:
+        with volumes.open_volume(spec_of(stripes=2, striped_by="btrfs"), arms / "a") as volume:
+            assert volume.filesystem == "btrfs"
+        assert mount_at(other.mount) is not None
+    finally:
+        volumes.detach(arms / "other")
 
 
 def test_what_the_kernel_cannot_stripe_with_is_one_line(arms: Path) -> None:
