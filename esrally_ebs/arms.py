@@ -110,6 +110,8 @@ class Preparation:
             self.say("Copying the index to every arm")
             for arm in arms:
                 dataset.copy_to(built, arm.volume)
+        with stage(self.folder, "calibrate volumes"):
+            volumes.calibrate_on_data(arm.volume for arm in arms)
         return built
 
     def _check_segments(self, arms: tuple[Arm, ...], built: dataset.Dataset) -> None:

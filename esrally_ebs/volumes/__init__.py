@@ -6,7 +6,7 @@ directory); whatever a backend acquires can be released by ``detach`` from that 
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -23,6 +23,7 @@ from esrally_ebs.volumes import emulated as _emulated
 from esrally_ebs.volumes import mounted as _mounted
 from esrally_ebs.volumes.aws import caveats, dry_run
 from esrally_ebs.volumes.aws import sweep as sweep_aws
+from esrally_ebs.volumes.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.mounted import check_distinct
 from esrally_ebs.volumes.record import read_record
 from esrally_ebs.volumes.release import Leftover, leftovers
@@ -31,6 +32,7 @@ __all__ = [
     "Leftover",
     "attach",
     "backend_name",
+    "calibrate_on_data",
     "caveats",
     "check_distinct",
     "detach",
@@ -109,6 +111,12 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
     while (left_s := read_state(volume.control).seconds_until_full) > 0:
         clock.sleep(left_s)
     return clock.monotonic() - start
+
+
+def calibrate_on_data(attached: Iterable[Volume]) -> None:
+    """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each."""
+    mounts = {volume.control: volume.mount for volume in attached if volume.control is not None}
+    _calibrate_on_data({control: mount for control, mount in mounts.items() if control.is_socket()})
 
 
 def backend_name(spec: VolumeSpec) -> str:

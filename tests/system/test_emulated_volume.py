@@ -82,6 +82,29 @@ def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
         assert p50_us == pytest.approx(278, rel=0.25)
 
 
+def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_left_alone(arms: Path) -> None:
+    with (
+        volumes.open_volume(spec_of("a"), arms / "a") as full,
+        volumes.open_volume(spec_of("b"), arms / "b") as empty,
+    ):
+        lay_out(full, 64)
+        (data,) = (file for file in full.mount.iterdir() if file.is_file())
+        before = data.read_bytes()
+        counts = [read_state(control_of(volume)).reads for volume in (full, empty)]
+
+        volumes.calibrate_on_data([full, empty])
+
+        states = [read_state(control_of(volume)) for volume in (full, empty)]
+        grown = [state.reads - count for state, count in zip(states, counts, strict=True)]
+        assert grown[0] > 1000
+        assert grown[1] == 0
+        assert not any(state.unlimited for state in states)
+        assert list(full.mount.iterdir()) == [data]
+        with data.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert file.read() == before
+
+
 def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
     # 100 GiB: 300 IOPS and 5.4 million credits, of which 0.1 % = 5400 are left. The first three seconds or so
     # run at 3000 IOPS; in the last two there is nothing but the 300 a second that come in.
