@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from esrally_ebs.errors import CommandError, SetupError
 
 _TAIL_LINES = 3
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,11 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 return
+
+
+def give_way() -> None:
+    """Let this thread alone run after others: the processors belong to requests and nodes first."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def is_root() -> bool:

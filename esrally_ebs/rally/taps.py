@@ -17,7 +17,7 @@ from esrally_ebs.emulator.control import read_state
 from esrally_ebs.model import Event, Phase, Sample, TelemetryPoint
 from esrally_ebs.rally.schedule import META
 from esrally_ebs.store import PartWriter, SessionFolder
-from esrally_ebs.system import SYSTEM_CLOCK
+from esrally_ebs.system import SYSTEM_CLOCK, give_way
 from esrally_ebs.telemetry import GcLog, Sampler, SamplerThread, Watch
 
 
@@ -149,6 +149,7 @@ def install(context_path: Any) -> None:
     @functools.wraps(original_prepare)
     def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:
         original_prepare(self, *args, **kwargs)
+        give_way()  # the driver turns samples into rows while requests are made
         self.telemetry.devices.append(
             VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close())
         )

@@ -1,6 +1,5 @@
 """Runs a sampler beside the race: a sampler and a sink in, a call of the sink each second out."""
 
-import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -8,10 +7,9 @@ from typing import Self
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import TelemetryPoint
-from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.system import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.telemetry.sampler import Sampler
 
-_NICENESS = 10
 _JOIN_S = 10.0  # a control socket that does not answer holds a sample up for 5 s
 
 Sink = Callable[[list[TelemetryPoint]], None]
@@ -63,8 +61,7 @@ class SamplerThread:
         self.stop()
 
     def _run(self) -> None:
-        # this thread alone: the processors belong to requests and nodes first
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        give_way()
         begin = self._clock.monotonic()
         while True:
             self._beat()
