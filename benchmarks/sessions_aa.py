@@ -10,6 +10,9 @@ of results; whatever ends the benchmark, the next call goes on from there, up to
 for. Then all sessions of that file are judged again, by this version's statistics, from their folders. With
 ``--read-latency`` the plan's last arm gets another factor.
 
+Last it says how much more the ratios vary from session to session than their intervals allow for: what
+differs between two nodes or volumes for a whole session is in no interval of that session.
+
 The truth: of plan "aa" every "faster" or "slower" is false; of "power" the last arm is slower. Must reach: at
 most 2 of 20 sessions of "aa" with any false verdict; at least 9 of 10 of "power" find that it is slower; a
 difference of 3 % is never called equivalent at a margin of 2 %.
@@ -17,6 +20,7 @@ difference of 3 % is never called equivalent at a margin of 2 %.
 
 import argparse
 import json
+import math
 import os
 import re
 import tempfile
@@ -25,11 +29,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from races import be_called, race
+from scipy import stats
 
 from esrally_ebs.errors import EbsError
 from esrally_ebs.resources import home, plan_path
-from esrally_ebs.stats import Comparison, Verdict, compare, measured_blocks
+from esrally_ebs.stats import Comparison, Estimate, Verdict, compare, judge, measured_blocks
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
@@ -95,6 +101,32 @@ def show(lines: Sequence[Line]) -> None:
         )
     for what, count in claiming.items():
         print(f"sessions with a task that is {what}: {count} of {len(lines)}")
+    if len(lines) > 1:
+        _show_spread([_ratios(load_session(home() / "sessions" / line["session"])) for line in lines])
+
+
+def _ratios(session: Session) -> list[tuple[float, float]]:
+    """Logarithm and its standard error: of the ratio over all tasks, then of each task's."""
+    design = session.plan["design"]
+    arms, confidence = [arm.spec.name for arm in session.arms], design["confidence"]
+    found = judge(measured_blocks(session.samples), arms, margin=design["margin"], confidence=confidence)
+    ratios = [(one.ratio, one.rounds) for one in found.overall]
+    ratios += [(one.percentiles[0].ratio, one.rounds) for one in found.comparisons]
+    return [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios]
+
+
+def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float, float]:
+    if ratio.low is None or ratio.high is None:
+        return math.log(ratio.value), math.nan
+    critical = float(stats.t.ppf((1 + confidence) / 2, rounds - 1))
+    return math.log(ratio.value), math.log(ratio.high / ratio.low) / 2 / critical
+
+
+def _show_spread(sessions: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """The variance of a ratio over sessions against the mean one that its intervals stand for."""
+    logs, errors = np.moveaxis(np.array(sessions), 2, 0)
+    whole, *tasks = logs.var(axis=0, ddof=1) / (errors**2).mean(axis=0)
+    print(f"variance between sessions / within: all tasks {whole:.1f}, a task {np.mean(tasks):.1f}")
 
 
 def _changed(plan: Path, read_latency: float | None, folder: Path) -> Path:
