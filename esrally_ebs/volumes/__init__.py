@@ -114,9 +114,18 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
 
 
 def calibrate_on_data(attached: Iterable[Volume]) -> None:
-    """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each."""
+    """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each.
+
+    Raises SetupError when one of them does no I/O.
+    """
     mounts = {volume.control: volume.mount for volume in attached if volume.control is not None}
-    _calibrate_on_data({control: mount for control, mount in mounts.items() if control.is_socket()})
+    try:
+        _calibrate_on_data({control: mount for control, mount in mounts.items() if control.is_socket()})
+    except OSError as error:
+        folders = ", ".join(str(control.parent) for control in mounts)
+        raise SetupError(
+            f"emulated volumes: {error.strerror} while they were calibrated; see daemon.log in {folders}"
+        ) from error
 
 
 def backend_name(spec: VolumeSpec) -> str:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
         with data.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             assert file.read() == before
+
+
+def test_a_volume_that_dies_before_or_while_it_is_calibrated_is_one_line(arms: Path) -> None:
+    with volumes.open_volume(spec_of(), arms / "a") as volume:
+        lay_out(volume, 64)
+        with ThreadPoolExecutor(1) as pool:
+            calibrating = pool.submit(volumes.calibrate_on_data, [volume])
+            time.sleep(0.5)
+            daemon_of(volume).signal(signal.SIGKILL)
+            with pytest.raises(SetupError, match=r"while they were calibrated|does not answer"):
+                calibrating.result(timeout=30)
+        with pytest.raises(SetupError, match=r"while they were calibrated|does not answer"):
+            volumes.calibrate_on_data([volume])
 
 
 def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
