@@ -18,7 +18,7 @@ from esrally_ebs.store.session import Session
 # One size alone says nothing of sizes that are further away than this factor.
 _NEAR = 2.0
 
-# fio's round (start or end of the session) to the size of a read to its 50th percentile in seconds
+# fio's round (start or end of the session) to the size of a read to its mean time in seconds
 FioReads = Mapping[int, Mapping[int, float]]
 
 
@@ -46,8 +46,8 @@ def fio_reads(session: Session) -> Mapping[str, FioReads]:
     jobs = {str(job.get("name")) for job in session.plan.get("baseline") or () if _is_search_like(job)}
     found: dict[str, dict[int, dict[int, float]]] = {}
     for row in session.baseline.to_pylist():
-        if row["job"] in jobs and row["op"] == "read" and row["p50_s"] and row["p50_s"] > 0:
-            found.setdefault(row["arm"], {}).setdefault(row["round"], {})[row["bs_bytes"]] = row["p50_s"]
+        if row["job"] in jobs and row["op"] == "read" and row["mean_s"] and row["mean_s"] > 0:
+            found.setdefault(row["arm"], {}).setdefault(row["round"], {})[row["bs_bytes"]] = row["mean_s"]
     return found
 
 

@@ -204,7 +204,7 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
         rows=tuple(rows),
         notes=(
             "Expected: reads per query times what a read of that size takes alone in fio (a line through the "
-            "plan's random reads at queue depth 1, 50th percentiles), divided by the reads in flight.",
+            "plan's random reads at queue depth 1, means), divided by the reads in flight.",
             "Its interval has the spread of reads over rounds and the difference between fio's runs at start "
             f"and end [{findings.confidence:.0%}]; none where fio ran once. Measured: the 50th percentile.",
         ),
