@@ -1,7 +1,8 @@
 """What fio lets expect: reads per query times how long such a read takes alone, on one arm against another.
 
 fio's cold-search-like jobs (random reads, one at a time) of several sizes give a line: the time of a read by
-its size. A query's reads are taken to follow one another as far as the queue depth says that they did.
+its size. A query's reads are taken to follow one another as far as the queue depth says that they did. A
+query is a sum of many reads, so means count: the volume with the lower median may have the longer tail.
 """
 
 import math
