@@ -8,7 +8,7 @@ serve, so that is measured apart, with reads and writes mixed by two threads.
 
 A copy also takes longer from some memory than from other, by up to 10 us for 110 KiB. A new volume can only
 be measured on a small file; one that holds data is measured again where they are (``calibrate_on_data``).
-Without that, of two alike volumes one read up to 2 % slower for a whole session.
+Without that, of two alike volumes one read up to 2.5 % slower for a whole session.
 """
 
 import contextlib

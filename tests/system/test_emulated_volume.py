@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
@@ -83,11 +84,22 @@ def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
         assert p50_us == pytest.approx(278, rel=0.25)
 
 
-def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_left_alone(arms: Path) -> None:
+def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_left_alone(
+    arms: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_from: set[str] = set()
+    preadv = os.preadv
+
+    def watched(descriptor: int, *more: Any) -> int:  # noqa: ANN401 - passed on as it is
+        read_from.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        return preadv(descriptor, *more)
+
+    monkeypatch.setattr(os, "preadv", watched)
     with (
         volumes.open_volume(spec_of("a"), arms / "a") as full,
         volumes.open_volume(spec_of("b"), arms / "b") as empty,
     ):
+        read_from.clear()  # what attaching read
         lay_out(full, 64)
         (data,) = (file for file in full.mount.iterdir() if file.is_file())
         before = data.read_bytes()
@@ -97,6 +109,7 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
 
         states = [read_state(control_of(volume)) for volume in (full, empty)]
         grown = [state.reads - count for state, count in zip(states, counts, strict=True)]
+        assert read_from == {str(data)}
         assert grown[0] > 1000
         assert grown[1] == 0
         assert not any(state.unlimited for state in states)
