@@ -9,7 +9,7 @@ import ipaddress
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ def by_turns(
     What they print goes to files in ``logs``. Raises RuntimeError for the first that fails.
     """
     with ExitStack() as stack:
-        started: list[tuple[subprocess.Popen[bytes], Path]] = []
+        started: list[tuple[_Player, Path]] = []
         for number, (command, environment) in enumerate(zip(commands, environments, strict=True)):
             space = stack.enter_context(_space(number, network))
             log = logs / f"{space}.log"
@@ -67,27 +67,48 @@ def by_turns(
                 stderr=subprocess.STDOUT,
             )
             stack.callback(_end, process)
-            _signal(process, signal.SIGSTOP)
-            started.append((process, log))
-        running = [process for process, _ in started]
+            player = _Player(process)
+            player.stop()
+            started.append((player, log))
+        running = [player for player, _ in started]
         while running:
-            for process in tuple(running):
-                _signal(process, signal.SIGCONT)
+            for player in tuple(running):
+                player.go_on()
                 try:
-                    process.wait(turn_s)
-                    running.remove(process)
+                    player.process.wait(turn_s)
+                    running.remove(player)
                 except subprocess.TimeoutExpired:
-                    _signal(process, signal.SIGSTOP)
-        for process, log in started:
-            if process.returncode:
-                raise RuntimeError(f"exit code {process.returncode}:\n{log.read_text()[-2000:]}")
+                    player.stop()
+        for player, log in started:
+            if player.process.returncode:
+                raise RuntimeError(f"exit code {player.process.returncode}:\n{log.read_text()[-2000:]}")
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To all that it started, but not to itself, which only waits and has to be waited for."""
-    for child in psutil.Process(process.pid).children(recursive=True):
+@dataclass
+class _Player:
+    """A process that only waits for what it started: that is what stops and goes on."""
+
+    process: subprocess.Popen[bytes]
+    _stopped: frozenset[psutil.Process] = frozenset()
+
+    def stop(self) -> None:
+        """First those of last time: to look for others takes 10 ms, beside requests that are measured."""
+        _signal(self._stopped, signal.SIGSTOP)
+        while True:
+            found = frozenset(psutil.Process(self.process.pid).children(recursive=True))
+            _signal(found - self._stopped, signal.SIGSTOP)
+            is_all, self._stopped = found <= self._stopped, found
+            if is_all:
+                return
+
+    def go_on(self) -> None:
+        _signal(self._stopped, signal.SIGCONT)
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
         try:
-            child.send_signal(number)
+            process.send_signal(number)
         except psutil.NoSuchProcess:
             continue
 

@@ -3,10 +3,12 @@
 Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
 interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
 there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
-lock keeps it for 5 ms. So a look sleeps until the task ends, half a second at most, samples stay until they
-must go, and go between two requests. Nor does the garbage collector look through all that was imported any
-more, which stopped a request of each race for 80 to 110 ms. And an answer is read as far as hits and took go,
-not to its end, which takes 160 us and more for ten hits and makes the next request some 2 % slower.
+lock keeps it for 5 ms. Then the driver reads them and makes rows of them: 8 ms beside other requests, of
+which there are few processors to bear it. So a look sleeps until the task ends or samples must go, and the
+next request waits until they are where they belong. Nor does the garbage collector look through all that was
+imported any more, which stopped a request of each race for 80 to 110 ms. And an answer is read as far as hits
+and took go, not to its end, which takes 160 us and more for ten hits and makes the next request some 2 %
+slower.
 
 Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
 """
@@ -24,9 +26,11 @@ from typing import Any
 from esrally import config
 from esrally.driver import driver, runner
 
-_LOOK_S = 0.5  # as long an actor's message, to end for instance, may wait
+# Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
+# not written yet. As long an actor's message, to end for instance, may wait.
+_LOOK_S = 2.0
 _BETWEEN_LOOKS_S = 0.01
-_LONGEST_S = 2.5  # samples that were not handed over are lost with the process: at most 5 s of them may be
+_DIGESTION_S = 10e-6  # a sample, to be read and written by the driver: 8 us here
 _PREPARATION_S = 0.25
 _HEAD_BYTES = 512  # of an answer; what a search says of itself stands before its hits, in about 150 bytes
 _PATIENCE_S = 1.0  # clients that leave no gap between their requests may not hold samples back for longer
@@ -53,11 +57,11 @@ class _Turns:
                 self._lock.release()
 
     @contextmanager
-    def hand_over(self) -> Iterator[None]:
-        """Waits for a gap between requests, but not for ever."""
+    def hand_over(self) -> Iterator[bool]:
+        """Waits for a gap between requests, but not for ever; whether it holds them back now."""
         is_ours = self._lock.acquire(timeout=_PATIENCE_S)
         try:
-            yield
+            yield is_ours
         finally:
             if is_ours:
                 self._lock.release()
@@ -83,14 +87,13 @@ def _sleep_until_the_end() -> None:
     @functools.wraps(original)
     def send_samples(self: Any) -> Any:
         self.wakeup_interval = _BETWEEN_LOOKS_S
-        if self.executor_future is not None and not wait([self.executor_future], _LOOK_S).done:
-            now = time.perf_counter()
-            handed_over = getattr(self.sampler, "handed_over", self.sampler.start_timestamp)
-            if now + _LOOK_S + _BETWEEN_LOOKS_S - handed_over <= _LONGEST_S:  # the next look is early enough
-                return None
-            self.sampler.handed_over = now
-        with turns.hand_over():
-            return original(self)
+        if self.executor_future is not None:
+            wait([self.executor_future], _LOOK_S)
+        with turns.hand_over() as is_between:
+            samples = original(self)
+            if is_between:
+                time.sleep(len(samples or ()) * _DIGESTION_S)
+            return samples
 
     driver.Worker.send_samples = send_samples
 

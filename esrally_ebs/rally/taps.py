@@ -17,8 +17,18 @@ from esrally_ebs.emulator.control import read_state
 from esrally_ebs.model import Event, Phase, Sample, TelemetryPoint
 from esrally_ebs.rally.schedule import META
 from esrally_ebs.store import PartWriter, SessionFolder
-from esrally_ebs.system import SYSTEM_CLOCK, give_way
+from esrally_ebs.system import SYSTEM_CLOCK
 from esrally_ebs.telemetry import GcLog, Sampler, SamplerThread, Watch
+
+
+def _epoch_of_counter() -> float:
+    """When ``time.perf_counter()`` was 0 (epoch, s), by the closest of three pairs of readings."""
+
+    def read() -> tuple[float, float]:
+        before, now, after = time.perf_counter(), time.time(), time.perf_counter()
+        return after - before, now - (before + after) / 2
+
+    return min(read() for _ in range(3))[1]
 
 
 class SampleTap:
@@ -27,7 +37,9 @@ class SampleTap:
     def __init__(self, context: Context) -> None:
         self._session = context.session
         self._pid = os.getpid()
-        self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples")
+        self._epoch_s = _epoch_of_counter()
+        # rows are made in the writer's thread, which gives way: the driver's own runs beside requests
+        self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples", row=self._row)
 
     @property
     def is_mine(self) -> bool:
@@ -36,9 +48,8 @@ class SampleTap:
 
     def add(self, samples: list[Any]) -> None:
         """Keep the samples of our tasks; fio has its own rows."""
-        rows = [self._row(sample) for sample in samples if self._is_request(sample)]
-        if rows:
-            self._writer.add(rows)
+        self._epoch_s = _epoch_of_counter()
+        self._writer.add(sample for sample in samples if self._is_request(sample))
 
     def close(self) -> None:
         """Write what is still in memory."""
@@ -63,7 +74,7 @@ class SampleTap:
             client=sample.client_id,
             # When the request was sent: Rally's absolute time is that of its runner, before caches are
             # dropped. The counter behind it is the machine's, the same in all of Rally's processes.
-            started_s=sample.request_start + time.time() - time.perf_counter(),
+            started_s=sample.request_start + self._epoch_s,
             service_time_s=sample.service_time,
             latency_s=sample.latency,
             processing_time_s=sample.processing_time,
@@ -149,7 +160,6 @@ def install(context_path: Any) -> None:
     @functools.wraps(original_prepare)
     def prepare_telemetry(self: Any, *args: Any, **kwargs: Any) -> None:
         original_prepare(self, *args, **kwargs)
-        give_way()  # the driver turns samples into rows while requests are made
         self.telemetry.devices.append(
             VolumeTelemetry(load_context(context_path), on_stop=lambda: tap().close())
         )

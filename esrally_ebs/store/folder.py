@@ -11,7 +11,7 @@ from esrally_ebs.model import BaselineRow, Check, Event, State
 from esrally_ebs.store.encoding import BASELINE, baseline_of, dump, dump_event, plain, to_table
 from esrally_ebs.store.files import append_line, cannot_write, locked, write_text
 from esrally_ebs.store.owner import Owner
-from esrally_ebs.store.parts import SCHEMAS, PartWriter, compact, write_table, writer_for
+from esrally_ebs.store.parts import SCHEMAS, Growing, PartWriter, as_it_is, compact, write_table, writer_for
 from esrally_ebs.store.reading import read_baseline, read_document, read_events
 from esrally_ebs.store.session import FORMAT
 
@@ -131,10 +131,12 @@ class SessionFolder:
             held.update({_row_key(row): row for row in rows})
             write_table(self.path / "baseline.parquet", to_table(held.values(), BASELINE))
 
-    def part_writer(self, kind: Literal["samples", "telemetry"]) -> PartWriter:
-        """A writer of rows of one kind for this process."""
+    def part_writer(
+        self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = as_it_is
+    ) -> PartWriter:
+        """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
         self._make(self.path / kind)
-        return writer_for(self.path / kind, kind)
+        return writer_for(self.path / kind, kind, row)
 
     def write_file(self, name: str, text: str) -> Path:
         """Write ``race.json``, ``report.md`` and the like, atomically."""

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from esrally_ebs.store.encoding import SAMPLES, TELEMETRY, to_table
 from esrally_ebs.store.files import locked, replacing
 
 FLUSH_EVERY_S = 1.0
+_TELEMETRY_FLUSH_EVERY_S = 2.0  # each takes a processor for 3 ms, and a row more comes every second
 _NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
@@ -33,28 +34,44 @@ _BROKEN = (pa.ArrowException, OSError, ValueError)
 Growing = Sample | TelemetryPoint
 
 
+def as_it_is(row: Growing) -> Growing:
+    """What a writer makes of rows."""
+    return row
+
+
 class PartWriter:
-    """Takes rows at once and puts them on disk within two seconds, from a thread of its own.
+    """Takes rows and puts them on disk from a thread of its own: at once, or a while after the last time.
 
     Any number of writers, in any number of processes, may serve one folder. A failed write (a full disk)
     keeps its rows in memory and is raised by the next call, as SetupError.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, *, flush_every_s: float = FLUSH_EVERY_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        *,
+        row: Callable[[Any], Growing] = as_it_is,
+        flush_every_s: float = FLUSH_EVERY_S,
+    ) -> None:
+        """``row`` makes a row of what is added, in the writer's thread: adding costs next to nothing."""
         self._folder = folder
         self._schema = schema
+        self._row = row
         self._flush_every_s = flush_every_s
-        self._rows: list[Growing] = []
+        self._added: list[Any] = []
         self._taking = threading.Lock()
         self._writing = threading.Lock()
         self._closing = threading.Event()
+        self._some = threading.Event()  # rows to write, or the end
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def add(self, rows: Iterable[Growing]) -> None:
-        """Take rows; they are readable by others within two seconds."""
+    def add(self, added: Iterable[Any]) -> None:
+        """Take rows, or what ``row`` makes them of; readable by others ``flush_every_s`` later at most."""
         with self._taking:
-            self._rows.extend(rows)
+            self._added.extend(added)
+            self._some.set()
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._flush_often, name="ebs-parts", daemon=True)
                 self._thread.start()
@@ -64,19 +81,20 @@ class PartWriter:
         """Put all rows taken so far on disk now."""
         with self._writing:
             with self._taking:
-                rows, self._rows = self._rows, []
-            if not rows:
+                added, self._added = self._added, []
+            if not added:
                 return
             try:
-                _write_part(self._folder, to_table(rows, self._schema))
+                _write_part(self._folder, to_table(map(self._row, added), self._schema))
             except BaseException:
                 with self._taking:
-                    self._rows = rows + self._rows
+                    self._added = added + self._added
                 raise
 
     def close(self) -> None:
         """Flush, and end the thread; rows added later must be flushed by hand."""
         self._closing.set()
+        self._some.set()
         if self._thread is not None:
             self._thread.join()
         self.flush()
@@ -90,11 +108,14 @@ class PartWriter:
     def _flush_often(self) -> None:
         # this thread alone: the processors belong to requests and nodes first
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        while not self._closing.wait(self._flush_every_s):
+        while self._some.wait() and not self._closing.is_set():
+            self._some.clear()
             try:
                 self.flush()
             except Exception as error:  # noqa: BLE001 - a thread has no caller: the next add() raises it
                 self._failure = error
+                self._some.set()
+            self._closing.wait(self._flush_every_s)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -224,7 +245,8 @@ def _replaced_by(merged: Path) -> list[str]:
     return names
 
 
-def writer_for(folder: Path, kind: str) -> PartWriter:
-    """A writer for ``samples`` or ``telemetry``."""
+def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = as_it_is) -> PartWriter:
+    """A writer for ``samples`` or ``telemetry``; ``row`` as in PartWriter."""
     folder.mkdir(parents=True, exist_ok=True)
-    return PartWriter(folder, SCHEMAS[kind])
+    flush_every_s = _TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S
+    return PartWriter(folder, SCHEMAS[kind], row=row, flush_every_s=flush_every_s)

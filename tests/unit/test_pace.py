@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from esrally_ebs.rally import pace
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import META
+from esrally_ebs.store.parts import FLUSH_EVERY_S
 
 
 @pytest.fixture
@@ -60,34 +61,45 @@ def test_a_look_sees_the_end_of_the_task_at_once(worker: Any, monkeypatch: pytes
     assert worker.executor_future.done()
 
 
-def test_a_look_at_a_task_that_goes_on_is_short_and_another_follows(worker: Any) -> None:  # noqa: ANN401
-    running_for(worker, 0.1)
-    began = time.perf_counter()
+def test_a_look_at_a_task_that_goes_on_hands_over_and_another_follows(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "_LOOK_S", 0.05)
+    for _ in range(2):
+        running_for(worker, 0.1)
+        worker.send_samples()
 
-    worker.send_samples()
-
-    assert time.perf_counter() - began >= 0.5
+    assert worker.sent == [1, 1]
     assert not worker.executor_future.done()
     assert worker.wakeup_interval < 0.1
 
 
-def test_samples_stay_with_the_worker_while_the_next_look_is_early_enough(worker: Any) -> None:  # noqa: ANN401
+def test_a_look_leaves_time_to_write_what_it_hands_over_before_it_is_5_s_old() -> None:
+    assert pace._LOOK_S + pace._PATIENCE_S + FLUSH_EVERY_S <= 4
+
+
+def test_the_next_request_waits_until_samples_are_where_they_belong(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "_DIGESTION_S", 0.2)
     running_for(worker, 0.1)
-
-    assert worker.send_samples() is None
-    assert worker.sent == []
-    assert worker.sampler.q.qsize() == 1
-
-
-def test_samples_go_before_they_are_old_and_then_not_at_each_look(worker: Any) -> None:  # noqa: ANN401
-    running_for(worker, 2.2)
-    worker.send_samples()
-    assert worker.sent == [1]
-
     add_sample(worker)
-    worker.send_samples()
+    worker.executor_future.set_result(())
+    handing_over = threading.Thread(target=worker.send_samples)
+    handing_over.start()
+    until = time.monotonic() + 5
+    while not worker.sent and time.monotonic() < until:
+        time.sleep(0.001)
+    began = time.monotonic()
 
-    assert worker.sent == [1]
+    with pace.turns.request():
+        waited_s = time.monotonic() - began
+
+    handing_over.join(5)
+    assert worker.sent == [2]
+    assert waited_s > 0.3
 
 
 def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
@@ -101,7 +113,7 @@ def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: A
 
 def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setattr(pace, "_LOOK_S", 0.01)
-    running_for(worker, 2.6)
+    running_for(worker, 0.1)
     handing_over = threading.Thread(target=worker.send_samples)
 
     with pace.turns.request():
@@ -115,8 +127,9 @@ def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pyte
 
 
 def test_samples_go_even_if_there_is_no_gap(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(pace, "_LOOK_S", 0.01)
     monkeypatch.setattr(pace, "_PATIENCE_S", 0.05)
-    running_for(worker, 2.2)
+    running_for(worker, 0.1)
 
     with pace.turns.request():
         worker.send_samples()

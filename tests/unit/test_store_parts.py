@@ -1,5 +1,6 @@
 """Growing tables: merged without loss, whole after a crash, patient with a disk that fails."""
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from stored import SAMPLE
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.model import Event
+from esrally_ebs.model import Event, Sample
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES, to_table
 from esrally_ebs.store.parts import compact, read_parts, write_table, writer_for
@@ -125,6 +126,45 @@ def test_a_write_that_fails_in_the_background_is_raised_by_the_next_add_and_lose
     writer.close()
     assert raised
     assert read_parts(folder, SAMPLES)[0].num_rows == added
+
+
+def wait_until_written(folder: Path) -> float:
+    """How long until a part is there (s)."""
+    began = time.monotonic()
+    while not list(folder.glob("part-*.parquet")):
+        assert time.monotonic() - began < 10
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def test_what_is_added_first_is_written_at_once_and_what_follows_a_while_later(tmp_path: Path) -> None:
+    with PartWriter(tmp_path, SAMPLES, flush_every_s=60.0) as writer:
+        writer.add([SAMPLE])
+        assert wait_until_written(tmp_path) < 10
+        writer.add([SAMPLE])
+        time.sleep(0.2)
+        assert read_parts(tmp_path, SAMPLES)[0].num_rows == 1
+    assert read_parts(tmp_path, SAMPLES)[0].num_rows == 2
+
+
+def test_rows_are_made_in_the_thread_that_writes_them_and_not_lost_if_that_fails(tmp_path: Path) -> None:
+    threads: list[str] = []
+
+    def row(iteration: int) -> Sample:
+        threads.append(threading.current_thread().name)
+        if len(threads) == 2:
+            raise SetupError("not now")
+        return replace(SAMPLE, iteration=iteration)
+
+    writer = PartWriter(tmp_path, SAMPLES, row=row, flush_every_s=0.01)
+    writer.add([1, 2])
+    wait_until_written(tmp_path)
+    with pytest.raises(SetupError, match="not now"):
+        writer.add([3])
+    writer.close()
+
+    assert "MainThread" not in threads[:4]
+    assert read_parts(tmp_path, SAMPLES)[0]["iteration"].to_pylist() == [1, 2, 3]
 
 
 def test_a_file_whose_note_of_merging_is_broken_counts_as_a_part_like_any_other(tmp_path: Path) -> None:
