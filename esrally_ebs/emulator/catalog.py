@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from esrally_ebs.emulator.accounting import Accounting
 from esrally_ebs.emulator.generations import Constants, generation_of, volume_types
 from esrally_ebs.emulator.instances import instance_limits
 from esrally_ebs.emulator.latency import Service
-from esrally_ebs.emulator.limits import Accounting, Limit, shrunk
+from esrally_ebs.emulator.limits import Limit, shrunk
 from esrally_ebs.emulator.rules import limits_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import KIB

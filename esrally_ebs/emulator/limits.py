@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from esrally_ebs.emulator.accounting import Accounting, charged_bytes, operations_of
+
 CREDITS = "credits"  # how the name of a bucket of burst credits ends; no one waits for it to fill
 
 
@@ -38,37 +40,6 @@ def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, s
 def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
     """The limits in a time that runs so many times faster: the same rates, and less saved up."""
     return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accounting:
-    """How an I/O is counted.
-
-    SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
-    whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
-    ``merge_over_bytes``. EFS counts ``least_bytes`` at least.
-    """
-
-    max_io_bytes: int
-    merge_over_bytes: int | None = None
-    least_bytes: int = 0
-
-    @property
-    def merges_over(self) -> int:
-        """``merge_over_bytes`` for what is compiled: -1 for SSD types."""
-        return -1 if self.merge_over_bytes is None else self.merge_over_bytes
-
-
-def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
-    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types."""
-    if merge_over_bytes < 0 or (continues and size > merge_over_bytes):
-        return size
-    return operations_of(size, max_io_bytes) * max_io_bytes
-
-
-def operations_of(size: int, max_io_bytes: int) -> int:
-    """The operations that an I/O costs."""
-    return -(-size // max_io_bytes) or 1
 
 
 class Buckets(NamedTuple):

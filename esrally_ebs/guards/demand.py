@@ -7,8 +7,9 @@ An EFS file system in bursting mode is a volume here: what is read of it costs l
 
 from dataclasses import dataclass
 
+from esrally_ebs.emulator.accounting import charged_bytes, operations_of
 from esrally_ebs.emulator.catalog import Model
-from esrally_ebs.emulator.limits import CREDITS, Limit, charged_bytes, operations_of
+from esrally_ebs.emulator.limits import CREDITS, Limit
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.units import GIB, KIB, MIB
 

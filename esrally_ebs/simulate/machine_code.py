@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from esrally_ebs.emulator.accounting import charged_bytes, operations_of
 from esrally_ebs.emulator.latency import drawn_s
-from esrally_ebs.emulator.limits import admit, charged_bytes, operations_of
+from esrally_ebs.emulator.limits import admit
 from esrally_ebs.emulator.queue import saved_of
 from esrally_ebs.simulate import kernel, transfer
 from esrally_ebs.simulate.heap import pop, push, settle

@@ -4,8 +4,9 @@ what they wait and take.
 Plain numbers and sequences, as in kernel.py, which calls this: the same functions as Python and compiled.
 """
 
+from esrally_ebs.emulator.accounting import charged_bytes, operations_of
 from esrally_ebs.emulator.latency import drawn_s
-from esrally_ebs.emulator.limits import Buckets, admit, charged_bytes, operations_of
+from esrally_ebs.emulator.limits import Buckets, admit
 from esrally_ebs.emulator.queue import saved_of
 from esrally_ebs.simulate.heap import push
 from esrally_ebs.simulate.state import REQUEST_BYTES, Devices, Draws, Load, Machine, Progress

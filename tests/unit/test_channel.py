@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.emulator import fuse
+from esrally_ebs.emulator.accounting import Accounting
 from esrally_ebs.emulator.channel import Channel
-from esrally_ebs.emulator.limits import Accounting, Limiter, per_second
+from esrally_ebs.emulator.limits import Limiter, per_second
 
 UNIQUE = 77
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.emulator.limits import Accounting, Limit, Limiter, per_second, pieces
+from esrally_ebs.emulator.accounting import Accounting
+from esrally_ebs.emulator.limits import Limit, Limiter, per_second, pieces
 
 KIB, MIB, TIB = 1024, 1024**2, 1024**4
 SSD = Accounting(max_io_bytes=256 * KIB)
