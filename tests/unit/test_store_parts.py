@@ -93,10 +93,14 @@ def test_a_disk_that_is_full_gives_one_line_and_loses_no_row(tmp_path: Path) -> 
         pytest.skip("no /dev/full here")
     folder = tmp_path / "samples"
     writer = writer_for(folder, "samples")
-    writer.add([SAMPLE])
+
+    def write() -> None:
+        writer.add([SAMPLE])  # raises if the thread has failed already
+        writer.flush()
+
     folder.rename(tmp_path / "away")  # every write fails now, as on a disk that went away
     with pytest.raises(SetupError, match="cannot be written"):
-        writer.flush()
+        write()
     (tmp_path / "away").rename(folder)
     writer.close()
     assert read_parts(folder, SAMPLES)[0].num_rows == 1
