@@ -1,6 +1,6 @@
 """What the pack adds to a request: one query through plain Rally, and warm through the pack, on one node.
 
-    sudo .venv/bin/python benchmarks/overhead.py [--rounds 6] [--iterations 10000] [--documents 200000]
+    sudo .venv/bin/python benchmarks/overhead.py [--rounds 8] [--iterations 10000] [--documents 200000]
 
 One node on a plain directory, its index in memory. *Plain* is ``esrally race --pipeline=benchmark-only``
 with the files of tracks/noaa-ebs but without its plugin, so nothing of ours is in any process. *Pack* is
@@ -245,7 +245,7 @@ def _mean(ratios: list[float]) -> tuple[float, float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--query", default="range_field_big_range")
-    parser.add_argument("--rounds", type=int, default=6, help="of two pairs, one in either order; at least 4")
+    parser.add_argument("--rounds", type=int, default=8, help="of two pairs, one in either order; at least 4")
     parser.add_argument("--iterations", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
