@@ -1,7 +1,7 @@
 # The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help race test setup image lint clean clean-all
+.PHONY: help race test setup image lint audit fuzz clean clean-all
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -19,11 +19,14 @@ setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to 
 image: ## build the local Elasticsearch image again, for machines that reach no registry
 	compose/image/build.sh
 
-lint: setup ## ruff, mypy, import-linter
-	.venv/bin/ruff check esrally_ebs tests benchmarks
-	.venv/bin/ruff format --check esrally_ebs tests benchmarks
-	.venv/bin/mypy
-	.venv/bin/lint-imports
+lint: setup ## ruff, mypy, import-linter, bandit, pip check
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh
+
+audit: setup ## look up known vulnerabilities of all packages; needs the package index's service for that
+	@scripts/audit.sh
+
+fuzz: setup ## try tens of thousands of changed inputs (FUZZ_INPUTS of each kind, 4000 by default); ten minutes
+	@FUZZ_INPUTS="$${FUZZ_INPUTS:-4000}" FUZZ_LINES="$${FUZZ_LINES:-1000}" .venv/bin/python -m pytest -n 2 tests/fuzz
 
 clean: ## end what killed sessions left behind; remove test and lint caches
 	@scripts/clean.sh

@@ -17,22 +17,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from esrally_ebs import clean
-from esrally_ebs.emulator.control import change
-from esrally_ebs.formats.fio import PERCENTILES, parse_fio
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Volume, VolumeSpec
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
 from esrally_ebs.studies import read_study
-from esrally_ebs.system import run
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes import open_volume
+from esrally_ebs.volumes.backends import open_volume
+from esrally_ebs.volumes.emulated.control import change
+from esrally_ebs.volumes.fio import PERCENTILES, parse_fio
 
 FIGURES = ("IOPS", "read KiB/s", "write KiB/s", "read p50", "read p90", "write p50", "write p90")  # us
 _KINDS = ("iops", "read_bandwidth", "write_bandwidth", "read_p50", "read_p90", "write_p50", "write_p90")
-_FEW, _MANY = 2, 16  # jobs
-# Which I/Os of a mix are reads is fio's toss of a coin, alike in every run with one seed: chance of the load
-# and no property of a volume. Of two jobs these seeds (by block size in KiB) make as many I/Os reads as the
-# article's throughput says of its own: 8,300 of 16,384 (its own: 8,302), and 539 of 1,024. Of sixteen jobs'
-# many I/Os half are reads in the article, as with fio's own seed.
+_TWO, _SIXTEEN = 2, 16  # jobs
+# Which I/Os of a mix are reads is fio's toss of a coin, the same in every run with one seed: chance of the
+# load and no property of a volume. Of two jobs these seeds (by block size in KiB) make as many I/Os reads as
+# the article's throughput says of its own: 8,300 of 16,384 (its own: 8,302), and 539 of 1,024. Of sixteen
+# jobs' many I/Os half are reads in the article, as with fio's own seed.
 _COINS = {16: 71, 256: 60}
 
 Row = tuple[str, int, int]  # type, block size in KiB, jobs
@@ -49,7 +50,7 @@ def _published() -> tuple[dict[Row, tuple[float, ...]], tuple[float, ...]]:
             row = rows.setdefault((figure.arm, int(block[:-1]), int(jobs[1:])), {})
             row[figure.kind.key] = figure.low * thousands
             tolerances[figure.kind.key] = figure.kind.tolerance
-    published = {row: tuple(found[kind] for kind in _KINDS) for row, found in rows.items()}
+    published = {row: tuple(figures[kind] for kind in _KINDS) for row, figures in rows.items()}
     return published, tuple(tolerances[kind] for kind in _KINDS)
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
         sys.exit("usage: article_2021.py FILE [2 | 16]  (what is measured is kept in FILE, a row per line)")
     kept = Path(sys.argv[1])
-    jobs = {int(word) for word in sys.argv[2:]} or {_FEW, _MANY}
+    jobs = {int(word) for word in sys.argv[2:]} or {_TWO, _SIXTEEN}
     with kept.open("a") as file:
         for row, figures in _measure(jobs).items():
             file.write(json.dumps([*row, *figures]) + "\n")
@@ -77,7 +78,7 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
         VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB),
         VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=128 * MIB),
     )
-    directory = clean.write_owner(f"article-{os.getpid()}")  # so that nobody's clean takes it for abandoned
+    directory = running.begin(f"article-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack:
         stack.callback(clean.take_down, directory.name)
         volumes = {s.name: stack.enter_context(open_volume(s, directory / s.name)) for s in specs}
@@ -85,13 +86,13 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
             change(_control(volume), unlimited=True)
             _fio(volume, "write", 1024, 1)
             change(_control(volume), unlimited=False)
-        few = {row: _row(volumes[row[0]], row) for row in PUBLISHED if row[2] in jobs & {_FEW}}
-        many: dict[Row, tuple[float, ...]] = {}
+        two = {row: _row(volumes[row[0]], row) for row in PUBLISHED if row[2] in jobs & {_TWO}}
+        sixteen: dict[Row, tuple[float, ...]] = {}
         with ThreadPoolExecutor(len(volumes)) as pool:
-            for block in (256, 16) if _MANY in jobs else ():
-                rows = [(name, block, _MANY) for name in volumes]
-                many.update(zip(rows, pool.map(lambda row: _row(volumes[row[0]], row), rows), strict=True))
-    return few | many
+            for block in (256, 16) if _SIXTEEN in jobs else ():
+                rows = [(name, block, _SIXTEEN) for name in volumes]
+                sixteen.update(zip(rows, pool.map(lambda row: _row(volumes[row[0]], row), rows), strict=True))
+    return two | sixteen
 
 
 def _row(volume: Volume, row: Row) -> tuple[float, ...]:
@@ -106,7 +107,7 @@ def _fio(volume: Volume, rw: str, block_kib: int, jobs: int) -> str:
     words = ["fio", "--name=bench", f"--filename={volume.mount}/fio-bench", f"--rw={rw}", "--size=128m"]
     shape = [f"--bs={block_kib}k", f"--numjobs={jobs}", "--direct=1", "--group_reporting"]
     percentiles = f"--percentile_list={':'.join(str(p) for p in PERCENTILES)}"
-    toss = [f"--randseed={_COINS[block_kib]}"] if jobs == _FEW else []
+    toss = [f"--randseed={_COINS[block_kib]}"] if jobs == _TWO else []
     return run([*words, *shape, *toss, percentiles, "--output-format=json"], timeout_s=120)
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from esrally_ebs.corpus import generate
+from esrally_ebs.workload.corpus import generate
 
 TARGET_PER_S = 300_000
 

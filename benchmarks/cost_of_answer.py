@@ -43,14 +43,19 @@ from typing import Any
 from races import be_called, race
 from scipy import special
 
-from esrally_ebs import clean, dataset, node, volumes
+from esrally_ebs import node
+from esrally_ebs.analysis.compare import compare
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import MIN_ROUNDS, measured_blocks
 from esrally_ebs.errors import EbsError, PlanError
+from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
+from esrally_ebs.node import dataset
 from esrally_ebs.rally.cars import load_settings
-from esrally_ebs.resources import home, plan_path
-from esrally_ebs.stats import MIN_ROUNDS, Estimate, compare, measured_blocks
-from esrally_ebs.store import load_session
+from esrally_ebs.session import clean
+from esrally_ebs.store import load_session, running
 from esrally_ebs.store.session import Session
+from esrally_ebs.volumes import backends as volumes
 
 WARMUPS, ITERATIONS = 100, 500  # of the article
 SHARE = 1 / 3
@@ -70,7 +75,7 @@ def pack(plan: Path, params: Mapping[str, Any], only: Sequence[str]) -> Line:
     compared = compare(
         measured_blocks(session.samples),
         [arm.spec.name for arm in session.arms][:2],
-        margin=session.plan["design"]["margin"],
+        margin=session.plan.design.margin,
         confidence=0.95,
     )
     rounds_s = [
@@ -127,9 +132,9 @@ def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: in
 def _nodes(session: Session) -> Generator[Node, None, None]:
     """A new node on each of the session's volumes, attached anew with its index; one at a time."""
     if any(arm.kind is not Kind.EMULATED for arm in session.arms):
-        raise PlanError(f"plan {session.plan['name']}: has arms that are not emulated; name one without")
-    own = session.plan["node"]
-    settings = load_settings(own["car"], own["params"])
+        raise PlanError(f"plan {session.plan.name}: has arms that are not emulated; name one without")
+    own = session.plan.node
+    settings = load_settings(own.car, own.params)
     record = {**session.dataset, "path": Path(session.dataset["path"])}
     record["segments"] = tuple(record["segments"])
     image, owner = node.choose_image(os.environ), str(uuid.uuid4())
@@ -143,7 +148,7 @@ def _nodes(session: Session) -> Generator[Node, None, None]:
 
 @contextmanager
 def _attached(specs: Sequence[VolumeSpec], owner: str) -> Iterator[list[Volume]]:
-    run = clean.write_owner(owner)
+    run = running.begin(owner)
     try:
         yield [volumes.attach(spec, run / spec.name) for spec in specs]
     finally:

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from esrally_ebs import clean
-from esrally_ebs.baseline import rows_of, run_job
-from esrally_ebs.emulator.control import change
+from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob, load_plan
-from esrally_ebs.resources import plan_path
-from esrally_ebs.simulate import SimulatedVolume
-from esrally_ebs.volumes import open_volume, wait_refilled
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
+from esrally_ebs.volumes.backends import open_volume, wait_refilled
+from esrally_ebs.volumes.baseline import rows_of, run_job
+from esrally_ebs.volumes.emulated.control import change
+from esrally_ebs.volumes.virtual import SimulatedVolume
 
 _PLAN = "gp2-vs-gp3"
 _JOBS = ("seq-rw-16k-x2", "seq-rw-256k-x2", "cold-search-4k", "cold-search-16k")
@@ -44,9 +45,9 @@ def main() -> None:
     jobs = [job for job in plan.baseline if job.name in wanted or not wanted]
     print(f"{'arm':<8}{'job':<20}{'figure':<14}{'device':>10}{'virtual':>10}{'off by':>9}")
     outside = 0
-    directory = clean.write_owner(f"device-{os.getpid()}")  # so that nobody's clean takes it for abandoned
+    directory = running.begin(f"device-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     try:
-        for spec in plan.specs():
+        for spec in plan.arm:
             with open_volume(spec, directory / spec.name) as volume:
                 outside += sum(_compared(volume, job) for job in jobs)
     finally:

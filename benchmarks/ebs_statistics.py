@@ -17,13 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from esrally_ebs.aws.nvme import COMMAND, StatisticsReader
+from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
 from esrally_ebs.model import TelemetryPoint
+from esrally_ebs.plan import parse_plan
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.telemetry import SamplerThread
 from esrally_ebs.telemetry.ebs import EbsStatistics
-from esrally_ebs.telemetry.thread import Sink
+from esrally_ebs.telemetry.sampler import SamplerThread, Sink
 
+PLAN = 'name = "counters"\narm = [{name = "a", type = "gp3"}]\n'
 _BINS = 28  # powers of two from 1 us, as EBS shows
 
 
@@ -107,7 +108,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "device").touch()
-        session = SessionFolder.create(folder, "s", kind="race", plan={})
+        session = SessionFolder.create(folder, "s", kind="race", plan=parse_plan(PLAN, "this benchmark"))
         idle, _ = cost(0, given.seconds / 2, folder, lambda points: None)
         reading, rows = cost(given.volumes, given.seconds, folder, lambda points: None)
         with session.part_writer("telemetry") as writer:

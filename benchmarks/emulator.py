@@ -17,13 +17,14 @@ from typing import Any
 
 from steal import steal_told
 
-from esrally_ebs import clean
-from esrally_ebs.emulator.control import change
-from esrally_ebs.emulator.daemon import PROCESS_NAME
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Volume, VolumeSpec
-from esrally_ebs.system import run
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes import open_volume
+from esrally_ebs.volumes.backends import open_volume
+from esrally_ebs.volumes.emulated.control import change
+from esrally_ebs.volumes.emulated.daemon.process import PROCESS_NAME
 
 _TARGET_S = 280e-6
 _RUN_S = 3
@@ -48,7 +49,7 @@ def main() -> None:
     )
     # The most that gp3 has had since September 2025; it takes 160 GiB.
     most = replace(spec, name="most", size_bytes=160 * GIB, iops=80_000, throughput_bytes_per_s=2000 * MIB)
-    directory = clean.write_owner(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
+    directory = running.begin(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack, steal_told():
         stack.callback(clean.take_down, directory.name)
         volume, fast = (stack.enter_context(_laid_out(of, directory)) for of in (spec, most))

@@ -7,6 +7,10 @@ Rounds have an effect that both arms share (10 %) and one of each arm (3 %); b i
 against a), and of a's own percentile; "-" where the report gives no interval (in nine sessions of ten)
 because too few requests, or requests of too few rounds, lie beyond, or (a's own) there are too few rounds.
 Must reach: 93 to 97 %. With 1,000 sessions a percentage is uncertain by 1.4 points.
+
+``--together`` simulates groups of sessions instead, whose ratio of the 50th percentile is off by 0, 1 or 2 %
+for a whole session (what a JVM has compiled): the coverage of the interval over all sessions of a group, and
+of that of one session by itself.
 """
 
 import argparse
@@ -18,9 +22,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from esrally_ebs.stats import PERCENTILES, Estimate
-from esrally_ebs.stats.rounds import Arm, Pair
-from esrally_ebs.stats.summary import is_known_alone, is_seen
+from esrally_ebs.analysis.pooling import common_ratio
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair
+from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -28,6 +32,8 @@ CONFIDENCE, RATIO = 0.95, 1.1
 SHARED, OWN = 0.1, 0.03  # spread of the rounds' effects
 DRIFT = 0.3  # from the first round to the last, of "drifted"
 DESIGNS = ((6, 5), (10, 8), (24, 4), (12, 50), (20, 200))
+TOGETHER = (10, 8)  # rounds x requests of sessions that are taken together
+COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
 
@@ -64,10 +70,10 @@ def covered(name: str, design: tuple[int, int], true: Floats, sessions: int, see
     draw = np.random.default_rng(seed)
     found = np.full((sessions, len(PERCENTILES), _KINDS), np.nan)
     for session in range(sessions):
-        a, b = (Arm(list(arm)) for arm in times(draw, name, *design))
+        a, b = (ArmTimes(list(arm)) for arm in times(draw, name, *design))
         pair = Pair(a, b)
         for place, percentile in enumerate(PERCENTILES):
-            if is_seen(percentile, len(a.all)):
+            if has_enough_requests(percentile, len(a.all)):
                 alone = is_known_alone(percentile, len(a.rounds))
                 estimates = (
                     (pair.ratio(percentile, CONFIDENCE), RATIO),
@@ -76,6 +82,37 @@ def covered(name: str, design: tuple[int, int], true: Floats, sessions: int, see
                 )
                 found[session, place] = [holds(estimate, value) for estimate, value in estimates]
     return found
+
+
+def together(name: str, off: float, count: int, groups: int, seed: int) -> Floats:
+    """Per group of ``count`` sessions: whether its common interval and its first session hold the truth."""
+    draw = np.random.default_rng(seed)
+    hits = np.empty((groups, 2))
+    for group in range(groups):
+        ratios = []
+        for _ in range(count):
+            a, b = times(draw, name, *TOGETHER)
+            pair = Pair(ArmTimes(list(a)), ArmTimes(list(b * np.exp(draw.normal(0, off)))))
+            ratios.append(pair.ratio(PERCENTILES[0], CONFIDENCE))
+        common = common_ratio([(ratio, TOGETHER[0], CONFIDENCE) for ratio in ratios], CONFIDENCE)
+        hits[group] = holds(common, RATIO), holds(ratios[0], RATIO)
+    return hits
+
+
+def print_together(groups: int) -> None:
+    """A line for each number of sessions and deviation, over all distributions."""
+    workers = os.cpu_count() or 1
+    print(f"{groups} groups a cell; coverage in % of all sessions together / of one by itself")
+    print(f"{'sessions':>8} {'off by':>7}  " + " ".join(f"{name:^13}" for name in SHAPES))
+    with ProcessPoolExecutor(workers) as pool:
+        for count in COUNTS:
+            for off in OFF_BY:
+                cells = []
+                for name in SHAPES:
+                    run = partial(together, name, off, count, -(-groups // workers))
+                    shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+                    cells.append(f"{shares[0]:4.1f} / {shares[1]:4.1f}".center(13))
+                print(f"{count:8} {off:7.0%}  " + " ".join(cells), flush=True)
 
 
 def holds(estimate: Estimate, value: float) -> float:
@@ -88,7 +125,12 @@ def holds(estimate: Estimate, value: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sessions", type=int, default=1000)
-    sessions = parser.parse_args().sessions
+    parser.add_argument("--together", action="store_true")
+    words = parser.parse_args()
+    sessions = words.sessions
+    if words.together:
+        print_together(sessions)
+        return
     workers = os.cpu_count() or 1
     print(f"{sessions} sessions a line; coverage in % of ratio / difference / a's own percentile")
     print(f"{'rounds':>6} x {'requests':8} {'':10} " + " ".join(f"{f'p{q}':^18}" for q in PERCENTILES))

@@ -30,27 +30,32 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import docker
+import elasticsearch
 import numpy as np
 from compiler import compiler_s
 from docker.models.containers import Container
+from elasticsearch import helpers
 from esrally.track import loader
 from races import TRACK, be_called, race_command
 from scipy import stats
 from steal import steal_told
 from turns import Network, by_turns
 
-from esrally_ebs import corpus, dataset, node
-from esrally_ebs.context import Arm, Context
+from esrally_ebs import node
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.workload import corpus
 
 LIMITS = {"50_0": 1.02, "99_0": 1.05}
 WARMUPS = 1000
@@ -58,6 +63,7 @@ _TURN_S = 1.0
 _QUIET = 0.02  # of one processor, by the node's compiler
 _MOST_UNCOUNTED = 10
 ARM = "node"
+INDEX = "weather-data-2016"
 
 Percentiles = dict[str, float]  # Rally's key -> service time in ms
 
@@ -109,7 +115,7 @@ class Bench:
     def session(self) -> Context:
         """A session of the pack on the node, in a real folder."""
         session, plan = str(uuid.uuid4()), _plan(self.iterations)
-        folder = SessionFolder.create(self.home, session, kind="race", plan=plan.model_dump(mode="json"))
+        folder = SessionFolder.create(self.home, session, kind="race", plan=plan)
         run = self.home / "run" / session
         run.mkdir(parents=True)
         arm = Arm(name=ARM, cluster="default", volume=self.volume, node=self.node)
@@ -181,17 +187,10 @@ def bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
         volume.mount.mkdir()
         template = str(TRACK / "index.json")
         body = json.loads(loader.render_template_from_file(template, {}))
-        built = dataset.ensure(
-            home,
-            "overhead",
-            documents=lambda: corpus.ensure(home / "corpus", documents=documents).path,
-            index_body=body,
-            start=lambda where: node.start(where, settings, session=session, image=image),
-            session=session,
-            say=print,
-        )
-        dataset.copy_to(built, volume)
+        made = corpus.ensure(home / "corpus", documents=documents).path
         try:
+            with node.running(volume, settings, session=session, image=image) as indexing:
+                _index(indexing, body, made)
             with node.running(volume, settings, session=session, image=image) as started:
                 container = docker.from_env().containers.get(started.container)
                 network = Network.of(container.attrs)
@@ -200,6 +199,14 @@ def bench(query: str, iterations: int, documents: int) -> Iterator[Bench]:
                 yield Bench(home, reached, network, volume, query, iterations, lambda: _pids(container))
         finally:
             node.remove(session)
+
+
+def _index(started: Node, body: dict[str, Any], documents: Path) -> None:
+    client = elasticsearch.Elasticsearch(f"http://{started.host}:{started.port}", request_timeout=300)
+    client.indices.create(index=INDEX, settings=body["settings"], mappings=body["mappings"])
+    with documents.open() as lines:
+        deque(helpers.parallel_bulk(client, map(json.loads, lines), index=INDEX, chunk_size=5000), maxlen=0)
+    client.indices.flush(index=INDEX)
 
 
 def _rounds(bench: Bench, count: int) -> tuple[list[Percentiles], list[Percentiles]]:

@@ -5,7 +5,7 @@
 One process asks one node, whose index is in memory, on one connection, a hundred requests of a variant after
 the other, in an order that is drawn for every block: what differs from race to race, which blurs
 overhead.py, is the same for all. *detailed* is what a session needs of Rally (hits and took); *head* is
-that with the answer parsed as far as they go (pace.py), *pack* is *head* in our runner, cache: warm.
+that with the answer parsed as far as they go (worker.py), *pack* is *head* in our runner, cache: warm.
 Prints percentiles of the service time, their ratio to Rally's runner without details, and how long a request
 takes in all. Five requests after each change of variant are not counted.
 """
@@ -26,8 +26,9 @@ from overhead import ARM, Bench, bench
 from races import be_called
 from steal import steal_told
 
+from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import activation, runners
-from esrally_ebs.rally.schedule import META
+from esrally_ebs.rally.schedule import BLOCK
 
 _WARMUPS = 6000
 _REQUESTS, _UNCOUNTED = 100, 5
@@ -61,12 +62,12 @@ def _variants(session: Path) -> list[Variant]:
         "detailed-results": False,
     }
     detailed = {**params, "detailed-results": True}
-    ours = {"arm": ARM, "cluster": "default", "round": 1, "task": "q", "phase": "measure", "request": 2}
+    block = Block(arm=ARM, cluster="default", work=Work.SEARCH, task="q", round=1)
     return [
         Variant("Rally's runner", plain, whole, params),
         Variant("detailed", plain, whole, detailed),
         Variant("head", plain, head, detailed),
-        Variant("pack", runners.ColdSearch(plain), head, {**detailed, META: ours}),
+        Variant("pack", runners.OnArm(plain), head, {**detailed, BLOCK: Request(block=block, number=2)}),
     ]
 
 

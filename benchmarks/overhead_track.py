@@ -10,15 +10,15 @@ from typing import Any
 from esrally import config
 from esrally.track import loader
 
-from esrally_ebs.context import load_context
-from esrally_ebs.rally import paramsource, runners, schedule
-from esrally_ebs.rally.activation import Activation, install
+from esrally_ebs.rally import runners, schedule
+from esrally_ebs.rally.activation import ACTIVATION, Activation, install
+from esrally_ebs.store.context import load_context
 
 CONTEXT = Path(os.environ["EBS_OVERHEAD_CONTEXT"])
 
 
 class OnRunningNode(loader.TrackProcessor):  # type: ignore[misc]
-    """The pack's schedule, taps and telemetry for the session of the context file."""
+    """The pack's schedule, samples and telemetry for the session of the context file."""
 
     def __init__(self) -> None:
         self.cfg: Any = None  # set by Rally
@@ -30,12 +30,12 @@ class OnRunningNode(loader.TrackProcessor):  # type: ignore[misc]
             challenge.schedule = schedule.expand(challenge.schedule, plan)
         if self.cfg.exists("race", "pipeline"):
             install(CONTEXT)
-            self.cfg.add(config.Scope.benchmark, "driver", "ebs.activation", Activation(CONTEXT))
+            self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, Activation(CONTEXT))
 
 
 def register(registry: Any) -> None:  # noqa: ANN401 - Rally is untyped
     """Called by Rally."""
     registry.register_track_processor(OnRunningNode())
-    registry.register_param_source(schedule.PARAM_SOURCE, paramsource.OnArm)
+    registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)
     if registry.runner_registry:
         runners.register(registry)

@@ -8,7 +8,6 @@ that rows of fio runs carry in their notes. Takes about a minute; needs no root.
 
 import argparse
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,11 @@ from published_experiments import Outcome
 from published_metrics import BYTES, Reading, reading_of, unit_of
 from published_rows import Row, spec_of
 
-from esrally_ebs.cost import monthly
-from esrally_ebs.emulator.catalog import model_for
-from esrally_ebs.emulator.generations import last_day
+from esrally_ebs.catalog.cost import monthly
+from esrally_ebs.catalog.generations import last_day
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import EbsError
+from esrally_ebs.studies.published import relative_error
 
 _VARIABLE = "ESRALLY_EBS_PUBLISHED"
 _BURST = {
@@ -74,7 +74,7 @@ class Verdict:
     def error(self) -> float:
         """Relative to the published figure, or to the nearer end of a range."""
         assert self.ours is not None
-        return self.ours / self.nearer - 1 if self.nearer else math.inf
+        return relative_error(self.ours, *self.published)
 
     @property
     def ok(self) -> bool:
@@ -231,12 +231,12 @@ def _print(verdicts: Sequence[Verdict]) -> None:
     share = held / len(counted) if counted else 1.0
     print(f"\n{held} of {len(counted)} rows in scope are within tolerance ({share:.1%});", end=" ")
     print(f"{len(verdicts) - len(counted)} out of scope.")
-    for title, found in (
+    for title, group in (
         ("Outside", [v for v in counted if not v.ok]),
         ("Out of scope", [v for v in verdicts if not v.counted]),
     ):
-        for why in dict.fromkeys(v.why for v in found):
-            same = [f"{_name(v.row)} {v.row['metric']}" for v in found if v.why == why]
+        for why in dict.fromkeys(v.why for v in group):
+            same = [f"{_name(v.row)} {v.row['metric']}" for v in group if v.why == why]
             print(f"{title}: {len(same)} x {why or 'no reason known'}: {'; '.join(same[:6])}")
 
 

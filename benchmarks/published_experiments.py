@@ -13,9 +13,9 @@ from typing import Any
 from published_rows import Row, job_of, spec_of, without_credits
 
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.simulate import SimulatedInstance, SimulatedVolume
-from esrally_ebs.simulate.state import REQUEST_BYTES
 from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.volumes.virtual import SimulatedInstance, SimulatedVolume
+from esrally_ebs.volumes.virtual.state import REQUEST_BYTES
 
 # fio's own start between two runs on a volume, as the gaps of the runs of 2020 show.
 _START_S = 0.4

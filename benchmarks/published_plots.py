@@ -1,4 +1,4 @@
-"""The plots of ``docs/volumes.md``: how far ours is from every published figure, and the study of 2021.
+"""The plots of ``docs/internals/emulation.md``: ours against every published figure, and the study of 2021.
 
 ``python benchmarks/published_plots.py ROWS.json ... [--output docs/plots]`` writes ``published.svg`` (rows as
 ``published.py`` takes them, and the figures in their notes) and ``nikkei-2021.svg`` (as ``esrally-ebs study
@@ -13,9 +13,11 @@ from pathlib import Path
 from published import Verdict, judge, kind_of, noted, rows_of
 from published_metrics import BYTES, COUNTS, SECONDS, unit_of
 
-from esrally_ebs.cost import price_list
-from esrally_ebs.published import Plot, Series, drawing, sheet
+from esrally_ebs.catalog.cost import price_list
+from esrally_ebs.report import render_svg
+from esrally_ebs.report.model import Figures, Plot, Report, curve_through
 from esrally_ebs.studies import VirtualRunner, run_study
+from esrally_ebs.studies.render import RENDERERS
 
 _KINDS: Sequence[tuple[str, str, str, Mapping[str, float], float]] = (
     ("I/Os and IOPS", "published", "rate", COUNTS, 1.0),
@@ -37,9 +39,13 @@ def main() -> None:
     plots.append(_errors("Latency of runs of 2020, from notes", *_KINDS[-1][1:], of_notes, _percentile))
     arguments.output.mkdir(parents=True, exist_ok=True)
     title = "Ours in virtual time against published figures"
-    _write(arguments.output / "published.svg", sheet(title, [plot for plot in plots if plot is not None]))
+    figures = Figures(others=tuple(plot for plot in plots if plot is not None))
+    drawn = Report(
+        kind="study", title=title, about=(), facts={}, verdict="", labels=(), tables=(), figures=figures
+    )
+    _write(arguments.output / "published.svg", render_svg(drawn))
     result = run_study("nikkei-2021", VirtualRunner(), price_list())
-    _write(arguments.output / "nikkei-2021.svg", drawing(result))
+    _write(arguments.output / "nikkei-2021.svg", RENDERERS["svg"](result))
 
 
 def _errors(
@@ -49,28 +55,28 @@ def _errors(
     units: Mapping[str, float],
     shown_in: float,
     verdicts: Sequence[Verdict],
-    series_of: Callable[[Verdict], str],
+    group_of: Callable[[Verdict], str],
 ) -> Plot | None:
     """Per cent off, over what was published (a range at its nearer end); None when there is none."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    groups: dict[str, list[tuple[float, float]]] = {}
     allowed = 0.0
     for verdict in verdicts:
         if kind_of(verdict.row["metric"]) == kind and (unit := _unit(verdict, units)):
             point = (verdict.nearer * unit / shown_in, verdict.error * 100)
-            found.setdefault(series_of(verdict), []).append(point)
+            groups.setdefault(group_of(verdict), []).append(point)
             allowed = verdict.tolerance * 100
-    places = [x for points in found.values() for x, _ in points]
+    places = [x for points in groups.values() for x, _ in points]
     if not places:
         return None
     ends = min(places), max(places)
-    marks = [Series(name=name, points=points, marks=True) for name, points in sorted(found.items())]
-    margins = [Series(name=f"{at:+.0f} %", points=[(x, at) for x in ends]) for at in (allowed, -allowed)]
+    marks = [curve_through(name, points, "marks") for name, points in sorted(groups.items())]
+    margins = [curve_through(f"{at:+.0f} %", [(x, at) for x in ends]) for at in (allowed, -allowed)]
     return Plot(
         title=f"{title}: {len(places)} figures",
         across=across,
         up="ours against published, per cent",
-        spread=True,
-        series=[*marks, *margins],
+        log_x=True,
+        curves=(*marks, *margins),
     )
 
 

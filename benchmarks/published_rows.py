@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from esrally_ebs.emulator.catalog import model_for
-from esrally_ebs.emulator.generations import instance_named
+from esrally_ebs.catalog.generations import instance_named
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import setproctitle
 
-from esrally_ebs.resources import resource
+from esrally_ebs.machine.resources import resource
 
 TRACK = resource("tracks/noaa-ebs")
 _ESRALLY = Path(sys.executable).with_name("esrally")

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import load_plan
-from esrally_ebs.resources import plan_path
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.encoding import SAMPLES
 from esrally_ebs.store.parts import write_table
@@ -69,7 +69,7 @@ def samples(count: int) -> pa.Table:
 def write_session(home: Path, count: int) -> Path:
     """The folder of a complete session."""
     plan = load_plan(plan_path("gp2-vs-gp3"), {"design.rounds": ROUNDS})
-    folder = SessionFolder.create(home, "scale", kind="race", plan=plan.model_dump(mode="json"))
+    folder = SessionFolder.create(home, "scale", kind="race", plan=plan)
     (folder.path / "samples").mkdir()
     write_table(folder.path / "samples" / "part-0.parquet", samples(count))
     arms = [

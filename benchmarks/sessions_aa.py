@@ -33,9 +33,11 @@ import numpy as np
 from races import be_called, race
 from scipy import stats
 
+from esrally_ebs.analysis.compare import Comparison, Verdict, compare, judge
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import measured_blocks
 from esrally_ebs.errors import EbsError
-from esrally_ebs.resources import home, plan_path
-from esrally_ebs.stats import Comparison, Estimate, Verdict, compare, judge, measured_blocks
+from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
@@ -52,12 +54,12 @@ def recorded(plan: Path, params: Mapping[str, Any]) -> tuple[str, float]:
 
 def judged(session: Session, margin: float | None = None) -> tuple[Comparison, ...]:
     """Its verdicts, at its plan's margin or another."""
-    design = session.plan["design"]
+    design = session.plan.design
     return compare(
         measured_blocks(session.samples),
         [arm.spec.name for arm in session.arms],
-        margin=margin or design["margin"],
-        confidence=design["confidence"],
+        margin=margin or design.margin,
+        confidence=design.confidence,
     )
 
 
@@ -107,9 +109,9 @@ def show(lines: Sequence[Line]) -> None:
 
 def _ratios(session: Session) -> list[tuple[float, float]]:
     """Logarithm and its standard error: of the ratio over all tasks, then of each task's."""
-    design = session.plan["design"]
-    arms, confidence = [arm.spec.name for arm in session.arms], design["confidence"]
-    found = judge(measured_blocks(session.samples), arms, margin=design["margin"], confidence=confidence)
+    design = session.plan.design
+    arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
+    found = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
     ratios = [(one.ratio, one.rounds) for one in found.overall]
     ratios += [(one.percentiles[0].ratio, one.rounds) for one in found.comparisons]
     return [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from esrally_ebs.formats.proc_stat import ProcessorCounters, parse_proc_stat
+from esrally_ebs.machine.proc_stat import ProcessorCounters, parse_proc_stat
 from esrally_ebs.telemetry.counters import PROC_STAT
 
 

@@ -7,8 +7,10 @@ import sys
 import time
 from collections import Counter
 
-from esrally_ebs import cost, studies
-from esrally_ebs.published import Result, Status, summary
+from esrally_ebs import studies
+from esrally_ebs.catalog import cost
+from esrally_ebs.studies.parts import Result
+from esrally_ebs.studies.published import Status, summary
 
 _COLUMNS = ("study", "figures", "ok", "MISS", "not covered", "given", "seconds")
 
@@ -30,9 +32,9 @@ def main() -> None:
 
 
 def _counts(result: Result) -> list[int]:
-    found = Counter(figure.status for figure in result.figures)
+    counts = Counter(figure.status for figure in result.figures)
     statuses = (Status.OK, Status.MISS, Status.OUTSIDE, Status.GIVEN)
-    return [len(result.figures), *(found[status] for status in statuses)]
+    return [len(result.figures), *(counts[status] for status in statuses)]
 
 
 if __name__ == "__main__":

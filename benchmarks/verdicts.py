@@ -26,8 +26,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from esrally_ebs.stats import Blocks, Verdict, judge, measured_blocks
-from esrally_ebs.stats.sequential import confidence_of_a_look, looks
+from esrally_ebs.analysis.compare import Verdict, judge
+from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
+from esrally_ebs.analysis.summary import Blocks, measured_blocks
 from esrally_ebs.store import load_session
 
 Floats = npt.NDArray[np.float64]

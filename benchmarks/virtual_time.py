@@ -8,8 +8,8 @@ import time
 
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.simulate import SimulatedVolume
 from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.volumes.virtual import SimulatedVolume
 
 _SPEC = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB)
 _PLAIN_IOS, _COMPILED_IOS = 40_000, 2_000_000

@@ -3,6 +3,7 @@
 A message is one line with what, where and the next step.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -11,11 +12,27 @@ class EbsError(Exception):
 
     exit_code: ClassVar[int] = 3
 
+    def __str__(self) -> str:
+        """One line, also when a word that it quotes has more."""
+        return " ".join(super().__str__().splitlines())
+
 
 class PlanError(EbsError):
-    """The user must change a plan, a track parameter or an option."""
+    """The user must change a plan, a track parameter or an option; ``key`` is that of an arm, if known."""
 
     exit_code = 2
+
+    def __init__(self, text: str, *, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The end of a message, which asks whether the known name most like ``word`` was meant; or empty."""
+    from difflib import get_close_matches  # the daemon of an emulated volume starts without it
+
+    names = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {names[0]!r}?" if names else ""
 
 
 class SetupError(EbsError):

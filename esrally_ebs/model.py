@@ -3,11 +3,68 @@
 Seconds since the epoch are named ``*_at``; durations ``*_s``; sizes ``*_bytes``.
 """
 
+import hashlib
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.units import GIB, KIB, Bytes, Rate
+
+NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
+REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
+SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
+DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
+MAX_TIME_SCALE = 10_000
+MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)
+# Above this share of the time asked for a machine is not its own; a quiet cloud has some per mille of steal.
+STEAL_TO_WARN_OF = 0.02
+
+BY_HAND = "by-hand"  # begins the names of sessions that only 'volumes up' and 'down' begin and end
+_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
+
+
+def session_name(text: str, *, by_hand: bool = False) -> str:
+    """The name of a session, checked: it becomes a folder that is removed, a label, a part of other names.
+
+    ``by_hand`` says whether volumes that the user attached may be meant. Raises PlanError for any other text.
+    """
+    if not _SESSION_NAME.fullmatch(text):
+        raise PlanError(f"session {text!r}: is not a name; use up to 81 letters, digits and ._- (not first)")
+    if text.startswith(BY_HAND) and not by_hand:
+        raise PlanError(f"session {text!r}: names that begin so are for 'volumes up'; use another")
+    return text
+
+
+def short_name(session: str) -> str:
+    """How a session's name begins, for people, and a hash of it, as several may begin so; in lower case."""
+    begin = re.sub(r"[^a-z0-9]", "-", session_name(session, by_hand=True)[:8].lower())
+    return f"{begin}-{hashlib.sha256(session.encode()).hexdigest()[:8]}"
+
+
+_SECRET = re.compile(r"secret|passw|passphrase|credential|(access|api|private).?key|token$", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a variable or setting of this name is likely to hold a password, a key or a token."""
+    return bool(_SECRET.search(name))
+
+
+def refuse_secrets(params: Mapping[str, object], where: str) -> None:
+    """Raise PlanError, without the value, for a parameter of a node that looks like a secret."""
+    options = (word.partition("=")[0] for word in str(params.get("java_opts", "")).split())
+    for name in (*params, *options):
+        if names_secret(name):
+            raise PlanError(
+                f"{where}: {name} looks like a secret, which session.json and the container's environment "
+                "would show; leave it out, or put it into the keystore of your own image (ES_IMAGE)"
+            )
 
 
 class Kind(StrEnum):
@@ -27,6 +84,14 @@ class Phase(StrEnum):
     MEASURE = "measure"
 
 
+class Work(StrEnum):
+    """What is measured in a block."""
+
+    FIO = "fio"
+    INDEXING = "indexing"
+    SEARCH = "search"
+
+
 class State(StrEnum):
     """Life of a session; a ``RUNNING`` one whose owner has died is read as ``FAILED``."""
 
@@ -38,37 +103,67 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsSpec:
-    """How a volume that is to be made on AWS is made; the plan's ``[aws]``."""
+    """``[aws]`` of a plan: how volumes are made on AWS, on the instance that this runs on."""
 
-    region: str | None = None  # None = this instance's
-    snapshot: str | None = None  # that every EBS volume is made from
+    region: Annotated[str, Field(pattern=REGION)] | None = None  # None = this instance's
+    snapshot: Annotated[str, Field(pattern=SNAPSHOT)] | None = None  # that every EBS volume is made from
     initialise: bool = True  # read all of such a volume before it counts as attached
-    stripe_with: str = "mdadm"  # or lvm
+    stripe_with: Literal["mdadm", "lvm"] = "mdadm"
+
+
+class Backend(StrEnum):
+    """What attaches a volume."""
+
+    EMULATED = "emulated"  # a loop device that is limited like a volume of the catalog
+    AWS = "aws"  # a volume that is made on AWS, and deleted afterwards
+    MOUNTED = "mounted"  # a file system that the user mounted
+    DIRECTORY = "directory"  # no volume at all, to try the pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSpec:
-    """What the plan asks for: one arm's volume."""
+    """``[[arm]]`` of a plan: one volume under comparison, as it is asked for.
 
-    name: str
+    Pydantic checks the values of a plan, or of a stored session, by the annotations; code that makes a spec
+    is trusted. A plan writes the alias of a field that has one.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"populate_by_name": True}
+
+    name: Annotated[str, Field(pattern=NAME)]
     type: str  # gp2, gp3, io2 ..., or "directory" / "mounted"
-    size_bytes: int
-    iops: int | None = None
-    throughput_bytes_per_s: int | None = None
+    size_bytes: Annotated[Bytes, Field(alias="size", gt=0)] = 100 * GIB
+    iops: Annotated[int, Field(gt=0)] | None = None
+    throughput_bytes_per_s: Annotated[Rate | None, Field(alias="throughput", gt=0)] = None
     encrypted: bool = True
     mount: Path | None = None  # for real mounts and directories
-    aws: AwsSpec | None = None  # to be made on AWS rather than emulated
-    credits: float = 1.0  # fraction of the burst bucket at the start
-    readahead_bytes: int = 128 * 1024
-    date: str | None = None  # whose limits hold: "2015", "2015-07" or "2015-07-15"; None = the newest known
+    credits: Annotated[float, Field(ge=0, le=1)] = 1.0  # fraction of the burst bucket at the start
+    read_latency: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the time of reads; emulated only
+    date: Annotated[str, Field(pattern=DATE)] | None = None  # whose limits hold; None = the newest known
     instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
-    stripes: int = 1  # this many volumes of this spec as one (RAID 0)
-    chunk_bytes: int = 512 * 1024  # of one volume before the next one's, when striped
-    striped_by: str = "device"  # "device": within the emulated device; or by the kernel's btrfs, md or lvm
-    time_scale: float = 1.0  # how many times as fast as real ones an emulated volume's buckets empty and fill
-    mode: str | None = None  # EFS: bursting, provisioned or elastic
+    stripes: Annotated[int, Field(ge=1, le=32)] = 1  # this many volumes of this spec as one (RAID 0)
+    chunk_bytes: Annotated[Bytes, Field(alias="chunk", ge=4096)] = (
+        512 * KIB
+    )  # of one before the next, if striped
+    striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"  # "device": within the emulated one
+    time_scale: Annotated[float, Field(ge=1, le=MAX_TIME_SCALE)] = (
+        1.0  # of buckets that fill and empty faster
+    )
+    mode: Literal["bursting", "provisioned", "elastic"] | None = None  # EFS
     one_zone: bool = False  # EFS: One Zone instead of Regional
-    read_latency: float = 1.0  # factor on the service time of reads that the type has; emulated only
+    # What a plan's arm does not say itself.
+    aws: AwsSpec | None = None  # the plan's [aws], for a volume that is to be made there
+    readahead_bytes: int = 128 * KIB  # the session's
+
+    @property
+    def backend(self) -> Backend:
+        """What attaches it; the type of a plug-in goes before this."""
+        if self.aws is not None:
+            return Backend.AWS
+        if self.type == "directory":
+            return Backend.DIRECTORY
+        is_mounted = self.mount is not None or self.type == "mounted"
+        return Backend.MOUNTED if is_mounted else Backend.EMULATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +194,28 @@ class Node:
     pid: int  # of the JVM, in the host's pid namespace
     data_dir: Path
     memory_cgroup: Path | None  # directory of its memory controller
+    processor_time: Path | None = None  # what counts that of its control group
     version: str = ""
     image: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fio job or a task of the track on one arm in one round: what a session measures at a time."""
+
+    arm: str
+    cluster: str  # Rally's name for the node that serves the arm
+    work: Work
+    task: str  # of the track, or the fio job's name
+    round: int  # from 1; 0 = before the first round. Of fio: 0 at the session's start, from 1 at its end
+    phase: Phase = Phase.MEASURE
+
+
+class Request(NamedTuple):
+    """One request of a block; one is made for every request, so it is of the kind that is made fastest."""
+
+    block: Block
+    number: int  # from 1, of one client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +246,7 @@ class BaselineRow:
     """One direction of one fio job on one arm; a row of ``baseline.parquet``."""
 
     arm: str
-    round: int  # 0 = start of the session, 1 = its end
+    round: int  # 0 = start of the session; from 1 = the passes at its end
     job: str
     op: str  # read | write
     bs_bytes: int
@@ -166,6 +281,25 @@ class Event:
     kind: str
     arm: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether its time is a finite number, whoever wrote it."""
+        return _finite(self.at_s) is not None
+
+    def number(self, name: str) -> float | None:
+        """A field that is a finite number; None for anything else."""
+        return _finite(self.fields.get(name))
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # of 400 digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Severity(StrEnum):

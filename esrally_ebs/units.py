@@ -1,7 +1,11 @@
 """Text with units to base units (bytes, seconds) and back; nothing else in the pack parses units."""
 
 import re
+from collections.abc import Callable
 from math import isfinite
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from esrally_ebs.errors import PlanError
 
@@ -9,7 +13,8 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 TIB = 1024**4
-MOST_BYTES = 2**63 - 1  # as much as a file, a kernel and fio can count
+MAX_BYTES = 2**63 - 1  # as much as a file, a kernel and fio can count
+MAX_SECONDS = 366 * 24 * 3600  # of anything in a plan
 
 _BYTES = {
     "": 1,
@@ -39,8 +44,8 @@ def parse_bytes(text: str | int, *, what: str = "size") -> int:
     if match is None or match[2].lower() not in _BYTES:
         raise PlanError(f"{what}: {text!r} is not a size; write for example '100GiB' or '128m'")
     size = float(match[1].replace("_", "")) * _BYTES[match[2].lower()]
-    if size >= MOST_BYTES:
-        raise PlanError(f"{what}: more than {MOST_BYTES:,} bytes; write for example '100GiB' or '128m'")
+    if size >= MAX_BYTES:
+        raise PlanError(f"{what}: more than {MAX_BYTES:,} bytes; write for example '100GiB' or '128m'")
     return round(size)
 
 
@@ -60,6 +65,24 @@ def parse_seconds(text: str | float, *, what: str = "time") -> float:
     if not isfinite(seconds):
         raise PlanError(f"{what}: more seconds than a number can hold; write for example '5s' or '300ms'")
     return seconds
+
+
+def _written(parse: Callable[[str], float]) -> BeforeValidator:
+    """Lets a key of a plan be a number, or text that ``parse`` reads."""
+
+    def read(value: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever TOML had
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except PlanError as error:
+            raise ValueError(str(error).split(": ", 1)[1]) from error  # pydantic names the key itself
+
+    return BeforeValidator(read)
+
+
+# The quantities of a plan, as pydantic validates them.
+Bytes = Annotated[int, _written(parse_bytes), Field(le=MAX_BYTES)]
+Rate = Annotated[int, _written(parse_rate), Field(le=MAX_BYTES)]  # bytes per second
+Seconds = Annotated[float, _written(parse_seconds), Field(allow_inf_nan=False, le=MAX_SECONDS)]
 
 
 def format_bytes(count: float) -> str:

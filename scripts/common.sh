@@ -28,6 +28,17 @@ quoted() {
     echo "${text% }"
 }
 
+# The same of the race, but for the value of --client-options, which may hold a password.
+masked() {
+    local word before='' shown=()
+    for word in "$@"; do
+        [ "$before" != --client-options ] || word='...'
+        before=$word
+        shown+=("${word/#--client-options=*/--client-options=...}")
+    done
+    quoted "${shown[@]}"
+}
+
 # AS_ROOT is the words to put before a command that needs root: none for root, sudo where it works.
 AS_ROOT=()
 have_root=yes # asked by the scripts that source this

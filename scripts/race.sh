@@ -12,11 +12,13 @@ race=("$VENV/bin/esrally" race --track-path=tracks/noaa-ebs "${more[@]}")
 
 if [ "$have_root" = no ]; then
     complain "the race attaches block devices, for which it needs root; someone with root must run:"
-    complain "    cd $(quoted "$ROOT") && $(quoted "${race[@]}")"
+    complain "    cd $(quoted "$ROOT") && $(masked "${race[@]}")"
     exit "$EXIT_SETUP"
 fi
 
-say "${race[*]}"
+say "$(masked "${race[@]}")"
+mkdir -p "$(dirname "$LOG")"
+rm -f "$LOG" && (umask 077 && : >"$LOG") # Rally may print what it was given
 say "output also goes to $LOG"
 began=$SECONDS code=0
 if [ -t 1 ] && command -v script >/dev/null; then

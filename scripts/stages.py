@@ -2,7 +2,7 @@
 
 import sys
 
-from esrally_ebs.resources import home
+from esrally_ebs.machine.resources import home
 from esrally_ebs.store import find_session, load_session
 
 for event in load_session(find_session(home(), "latest")).events:

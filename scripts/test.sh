@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs both test suites in an environment that setup.sh has made: first what needs nothing, then what needs
+# Runs both test suites in an environment that setup.sh has made: first what needs nothing but time, then what needs
 # root, Docker and block devices. Both run, unless there is no root; the exit code is that of the first suite that
 # failed. What only the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they
 # are skipped.
@@ -16,7 +16,7 @@ moto=$!
 began=$SECONDS
 say "unit tests: no root, no network"
 # two processes (to debug: TEST_ARGS="-n0 --pdb"); tests of one file share what they build
-"$VENV/bin/python" -m pytest -n 2 --dist loadfile "${more[@]}" || unit=$?
+"$VENV/bin/python" -m pytest -n 2 --dist loadfile -m "not system" "${more[@]}" || unit=$?
 unit_s=$((SECONDS - began))
 
 if wait "$moto"; then

@@ -1,17 +1,28 @@
 """For all tests: they stay on loopback. Golden files: text to compare with; ``--update-golden`` writes it."""
 
 import gc
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from loopback_only import install, loopback_only
 
 __all__ = ["loopback_only"]  # a fixture
 install()
 
+# Who was started in the background ignores Ctrl-C, and so would what the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # they check for several test files, and a failure there shall say as much as one in a test
 pytest.register_assert_rewrite("faulted", "race_under_test", "rally_command", "small_race")
+
+# In CI the same examples each time: a new one that fails is found, and mended, where tests are run by hand.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 GOLDEN = Path(__file__).parent / "golden"
 

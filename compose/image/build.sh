@@ -97,6 +97,17 @@ fetch_distribution() {
     fi
 }
 
+# what a registry of packages gives may be another file one day; a version that is not listed is as good as its registry
+check_distribution() {
+    local sum
+    sum=$(sed -n "s/  ${zip##*/}\$//p" "$here/checksums")
+    if [[ -z $sum ]]; then
+        say "no checksum of ${zip##*/} in $here/checksums: taken as it came"
+    elif [[ $(sha512sum "$zip" | cut -d' ' -f1) != "$sum" ]]; then
+        die "$zip is not the file whose SHA-512 is in $here/checksums; remove it, and see where Maven took it from"
+    fi
+}
+
 install_elasticsearch() {
     local root=$1 home=$1/usr/share/elasticsearch
     say "Elasticsearch into the base system"
@@ -154,6 +165,7 @@ main() {
     trap 'remove_work "$work"' EXIT
     fetch_distribution
     make_rootfs "$work/root"
+    check_distribution
     install_elasticsearch "$work/root"
     import_image "$work/root"
     say "done: $image, $(docker image inspect --format '{{.Size}}' "$image" | awk '{ printf "%.0f MB", $1 / 1e6 }')"

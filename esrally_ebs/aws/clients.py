@@ -1,4 +1,4 @@
-"""The one door to AWS: an operation's name and parameters in, its answer out, every failure one line.
+"""The one door to AWS: an operation's name and parameters in, its whole answer out, every failure one line.
 
 Endpoints, credentials and profiles are the AWS SDK's own (``AWS_ENDPOINT_URL``, ``AWS_ENDPOINT_URL_EC2``,
 ``AWS_PROFILE``, an instance role ...). The region is ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's,
@@ -12,28 +12,37 @@ import os
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from esrally_ebs.aws.redaction import redacted
-from esrally_ebs.aws.roots import Roots
+from esrally_ebs.aws.redaction import quieten_sdk, redacted
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.kernel_trees import Roots
 
 REHEARSAL_VARIABLE = "ESRALLY_EBS_REHEARSE_AWS"  # names an instance; AWS itself must not be reached then
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONNECT_S = 5.0
 _READ_S = 30.0
+_PAGE_SIZE = 500  # volumes, instances or modifications in one answer
 _ATTEMPTS = 5  # of one call, the SDK's "standard" mode: back-off with jitter, throttling included
 _IAM_PREFIX: Mapping[str, str] = {"efs": "elasticfilesystem"}  # where it is not the service's own name
 _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 THROTTLED = frozenset(
-    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"}
+    {
+        *("Throttling", "ThrottlingException", "ThrottledException", "EC2ThrottledException"),
+        *("RequestThrottled", "RequestThrottledException", "TooManyRequestsException", "SlowDown"),
+        *("RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException"),
+        *("ProvisionedThroughputExceededException", "TransactionInProgressException"),
+        "PriorRequestNotComplete",
+    }
 )
 _UNANSWERED = frozenset({"ReadTimeoutError", "ConnectionClosedError"})
 _PASSING = THROTTLED | {"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"}
 _STALE = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure", "InvalidClientTokenId"}
 )
+# Kinds of credentials that last as long as the instance, the container or its account does.
+_RENEWED = ("iam-role", "container-role", "assume-role-with-web-identity")
 _NEXT_STEP: Mapping[str, str] = {
     "NoCredentialsError": "give the instance a role, or set AWS_PROFILE",
     "PartialCredentialsError": "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -54,7 +63,7 @@ class AwsError(SetupError):
         super().__init__(f"AWS {action}: {message}")
         self.action = action
         self.code = code
-        self._message = message
+        self.message = message
 
     @property
     def denied(self) -> bool:
@@ -73,11 +82,11 @@ class AwsError(SetupError):
 
     def __reduce__(self) -> tuple[type["AwsError"], tuple[str, str, str]]:
         """For other processes: an exception is otherwise made anew from its text alone."""
-        return type(self), (self.action, self.code, self._message)
+        return type(self), (self.action, self.code, self.message)
 
 
 class Api(Protocol):
-    """Whoever answers calls: AWS itself, or a stand-in that fails when it is told to."""
+    """Whoever answers calls: AWS itself, or a stand-in."""
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
         """The answer to one call; AwsError when there is none."""
@@ -103,28 +112,28 @@ class Aws:
         self._session: Any = None
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
-        self.clock_off_s: float | None = (
-            None  # ours against AWS's at the first answer, which has whole seconds
-        )
+        # our clock against AWS's at the first answer, which has whole seconds
+        self.clock_off_s: float | None = None
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        """One call, e.g. ``call("ec2", "DescribeVolumes", VolumeIds=[...])``; retried as the SDK does.
+        """One call, e.g. ``call("ec2", "DescribeVolumes", VolumeIds=[...])``, with all pages of its answer.
 
-        Raises AwsError. What the message says of account, keys and tokens is taken out.
+        Retried as the SDK does. Raises AwsError, whose message is redacted.
         """
         action = action_of(service, operation)
         self._on_call(action)
         botocore = _sdk("botocore.exceptions")
         try:
-            client = self._client(service)
-            answer: Mapping[str, Any] = getattr(client, _sdk("botocore").xform_name(operation))(**params)
+            return _answer(self._client(service), _sdk("botocore").xform_name(operation), params)
         except botocore.ClientError as error:
             raise _refused(action, error) from None  # the cause's text may hold an account number
         except (botocore.BotoCoreError, ValueError) as error:  # ValueError: an endpoint that is no address
             raise _unreached(action, error) from None
+
+    def _hear(self, *, parsed: Mapping[str, Any], **_: object) -> None:
+        """The SDK's event of an answer."""
         if self.clock_off_s is None:
-            self.clock_off_s = _clock_off_s(answer, time.time())
-        return answer
+            self.clock_off_s = _clock_off_s(parsed, time.time())
 
     def _client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes at run time
         with self._making:
@@ -136,8 +145,40 @@ class Aws:
                     user_agent_appid="esrally-ebs",
                 )
                 self._session = self._session or _session(self._roots)
-                self._clients[service] = self._session.client(service, region_name=self.region, config=config)
+                client = self._session.client(service, region_name=self.region, config=config)
+                client.meta.events.register("after-call", self._hear)
+                self._clients[service] = client
             return self._clients[service]
+
+
+def _answer(client: Any, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401
+    """The answer to a call; of one that has pages, all of them as one."""
+    if not client.can_paginate(name):
+        answer: Mapping[str, Any] = getattr(client, name)(**params)
+        return answer
+    # EC2 takes a size of pages beside filters, not beside ids; without one it refuses very large accounts
+    config = {"PageSize": _PAGE_SIZE} if "Filters" in params else {}
+    whole: Mapping[str, Any] = (
+        client.get_paginator(name).paginate(**params, PaginationConfig=config).build_full_result()
+    )
+    return whole
+
+
+def credentials_end(roots: Roots) -> float | None:
+    """When the credentials end (seconds since the epoch), if no machine renews them by itself.
+
+    None where that is not known. Nothing of AWS's is asked but what the SDK needs for a role or a login.
+    """
+    botocore = _sdk("botocore.exceptions")
+    try:
+        credentials = _session(roots).get_credentials()
+        if credentials is None or credentials.method in _RENEWED:
+            return None
+        credentials.get_frozen_credentials()  # a role's are fetched only now
+    except (botocore.BotoCoreError, botocore.ClientError):
+        return None  # the first call says so in better words
+    end = getattr(credentials, "_expiry_time", None)  # the SDK has no public name for it
+    return None if end is None else float(end.timestamp())
 
 
 def leads_here(url: str) -> bool:
@@ -146,16 +187,6 @@ def leads_here(url: str) -> bool:
         return urllib.parse.urlsplit(url).hostname in _LOOPBACK
     except ValueError:
         return False
-
-
-def items(api: Api, service: str, operation: str, key: str, **params: Any) -> Iterator[Any]:  # noqa: ANN401
-    """What stands under ``key`` in the answer and its further pages, which are fetched as needed."""
-    while True:
-        answer = api.call(service, operation, **params)
-        yield from answer.get(key, ())
-        if not answer.get("NextToken"):
-            return
-        params = {**params, "NextToken": answer["NextToken"]}
 
 
 def action_of(service: str, operation: str) -> str:
@@ -210,15 +241,16 @@ def _check_rehearsal(*, event_name: str, request: Any, **_: object) -> None:  # 
 
 def _clock_off_s(answer: Mapping[str, Any], now_s: float) -> float | None:
     """How much later it is here than the answer's header says; half a second is the header's own doubt."""
-    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return now_s - email.utils.parsedate_to_datetime(told).timestamp() - 0.5 if told else None
+        return now_s - email.utils.parsedate_to_datetime(date).timestamp() - 0.5 if date else None
     except ValueError:
         return None
 
 
 def _sdk(module: str) -> Any:  # noqa: ANN401 - the SDK has no types
     """A module of the SDK, imported now: sessions that need no AWS need no boto3 either."""
+    quieten_sdk()
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -228,9 +260,9 @@ def _sdk(module: str) -> Any:  # noqa: ANN401 - the SDK has no types
 
 
 def _refused(action: str, error: Any) -> AwsError:  # noqa: ANN401
-    told = error.response.get("Error", {})
-    code = str(told.get("Code", "unknown"))
-    message = redacted(" ".join(str(told.get("Message", "")).split()))
+    reply = error.response.get("Error", {})
+    code = str(reply.get("Code", "unknown"))
+    message = redacted(" ".join(str(reply.get("Message", "")).split()))
     if code in _DENIED:
         text = f"not allowed ({code}); add it to the role's policy, see docs/aws.md"
     elif code in _STALE:

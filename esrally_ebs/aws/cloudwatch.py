@@ -1,7 +1,7 @@
 """CloudWatch's minutes of volumes, instance and file systems: a window in, telemetry points out, base units.
 
 Everything here is of the policy ``policies/telemetry.json``. A metric costs 0.01 USD per 1,000 asked for
-(GetMetricData, us-east-1, 2025); ``price_usd`` says what a window costs.
+(GetMetricData, us-east-1, 2025); ``price_usd`` is what a window costs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, items
+from esrally_ebs.aws.clients import Api
 from esrally_ebs.model import TelemetryPoint
 
 PERIOD_S = 60
@@ -82,91 +82,86 @@ class Query:
 
 def queries(subjects: Sequence[Subject], instance_id: str = "") -> list[Query]:
     """All that there is to ask of these arms; what needs the instance's id is left out without one."""
-    found: list[Query] = []
+    result: list[Query] = []
     for subject in subjects:
         for volume in subject.volume_ids:
-            of_volume = (("VolumeId", volume),)
-            found += _all(subject.arm, volume, "AWS/EBS", of_volume, _VOLUME)
+            result += _queries(subject.arm, "AWS/EBS", volume, _VOLUME)
             if instance_id:
-                both = (("InstanceId", instance_id), *of_volume)
-                found += _all(subject.arm, volume, "AWS/EBS", both, _VOLUME_OF_INSTANCE)
+                result += _queries(subject.arm, "AWS/EBS", volume, _VOLUME_OF_INSTANCE, instance=instance_id)
         if subject.file_system_id:
-            of_system = (("FileSystemId", subject.file_system_id),)
-            found += _all(subject.arm, subject.file_system_id, "AWS/EFS", of_system, _FILE_SYSTEM)
-        if subject.volume_ids and instance_id:  # of all arms alike, and shown with each
-            of_instance = (("InstanceId", instance_id),)
-            found += _all(subject.arm, instance_id, "AWS/EC2", of_instance, _INSTANCE)
-    return found
+            result += _queries(subject.arm, "AWS/EFS", subject.file_system_id, _FILE_SYSTEM)
+        if subject.volume_ids and instance_id:  # the same for all arms, and shown with each
+            result += _queries(subject.arm, "AWS/EC2", instance_id, _INSTANCE)
+    return result
 
 
-def fetch(api: Api, asked: Sequence[Query], start_s: float, end_s: float) -> list[TelemetryPoint]:
+def fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> list[TelemetryPoint]:
     """All minutes that CloudWatch has between two times (epoch): ``at_s`` is each minute's end.
 
     Ordered by time. Raises AwsError.
     """
     points = [
         point
-        for at in range(0, len(asked), _BATCH)
-        for point in _fetch(api, asked[at : at + _BATCH], start_s, end_s)
+        for at in range(0, len(queries), _BATCH)
+        for point in _fetch(api, queries[at : at + _BATCH], start_s, end_s)
     ]
     return sorted(points, key=lambda point: (point.at_s, point.arm, point.metric))
 
 
-def price_usd(asked: Sequence[Query]) -> float:
+def price_usd(queries: Sequence[Query]) -> float:
     """What one ``fetch`` costs."""
-    return len(asked) * _USD_PER_METRIC
+    return len(queries) * _USD_PER_METRIC
 
 
 def burst_balances(api: Api, volume_ids: Iterable[str], now_s: float) -> dict[str, float]:
     """The latest BurstBalance (a fraction) of those volumes that have one. Raises AwsError."""
-    asked = [
-        query
-        for volume in volume_ids
-        for query in _all("", volume, "AWS/EBS", (("VolumeId", volume),), _VOLUME[:1])
-    ]
-    return {point.device: point.value for point in fetch(api, asked, now_s - _LOOK_BACK_S, now_s)}
+    return _latest(
+        api, [q for volume in volume_ids for q in _queries("", "AWS/EBS", volume, _VOLUME[:1])], now_s
+    )
 
 
 def burst_credits(api: Api, file_system_ids: Iterable[str], now_s: float) -> dict[str, float]:
     """The latest BurstCreditBalance (bytes) of those EFS file systems that have one. Raises AwsError."""
-    asked = [
-        query
-        for system in file_system_ids
-        for query in _all("", system, "AWS/EFS", (("FileSystemId", system),), (_BURST_CREDITS,))
-    ]
-    return {point.device: point.value for point in fetch(api, asked, now_s - _LOOK_BACK_S, now_s)}
+    credits = (_BURST_CREDITS,)
+    return _latest(api, [q for id_ in file_system_ids for q in _queries("", "AWS/EFS", id_, credits)], now_s)
 
 
 def instance_balances(api: Api, instance_id: str, now_s: float) -> dict[str, float]:
     """The instance's latest ``io`` and ``byte`` balance, as far as it has them. Raises AwsError."""
-    asked = _all("", instance_id, "AWS/EC2", (("InstanceId", instance_id),), _INSTANCE[2:])
-    points = fetch(api, asked, now_s - _LOOK_BACK_S, now_s)
+    points = fetch(api, _queries("", "AWS/EC2", instance_id, _INSTANCE[2:]), now_s - _LOOK_BACK_S, now_s)
     return {point.metric.split("_")[1]: point.value for point in points}
 
 
-def _all(
-    arm: str, device: str, namespace: str, dimensions: tuple[tuple[str, str], ...], metrics: Iterable[Metric]
+def _latest(api: Api, queries: Sequence[Query], now_s: float) -> dict[str, float]:
+    """The last value of each device's one metric."""
+    return {point.device: point.value for point in fetch(api, queries, now_s - _LOOK_BACK_S, now_s)}
+
+
+def _queries(
+    arm: str, namespace: str, device: str, metrics: Iterable[Metric], *, instance: str = ""
 ) -> list[Query]:
+    dimension = {"AWS/EBS": "VolumeId", "AWS/EFS": "FileSystemId", "AWS/EC2": "InstanceId"}[namespace]
+    dimensions: tuple[tuple[str, str], ...] = ((dimension, device),)
+    if instance:
+        dimensions = (("InstanceId", instance), *dimensions)
     return [
         Query(arm=arm, device=device, namespace=namespace, dimensions=dimensions, metric=metric)
         for metric in metrics
     ]
 
 
-def _fetch(api: Api, asked: Sequence[Query], start_s: float, end_s: float) -> Iterator[TelemetryPoint]:
-    answers = items(
-        api,
+def _fetch(api: Api, queries: Sequence[Query], start_s: float, end_s: float) -> Iterator[TelemetryPoint]:
+    results = api.call(
         "cloudwatch",
         "GetMetricData",
-        "MetricDataResults",
-        MetricDataQueries=[_asked(number, query) for number, query in enumerate(asked)],
+        MetricDataQueries=[_parameters(number, query) for number, query in enumerate(queries)],
         StartTime=_whole_minute(start_s),
         EndTime=_whole_minute(end_s + PERIOD_S),
         ScanBy="TimestampAscending",
-    )
-    for answer in answers:
-        query = asked[int(answer["Id"].removeprefix("m"))]
-        for at, value in zip(answer["Timestamps"], answer["Values"], strict=True):
+    )["MetricDataResults"]
+    for result in results:
+        query = queries[int(result["Id"].removeprefix("m"))]
+        for at, value in zip(result["Timestamps"], result["Values"], strict=True):
             yield TelemetryPoint(
                 arm=query.arm,
                 device=query.device,
@@ -177,7 +172,7 @@ def _fetch(api: Api, asked: Sequence[Query], start_s: float, end_s: float) -> It
             )
 
 
-def _asked(number: int, query: Query) -> Mapping[str, Any]:
+def _parameters(number: int, query: Query) -> Mapping[str, Any]:
     return {
         "Id": f"m{number}",
         "MetricStat": {

@@ -1,60 +1,110 @@
-"""What AWS says of volumes, file systems and instances: read-only calls in, records in base units out.
+"""Volumes, file systems and instance types as AWS describes them: read-only calls, records in base units.
 
-Everything here is of the policy ``policies/identity.json``.
+Every call here is of the policy ``policies/identity.json``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, items
-from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
+from esrally_ebs.aws.clients import Api
 from esrally_ebs.units import GIB, MIB
 
 _MBIT = 1_000_000 / 8  # EC2 gives instance bandwidth in Mbit/s, decimal
 
 
-def volumes_where(api: Api, filter_: str, *values: str) -> Iterator[Mapping[str, Any]]:
-    """Volumes as AWS tells of them, by one of DescribeVolumes' filters; none for what is not there."""
-    return items(
-        api, "ec2", "DescribeVolumes", "Volumes", Filters=[{"Name": filter_, "Values": list(values)}]
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EbsVolume:
+    """One EBS volume as it is provisioned, and what is going on with it."""
+
+    volume_id: str
+    type: str
+    size_bytes: int
+    iops: int | None  # None where the type has none to provision (st1, sc1, standard)
+    throughput_bytes_per_s: int | None  # gp3 only
+    encrypted: bool
+    state: str  # in-use, available ...
+    snapshot_id: str = ""  # what it was made from
+    fast_restored: bool = False
+    initialised: float | None = None  # fraction; None where AWS does not say
+    modification: str | None = None  # modifying, optimizing, completed, failed, "" for none; None = not known
+    modified: float | None = None  # fraction of that modification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystem:
+    """One EFS file system."""
+
+    file_system_id: str
+    throughput_mode: str  # bursting, provisioned, elastic
+    performance_mode: str
+    provisioned_bytes_per_s: int | None
+    encrypted: bool
+    size_bytes: int
+    zone: str  # of a One Zone file system; empty for a regional one
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLimits:
+    """What an instance type can move to and from all its EBS volumes together."""
+
+    instance_type: str
+    baseline_iops: int
+    baseline_bytes_per_s: float
+    maximum_iops: int  # for 30 minutes at least once in 24 hours, where it is above the baseline
+    maximum_bytes_per_s: float
+
+    @property
+    def bursts(self) -> bool:
+        """Whether the maximum is lent, not given."""
+        return self.maximum_iops > self.baseline_iops or self.maximum_bytes_per_s > self.baseline_bytes_per_s
+
+
+def volumes_where(api: Api, name: str, *values: str) -> list[Mapping[str, Any]]:
+    """Volumes as AWS describes them, by one of DescribeVolumes' filters; none for what is not there."""
+    filters = [{"Name": name, "Values": list(values)}]
+    volumes: list[Mapping[str, Any]] = api.call("ec2", "DescribeVolumes", Filters=filters)["Volumes"]
+    return volumes
+
+
+def modifications_of(api: Api, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Each volume's modifications as AWS describes them, oldest first; none for one never modified.
+
+    By filter: to ask for a volume that was never modified is an error.
+    """
+    filters = [{"Name": "volume-id", "Values": list(ids)}]
+    raw = api.call("ec2", "DescribeVolumesModifications", Filters=filters)["VolumesModifications"]
+    return sorted(raw, key=lambda modification: str(modification.get("StartTime", "")))
 
 
 def describe_volumes(api: Api, ids: Sequence[str]) -> dict[str, EbsVolume]:
     """Volumes by id as they are provisioned. Raises AwsError, also for an id that is not there."""
-    answers = items(api, "ec2", "DescribeVolumes", "Volumes", VolumeIds=list(ids))
-    return {answer["VolumeId"]: _volume(answer) for answer in answers}
+    volumes = api.call("ec2", "DescribeVolumes", VolumeIds=list(ids))["Volumes"]
+    return {raw["VolumeId"]: _volume(raw) for raw in volumes}
 
 
 def describe_modifications(api: Api, ids: Sequence[str]) -> dict[str, tuple[str, float | None]]:
     """State and progress (a fraction) of each volume's latest modification, if it ever had one.
 
-    Asked by filter: to ask for a volume that was never modified is an error. Raises AwsError.
+    Raises AwsError.
     """
-    answers = items(
-        api,
-        "ec2",
-        "DescribeVolumesModifications",
-        "VolumesModifications",
-        Filters=[{"Name": "volume-id", "Values": list(ids)}],
-    )
-    latest = {answer["VolumeId"]: answer for answer in sorted(answers, key=_started)}
     return {
-        volume: (answer.get("ModificationState", ""), _fraction(answer.get("Progress")))
-        for volume, answer in latest.items()
+        raw["VolumeId"]: (raw.get("ModificationState", ""), _fraction(raw.get("Progress")))
+        for raw in modifications_of(api, ids)
     }
 
 
 def describe_initialisation(api: Api, ids: Sequence[str]) -> dict[str, float]:
-    """How much (a fraction) of volumes made from snapshots has been read from them; told since 2025.
+    """How much (a fraction) of volumes made from snapshots has been read from them; AWS says so since 2025.
 
     Empty for volumes of which AWS does not say. Raises AwsError.
     """
-    answers = items(api, "ec2", "DescribeVolumeStatus", "VolumeStatuses", VolumeIds=list(ids))
+    statuses = api.call("ec2", "DescribeVolumeStatus", VolumeIds=list(ids))["VolumeStatuses"]
     return {
-        answer["VolumeId"]: answer["InitializationStatusDetails"]["Progress"] / 100
-        for answer in answers
-        if "Progress" in answer.get("InitializationStatusDetails", {})
+        raw["VolumeId"]: raw["InitializationStatusDetails"]["Progress"] / 100
+        for raw in statuses
+        if "Progress" in raw.get("InitializationStatusDetails", {})
     }
 
 
@@ -114,10 +164,6 @@ def _volume(answer: Mapping[str, Any]) -> EbsVolume:
         snapshot_id=answer.get("SnapshotId") or "",
         fast_restored=bool(answer.get("FastRestored")),
     )
-
-
-def _started(modification: Mapping[str, Any]) -> str:
-    return str(modification.get("StartTime", ""))
 
 
 def _fraction(percent: int | None) -> float | None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from esrally_ebs.aws.disks import Disk, Sort, Stack, mounts_of, stack_of
-from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import PlanError
-from esrally_ebs.formats.mountinfo import Mount
+from esrally_ebs.machine.disks import Disk, Sort, Stack, mounts_of, stack_of
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mountinfo import Mount
 from esrally_ebs.model import Kind
 
 _EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")
@@ -47,11 +47,11 @@ class Identity:
 def identify(path: Path, roots: Roots) -> Identity:
     """The mount that ``path`` lies on. Raises PlanError when it is on none."""
     mounts = mounts_of(roots)
-    holding = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
-    if not holding:
+    above = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
+    if not above:
         raise PlanError(f"{path}: on no mount; mount the volume there first")
-    depth = max(len(mount.mount_point.parts) for mount in holding)
-    mount = [mount for mount in holding if len(mount.mount_point.parts) == depth][-1]
+    # the innermost; of several at one mount point the last one hides the others
+    mount = sorted(above, key=lambda mount: len(mount.mount_point.parts))[-1]
     return _identity(mount, roots, root_disks(mounts, roots))
 
 
@@ -66,8 +66,8 @@ def candidates(roots: Roots) -> list[Identity]:
     whole: dict[str, Mount] = {}
     for mount in topmost.values():
         if mount.filesystem in _REAL and not mount.read_only:
-            seen = whole.setdefault(mount.device_number, mount)
-            if len(mount.root) < len(seen.root):  # bind mounts show a part of a file system
+            other = whole.setdefault(mount.device_number, mount)
+            if len(mount.root) < len(other.root):  # bind mounts show a part of a file system
                 whole[mount.device_number] = mount
     return [_identity(mount, roots, own) for mount in whole.values()]
 
@@ -101,7 +101,11 @@ def with_known(identity: Identity, words: Sequence[str]) -> Identity:
         replace(disk, sort=Sort.EBS, volume_id=volume, known_by="made for this arm")
         for disk, volume in zip(identity.stack.disks, volumes, strict=False)
     )
-    return replace(identity, kind=Kind.EBS, stack=replace(identity.stack, disks=disks))
+    # what such a device lies on in a rehearsal is no property of the volume that it stands for
+    stack = replace(identity.stack, disks=disks, beneath=frozenset(), caches=())
+    return replace(
+        identity, kind=Kind.EBS, stack=stack, root=False if identity.stack.beneath else identity.root
+    )
 
 
 def _mapped(disk: Disk, mapping: dict[str, str]) -> Disk:
@@ -127,7 +131,7 @@ def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     kinds = {_KINDS.get(disk.sort, Kind.DIRECTORY) for disk in stack.disks}
     of_disks = kinds.pop() if len(kinds) == 1 else Kind.DIRECTORY
     kind = Kind.EFS if file_system or _may_be_efs(mount, roots) else of_disks
-    root = bool(stack.names & own) if own else None
+    root = bool((stack.names | stack.beneath) & own) if own else None
     return Identity(stack=stack, kind=kind, file_system_id=file_system, root=root)
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, AwsError, items
-from esrally_ebs.aws.describe import volumes_where
-from esrally_ebs.aws.provision.goal import TAG_RUN, tags_of
-from esrally_ebs.emulator.catalog import model_for
+from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.describe import modifications_of, volumes_where
+from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_RUN, RunOwner, tags_of
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.system import SYSTEM_CLOCK, Clock
 from esrally_ebs.units import GIB, MIB
 
 UNDER_WAY = ("modifying", "optimizing")
@@ -44,7 +44,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ModificationProgress:
     """How far a change is."""
 
     state: str  # modifying | optimizing | completed | failed
@@ -54,7 +54,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class VolumeChange:
     """What is asked for: only what is given changes."""
 
     type: str | None = None
@@ -63,7 +63,7 @@ class Change:
     throughput_mib: int | None = None
 
 
-def target_of(now: Settings, change: Change) -> Settings:
+def target_of(now: Settings, change: VolumeChange) -> Settings:
     """The settings after the change, with everything said that AWS would fill in by itself.
 
     From gp2 to gp3 that is the higher of what both have, as AWS documents it. Raises PlanError when the type
@@ -86,7 +86,7 @@ def target_of(now: Settings, change: Change) -> Settings:
     return target
 
 
-def check_free(volume: str, last: Progress | None, *, at_s: float) -> tuple[str, ...]:
+def check_free(volume: str, last: ModificationProgress | None, *, at_s: float) -> tuple[str, ...]:
     """Warnings before a change; SetupError while an earlier one is under way, which AWS would refuse."""
     if last is None:
         return ()
@@ -104,9 +104,12 @@ def check_free(volume: str, last: Progress | None, *, at_s: float) -> tuple[str,
     return ()
 
 
-def settings_of(api: Api, volume: str) -> tuple[Settings, bool]:
-    """A volume's settings, and whether this pack made it. SetupError when there is no such volume."""
-    raw = next(volumes_where(api, "volume-id", volume), None)
+def settings_of(api: Api, volume: str, owner: RunOwner | None) -> tuple[Settings, bool]:
+    """A volume's settings, and whether this owner made it: others use this pack, too.
+
+    SetupError when there is no such volume.
+    """
+    raw = next(iter(volumes_where(api, "volume-id", volume)), None)
     if raw is None:
         raise SetupError(f"{volume}: AWS knows no such volume in this region; set AWS_REGION")
     settings = Settings(
@@ -115,10 +118,11 @@ def settings_of(api: Api, volume: str) -> tuple[Settings, bool]:
         iops=raw.get("Iops"),
         throughput_mib=raw.get("Throughput"),
     )
-    return settings, TAG_RUN in tags_of(raw.get("Tags"))
+    tags = tags_of(raw.get("Tags"))
+    return settings, TAG_RUN in tags and owner is not None and owner.wrote(tags.get(TAG_OWNER, ""))
 
 
-def progress_of(api: Api, volume: str) -> Progress | None:
+def progress_of(api: Api, volume: str) -> ModificationProgress | None:
     """The volume's latest change; None when it was never changed."""
     raw = _latest(api, volume)
     return None if raw is None else _progress(raw)
@@ -129,19 +133,20 @@ def begin(api: Api, volume: str, now: Settings, target: Settings) -> float | Non
 
     Raises SetupError with what to do when AWS refuses.
     """
-    wanted: dict[str, Any] = {"VolumeType": target.type} if target.type != now.type else {}
-    wanted |= {"Size": target.size_gib} if target.size_gib != now.size_gib else {}
-    wanted |= {"Iops": target.iops} if target.iops and target.type != "gp2" else {}
-    wanted |= {"Throughput": target.throughput_mib} if target.throughput_mib and target.type == "gp3" else {}
+    parameters: dict[str, Any] = {"VolumeType": target.type} if target.type != now.type else {}
+    parameters |= {"Size": target.size_gib} if target.size_gib != now.size_gib else {}
+    parameters |= {"Iops": target.iops} if target.iops and target.type != "gp2" else {}
+    if target.throughput_mib and target.type == "gp3":
+        parameters["Throughput"] = target.throughput_mib
     try:
-        answer = api.call("ec2", "ModifyVolume", VolumeId=volume, **wanted)
+        answer = api.call("ec2", "ModifyVolume", VolumeId=volume, **parameters)
     except AwsError as error:
         if error.code == "VolumeModificationRateExceeded":
             raise SetupError(
                 f"{volume}: changed too often: AWS allows four changes in 24 hours (until 2026-01-15 one in 6"
                 " hours); try again later"
             ) from error
-        # The SDK asks again when no answer comes, and what it asks for may be under way by then.
+        # The SDK repeats a call that gets no answer, and what it requests may be under way by then.
         if error.code == "IncorrectModificationState" or error.unanswered:
             begun = _under_way_to(api, volume, target)
             if begun is not None:
@@ -155,14 +160,14 @@ def follow(
     volume: str,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    each: Callable[[Progress], None],
+    each: Callable[[ModificationProgress], None],
     since: float | None = None,
     limit_s: float = float("inf"),
-) -> Progress:
-    """Look at the change until it is completed; ``each`` hears every look, and may take its time.
+) -> ModificationProgress:
+    """Poll the change until it is completed; ``each`` is called with every answer, and may take its time.
 
-    What ``begin`` gave is ``since``. SetupError when the change has failed (the volume is as it was then) or
-    takes longer than ``limit_s``.
+    ``since`` is what ``begin`` returned. SetupError when the change has failed (the volume is as it was then)
+    or takes longer than ``limit_s``.
     """
     started = clock.monotonic()
     while True:
@@ -183,43 +188,46 @@ def follow(
         clock.sleep(_POLL_S)
 
 
-def progress_since(api: Api, volume: str, since: float | None, *, clock: Clock = SYSTEM_CLOCK) -> Progress:
-    """How far the change is that began then: AWS may still tell of an earlier one.
+def progress_since(
+    api: Api, volume: str, since: float | None, *, clock: Clock = SYSTEM_CLOCK
+) -> ModificationProgress:
+    """How far the change is that began at ``since``: AWS may still describe an earlier one.
 
     A poll that fails is repeated, for ten minutes at most; AwsError after that.
     """
-    asked = clock.monotonic()
+    give_up_s = clock.monotonic() + _PATIENCE_S
     while True:
         try:
-            found = progress_of(api, volume)
+            latest = progress_of(api, volume)
             break
         except AwsError:
-            if clock.monotonic() - asked > _PATIENCE_S:
+            if clock.monotonic() > give_up_s:
                 raise
             clock.sleep(_POLL_S)
-    older = found is not None and since is not None and (found.began_at or since) < since - 1  # whole seconds
-    return Progress(state="modifying", percent=0) if found is None or older else found
+    # AWS says when a change began in whole seconds
+    if latest is None or (since is not None and (latest.began_at or since) < since - 1):
+        return ModificationProgress(state="modifying", percent=0)
+    return latest
 
 
-def _under_way_to(api: Api, volume: str, target: Settings) -> Progress | None:
+def _under_way_to(api: Api, volume: str, target: Settings) -> ModificationProgress | None:
     """The change that is under way if it leads to ``target``."""
     raw = _latest(api, volume)
     if raw is None or raw["ModificationState"] not in UNDER_WAY:
         return None
     leads_to = (raw.get("TargetVolumeType"), raw.get("TargetSize"))
     rates = ((target.iops, raw.get("TargetIops")), (target.throughput_mib, raw.get("TargetThroughput")))
-    same = leads_to == (target.type, target.size_gib) and all(want in (None, told) for want, told in rates)
-    return _progress(raw) if same else None
+    same_rates = all(goal in (None, actual) for goal, actual in rates)
+    return _progress(raw) if same_rates and leads_to == (target.type, target.size_gib) else None
 
 
 def _latest(api: Api, volume: str) -> Mapping[str, Any] | None:
-    wanted = [{"Name": "volume-id", "Values": [volume]}]
-    found = list(items(api, "ec2", "DescribeVolumesModifications", "VolumesModifications", Filters=wanted))
-    return max(found, key=lambda raw: _began(raw) or 0.0, default=None)
+    modifications = modifications_of(api, [volume])
+    return modifications[-1] if modifications else None
 
 
-def _progress(raw: Mapping[str, Any]) -> Progress:
-    return Progress(
+def _progress(raw: Mapping[str, Any]) -> ModificationProgress:
+    return ModificationProgress(
         state=raw["ModificationState"],
         percent=int(raw.get("Progress", 0)),
         began_at=_began(raw),

@@ -32,17 +32,21 @@ def redacted(text: str) -> str:
     return _ACCOUNT.sub("<account>", text)
 
 
-# The SDK logs whole requests, with key id and session token, and failed refreshes with the role's ARN, and
-# Rally's log takes what every library says; what the SDK has to say to us is in the errors that we raise.
-_SDK_LOG = logging.getLogger("botocore")
-_SDK_LOG.propagate = False
-_SDK_LOG.addHandler(logging.NullHandler())
+def quieten_sdk() -> None:
+    """Keep what the SDK logs out of Rally's log, which takes what every library says. Idempotent.
+
+    It logs whole requests, with key id and session token, and failed refreshes with the role's ARN; what it
+    has to say to us is in the errors that we raise. To be called before each use: Rally's actors give all
+    loggers other settings when they start.
+    """
+    sdk = logging.getLogger("botocore")
+    sdk.propagate = False
+    if not sdk.handlers:
+        sdk.addHandler(logging.NullHandler())
+    # At DEBUG it logs addresses, also Elasticsearch's; those of IAM Identity Center name the account.
+    logging.getLogger("urllib3.connectionpool").addFilter(_redact_record)
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
     record.msg, record.args = redacted(record.getMessage()), ()
     return True
-
-
-# At DEBUG it logs addresses, also those of Elasticsearch's client; IAM Identity Center's name the account.
-logging.getLogger("urllib3.connectionpool").addFilter(_redact_record)

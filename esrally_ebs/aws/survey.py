@@ -1,7 +1,7 @@
-"""Everything that can be found out about arms before they are measured, and what cannot, with the reason.
+"""What arms stand on: mount points, the kernel's trees and a way to AWS in, a Survey out.
 
-Takes mount points, the kernel's trees and a way to AWS; gives a Survey. AWS is asked only when a mount stands
-on its volumes, and a question that it refuses leaves the others answered.
+AWS is asked only when a mount stands on its volumes. A question that it refuses leaves the others answered;
+what stays unknown is in the Survey with the reason.
 """
 
 import os
@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from esrally_ebs.aws import describe
 from esrally_ebs.aws.clients import Api, Aws
-from esrally_ebs.aws.disks import Sort
+from esrally_ebs.aws.describe import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.aws.identity import Identity, identify, with_known, with_mapping
-from esrally_ebs.aws.imds import Instance, this_instance
-from esrally_ebs.aws.records import EbsVolume, FileSystem, InstanceLimits
-from esrally_ebs.aws.roots import Roots
+from esrally_ebs.aws.instance import Instance, this_instance
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.disks import Sort
+from esrally_ebs.machine.kernel_trees import Roots
 
 T = TypeVar("T")
 MakeApi = Callable[[str | None, Callable[[str], None]], Api]
@@ -40,10 +40,10 @@ class Survey:
     @property
     def on_aws(self) -> bool:
         """Whether any arm is on EBS or a known EFS."""
-        return any(found.volume_ids or found.file_system_id for found in self.identities.values())
+        return any(each.volume_ids or each.file_system_id for each in self.identities.values())
 
     def volumes_of(self, arm: str) -> tuple[EbsVolume, ...]:
-        """The arm's volumes as far as AWS told."""
+        """The arm's volumes as far as AWS described them."""
         return tuple(self.volumes[v] for v in self.identities[arm].volume_ids if v in self.volumes)
 
 
@@ -66,24 +66,25 @@ def survey(
     Raises PlanError for a path on no mount; nothing of AWS's.
     """
     roots = roots or Roots()
-    found = {
+    identities = {
         arm: with_known(identify(path, roots), (known or {}).get(arm, ())) for arm, path in mounts.items()
     }
-    asking = _Asking()
-    instance = asking.try_to("tell the instance", lambda: this_instance(roots))
+    questions = _Questions()
+    instance = questions.ask("tell the instance", lambda: this_instance(roots))
     on_ec2 = roots.on_ec2()
-    if not any(_is_of_aws(identity, on_ec2) for identity in found.values()):
-        return Survey(identities=found, instance=instance, unknown=tuple(asking.unknown))
-    api = asking.try_to("ask AWS", lambda: make_api(instance.region if instance else None, asking.count))
+    if not any(_is_of_aws(identity, on_ec2) for identity in identities.values()):
+        return Survey(identities=identities, instance=instance, unknown=tuple(questions.unknown))
+    region = instance.region if instance else None
+    api = questions.ask("ask AWS", lambda: make_api(region, questions.count))
     if api is not None:
-        found = _mapped(found, api, instance, asking)
-    result = Survey(identities=found, instance=instance)
+        identities = _with_xen(identities, api, instance, questions)
+    result = Survey(identities=identities, instance=instance)
     if api is not None:
-        result = _described(result, api, asking)
-    return replace(result, unknown=tuple(asking.unknown), calls=dict(asking.calls))
+        result = _described(result, api, questions)
+    return replace(result, unknown=tuple(questions.unknown), calls=dict(questions.calls))
 
 
-class _Asking:
+class _Questions:
     """Questions that may fail, each by itself."""
 
     def __init__(self) -> None:
@@ -91,13 +92,13 @@ class _Asking:
         self.calls: Counter[str] = Counter()
 
     def count(self, action: str) -> None:
-        """Hear of a call."""
+        """One more call of this IAM action."""
         self.calls[action] += 1
 
-    def try_to(self, what: str, ask: Callable[[], T]) -> T | None:
+    def ask(self, what: str, question: Callable[[], T]) -> T | None:
         """The answer; None when there is none, and the reason is kept."""
         try:
-            return ask()
+            return question()
         except SetupError as error:
             self.unknown.append(f"could not {what}: {error}")
             return None
@@ -108,28 +109,28 @@ def _is_of_aws(identity: Identity, on_ec2: bool) -> bool:
     return bool(identity.volume_ids or identity.file_system_id) or xen
 
 
-def _mapped(
-    found: Mapping[str, Identity], api: Api, instance: Instance | None, asking: _Asking
+def _with_xen(
+    identities: Mapping[str, Identity], api: Api, instance: Instance | None, questions: _Questions
 ) -> dict[str, Identity]:
     """Xen disks with the ids of their volumes, which only the instance's mapping tells."""
-    disks = [disk for identity in found.values() for disk in identity.stack.disks]
+    disks = [disk for identity in identities.values() for disk in identity.stack.disks]
     if instance is None or not any(disk.sort is Sort.XEN for disk in disks):
-        return dict(found)
-    mapping = asking.try_to(
+        return dict(identities)
+    mapping = questions.ask(
         "tell which volumes the Xen disks are", lambda: describe.device_mapping(api, instance.instance_id)
     )
-    return {arm: with_mapping(identity, mapping or {}) for arm, identity in found.items()}
+    return {arm: with_mapping(identity, mapping or {}) for arm, identity in identities.items()}
 
 
-def _described(result: Survey, api: Api, asking: _Asking) -> Survey:
+def _described(result: Survey, api: Api, questions: _Questions) -> Survey:
     ids = list(dict.fromkeys(v for identity in result.identities.values() for v in identity.volume_ids))
     file_systems = {i.file_system_id for i in result.identities.values() if i.file_system_id}
     instance = result.instance
     return replace(
         result,
-        volumes=_volumes(api, ids, asking) if ids else {},
-        file_systems=_file_systems(api, sorted(file_systems), asking),
-        limits=asking.try_to(
+        volumes=_volumes(api, ids, questions) if ids else {},
+        file_systems=_file_systems(api, sorted(file_systems), questions),
+        limits=questions.ask(
             "tell the instance's limits", lambda: describe.describe_instance_type(api, instance.instance_type)
         )
         if instance and instance.instance_type
@@ -137,37 +138,33 @@ def _described(result: Survey, api: Api, asking: _Asking) -> Survey:
     )
 
 
-def _volumes(api: Api, ids: Sequence[str], asking: _Asking) -> dict[str, EbsVolume]:
-    found = asking.try_to(
+def _volumes(api: Api, ids: Sequence[str], questions: _Questions) -> dict[str, EbsVolume]:
+    volumes = questions.ask(
         "tell type, size, IOPS and state of the volumes", lambda: describe.describe_volumes(api, ids)
     )
-    if not found:
+    if not volumes:
         return {}
-    changes = asking.try_to(
+    changes = questions.ask(
         "tell whether the volumes are being modified", lambda: describe.describe_modifications(api, ids)
     )
-    restored = [volume for volume, facts in found.items() if facts.snapshot_id]
-    read = {}
+    restored = [id_ for id_, volume in volumes.items() if volume.snapshot_id]
+    fractions: Mapping[str, float] | None = None
     if restored:
-        read = (
-            asking.try_to(
-                "tell whether volumes made from snapshots are initialised",
-                lambda: describe.describe_initialisation(api, restored),
-            )
-            or {}
+        fractions = questions.ask(
+            "tell whether volumes made from snapshots are initialised",
+            lambda: describe.describe_initialisation(api, restored),
         )
-    for volume, facts in found.items():
-        change: dict[str, Any] = {}
-        if changes is not None:
-            state, progress = changes.get(volume, ("", None))
-            change = {"modification": state, "modified": progress}
-        found[volume] = replace(facts, initialised=read.get(volume), **change)
-    return found
+    for id_, volume in volumes.items():
+        state, progress = (None, None) if changes is None else changes.get(id_, ("", None))
+        volumes[id_] = replace(
+            volume, initialised=(fractions or {}).get(id_), modification=state, modified=progress
+        )
+    return volumes
 
 
-def _file_systems(api: Api, ids: Sequence[str], asking: _Asking) -> dict[str, FileSystem]:
-    found = {
-        name: asking.try_to(f"tell what {name} is", partial(describe.describe_file_system, api, name))
-        for name in ids
+def _file_systems(api: Api, ids: Sequence[str], questions: _Questions) -> dict[str, FileSystem]:
+    systems = {
+        id_: questions.ask(f"tell what {id_} is", partial(describe.describe_file_system, api, id_))
+        for id_ in ids
     }
-    return {name: facts for name, facts in found.items() if facts is not None}
+    return {id_: system for id_, system in systems.items() if system is not None}

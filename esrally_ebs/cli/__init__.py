@@ -2,33 +2,42 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import setproctitle
 import typer
 
-from esrally_ebs.cli import aws, corpus, machine, plans, sessions, volumes
-from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.cli import advice, aws, corpus, machine, plans, sessions, volumes, workload
+from esrally_ebs.cli.output import complain
+from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 
 app = typer.Typer(
     help="Compare the volumes under Elasticsearch: sessions, volumes and reports beside 'esrally race'.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for commands in (machine.app, plans.app, sessions.app, aws.app):
+for commands in (machine.app, plans.app, sessions.app, advice.app, aws.app):
     app.add_typer(commands)
 app.add_typer(volumes.app, name="volumes")
 app.add_typer(corpus.app, name="corpus")
+app.add_typer(workload.app, name="workload")
 
 # What is raised for anything typed wrong: ClickException, which newer versions of typer keep to themselves.
 _MISUSE = typer.BadParameter.__mro__[2]
 
+TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # when set, an error that nobody foresaw is printed with its traceback
+# Raised by what was read; any other unforeseen error is laid to the machine.
+_OF_DATA = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 _HUNG_UP = 141  # as a shell says of a process that ended because nobody reads its pipe any more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and prints every error of ours as one line."""
     _take_any_text()
+    # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
+    setproctitle.setproctitle(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
     try:
         code = _run(argv)
         sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
@@ -41,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = error.filename or "what was read or written"
         next_step = "see that it can be read and written, and has room"
-        print(f"esrally-ebs: {where}: {error.strerror or error}; {next_step}", file=sys.stderr)
+        complain(f"esrally-ebs: {where}: {error.strerror or error}; {next_step}")
         try:
             sys.stdout.flush()
         except OSError:  # that was it
@@ -74,16 +83,30 @@ def _run(argv: Sequence[str] | None) -> int:
             args=list(argv) if argv is not None else None, standalone_mode=False, prog_name="esrally-ebs"
         )
     except EbsError as error:
-        print(f"esrally-ebs: {error}", file=sys.stderr)
+        complain(f"esrally-ebs: {error}")
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print("esrally-ebs: cancelled", file=sys.stderr)
+        complain("esrally-ebs: cancelled")
         return 130
-    except Exception as error:
+    except OSError:
+        raise  # main names the file
+    except Exception as error:  # noqa: BLE001 - the last resort
         if not isinstance(error, _MISUSE):
-            raise
+            return _unforeseen(error)
         what = error.format_message().rstrip(".")  # type: ignore[attr-defined]
         if what:  # a command without words says nothing, it has shown its help
-            print(f"esrally-ebs: {what}; see 'esrally-ebs --help'", file=sys.stderr)
+            complain(f"esrally-ebs: {what}; see 'esrally-ebs --help'")
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception) -> int:
+    """One line for an error that is none of ours. Never 1, which means that a gate failed."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())[:200]
+    where = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
+    next_step = f"a fault of the pack or of what it read: report it with the output of {TRACEBACK}=1"
+    complain(f"esrally-ebs: {where}: {text}; {next_step}")
+    return MeasurementError.exit_code if isinstance(error, _OF_DATA) else SetupError.exit_code

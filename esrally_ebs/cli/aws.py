@@ -2,10 +2,10 @@
 
 import typer
 
-from esrally_ebs import aws_telemetry
+from esrally_ebs.aws import session_telemetry as aws_telemetry
 from esrally_ebs.aws.cloudwatch import price_usd
-from esrally_ebs.cli.output import SessionName
-from esrally_ebs.resources import home
+from esrally_ebs.cli.output import SessionName, put
+from esrally_ebs.machine.resources import home
 from esrally_ebs.store import SessionFolder, find_session, load_session
 
 app = typer.Typer()
@@ -14,10 +14,10 @@ app = typer.Typer()
 @app.command("cloudwatch")
 def cloudwatch_command(session: SessionName) -> None:
     """Fetch CloudWatch's minutes of a session that it has not yet; each metric asked for costs a little."""
-    folder = SessionFolder(find_session(home(), session))
-    asked = aws_telemetry.asked_of(load_session(folder.path))
+    folder = SessionFolder.own(find_session(home(), session))
+    asked = aws_telemetry.queries_of(load_session(folder.path))
     if not asked:
-        print("nothing to ask: no arm of this session was on EBS or EFS")
+        put("nothing to ask: no arm of this session was on EBS or EFS")
         return
     new = aws_telemetry.collect(folder)
-    print(f"{new} new values of {len(asked)} metrics, for {price_usd(asked):.5f} USD")
+    put(f"{new} new values of {len(asked)} metrics, for {price_usd(asked):.5f} USD")

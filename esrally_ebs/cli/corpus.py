@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from esrally_ebs import corpus
+from esrally_ebs.cli.output import put
 from esrally_ebs.units import format_bytes
+from esrally_ebs.workload import corpus
 
 app = typer.Typer(help="Documents of the noaa-ebs track.", no_args_is_help=True)
 
@@ -35,7 +36,7 @@ def corpus_generate(
             workers=workers,
             progress=lambda done: bar.update(task, completed=done),
         )
-    print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+    put(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
 
 
 @app.command("convert")
@@ -48,5 +49,5 @@ def corpus_convert(
 ) -> None:
     """Make a corpus of NOAA's own GHCN-Daily files."""
     made = corpus.convert(by_year, output.expanduser(), stations=stations, countries=countries, states=states)
-    print(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
-    print(f"race with --track-params=documents:{made.documents}")
+    put(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
+    put(f"race with --track-params=documents:{made.documents}")

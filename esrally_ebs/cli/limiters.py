@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from esrally_ebs import by_hand
-from esrally_ebs.cli.output import Json, console, new_table
-from esrally_ebs.emulator.control import LimiterState
+from esrally_ebs.cli.output import Json, console, new_table, put
 from esrally_ebs.errors import PlanError
+from esrally_ebs.model import MAX_TIME_SCALE
+from esrally_ebs.session import manual as by_hand
+from esrally_ebs.units import format_bytes
+from esrally_ebs.volumes.emulated.control import LimiterState
 
 ArmName = Annotated[str, typer.Argument(metavar="ARM", help="Name or mount of an attached emulated arm.")]
 Credits = Annotated[
@@ -17,13 +19,15 @@ Credits = Annotated[
 ]
 TimeScale = Annotated[
     float | None,
-    typer.Option(min=1, max=10_000, help="Let buckets empty and fill so many times as fast as real ones."),
+    typer.Option(
+        min=1, max=MAX_TIME_SCALE, help="Let buckets empty and fill so many times as fast as real ones."
+    ),
 ]
 
 
 def show(arm: ArmName, as_json: Json = False) -> None:
     """Show bucket levels and credits of an emulated arm, and how long I/Os waited for each limit."""
-    _print(by_hand.limiters(arm), as_json=as_json)
+    _print(arm, by_hand.limiters(arm), as_json=as_json)
 
 
 def change(
@@ -39,21 +43,28 @@ def change(
     settings = {key: value for key, value in asked.items() if value is not None and value is not False}
     if not settings or (drain and refill):
         raise PlanError(f"arm {arm}: give --credits, --time-scale, and one of --drain and --refill")
-    _print(by_hand.set_limiters(arm, **settings), as_json=as_json)
+    _print(arm, by_hand.set_limiters(arm, **settings), as_json=as_json)
 
 
-def _print(state: LimiterState, *, as_json: bool) -> None:
+def _print(arm: str, state: LimiterState, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(state.to_json(), indent=2))
+        put(json.dumps(state.to_json(), indent=2))
         return
-    rows = new_table("limit", "tokens", "of", "full", "I/Os waited for it")
+    type_, limits = by_hand.limits_of(arm)
+    rows = new_table("limit", "tokens", "of", "full", "refilled by", "I/Os waited for it")
     for name, level in state.levels.items():
-        capacity = state.capacities[name]
+        capacity, limit = state.capacities[name], limits[name]
+        amount = format_bytes if limit.counts == "bytes" else _operations
+        rate = f"{amount(limit.rate)}/s"
         share = f"{level / capacity:.1%}"
-        rows.add_row(name, f"{level:,.0f}", f"{capacity:,.0f}", share, f"{state.waited_s[name]:,.3f} s")
+        rows.add_row(name, amount(level), amount(capacity), share, rate, f"{state.waited_s[name]:,.3f} s")
     console().print(rows)
     unlimited = "; unlimited now" if state.unlimited else ""
-    print(
-        f"{state.reads:,} reads and {state.writes:,} writes, {state.in_flight} in flight,"
-        f" {state.errors} errors; time scale {state.time_scale:g}{unlimited}"
+    put(
+        f"{arm} ({type_}, emulated): {state.reads:,} reads and {state.writes:,} writes, {state.in_flight} in"
+        f" flight, {state.errors} errors; time scale {state.time_scale:g}{unlimited}"
     )
+
+
+def _operations(count: float) -> str:
+    return f"{count:,.0f} I/Os"

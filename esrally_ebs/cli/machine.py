@@ -1,16 +1,20 @@
 """The machine's commands: ``doctor`` checks it, ``clean`` removes what killed sessions left on it."""
 
 import json
-import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from esrally_ebs import clean, doctor, volumes
-from esrally_ebs.cli.output import Json, console, new_table
+from esrally_ebs.checks import doctor
+from esrally_ebs.cli.output import Json, complain, console, new_table, put
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import Check
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
+from esrally_ebs.volumes import backends as volumes
 
 app = typer.Typer()
 
@@ -19,7 +23,7 @@ app = typer.Typer()
 def doctor_command(as_json: Json = False) -> int:
     """Check this machine and say how to mend what is missing; exit code 3 if anything is."""
     # imported here: the other commands, above all report, must work where Rally is not installed
-    from esrally_ebs.rally.signatures import check_signatures
+    from esrally_ebs.rally.patches import check_signatures
 
     checks = doctor.check_machine(check_signatures)
     _print_checks(checks, as_json=as_json)
@@ -27,23 +31,29 @@ def doctor_command(as_json: Json = False) -> int:
 
 
 @app.command("clean")
-def clean_command() -> int:
+def clean_command(
+    dead_instances: Annotated[
+        bool,
+        typer.Option("--dead-instances", help="On AWS also what instances left that are no more."),
+    ] = False,
+) -> int:
     """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""
     problems: list[str] = []
-    for session in clean.abandoned():
-        left = clean.take_down(session)
+    for session, left in clean.clean():
         problems += left
-        print(f"{session}: {'not all could be removed' if left else 'removed'}")
-    told, kept = _sweep()
+        put(f"{session}: {'not all could be removed' if left else 'removed'}")
+    for name in running.sessions()[1]:
+        put(f"{run_dir() / name}: left alone, it does not carry our marks")
+    told, kept = _sweep(dead_instances=dead_instances)
     problems += kept
     for problem in problems:
-        print(f"esrally-ebs: {problem}", file=sys.stderr)
+        complain(f"esrally-ebs: {problem}")
     if not problems:
-        print(f"nothing {'else ' if told else ''}is left behind")
+        put(f"nothing {'else ' if told else ''}is left behind")
     return 3 if problems else 0
 
 
-def _sweep() -> tuple[bool, list[str]]:
+def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
     """Remove what AWS still has of ours; whether anything was said of it, and what could not be removed.
 
     That AWS could not be asked is said, and is no failure.
@@ -52,10 +62,10 @@ def _sweep() -> tuple[bool, list[str]]:
 
     def say(text: str) -> None:
         told.append(text)
-        print(text)
+        put(text)
 
     try:
-        problems = volumes.sweep_aws(say)
+        problems = volumes.sweep_aws(say, dead_instances=dead_instances)
     except SetupError as error:
         say(f"AWS was not asked for what killed sessions left there: {error}")
         problems = []
@@ -68,7 +78,7 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
             {"name": c.name, "ok": c.ok, "value": c.value, "text": c.text, "severity": c.severity}
             for c in checks
         ]
-        print(json.dumps(records, indent=2))
+        put(json.dumps(records, indent=2))
         return
     rows = new_table("", "check", "found", "how to mend")
     for check in checks:

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.report.model import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
 
@@ -31,17 +33,30 @@ def new_table(*titles: str) -> Table:
     return table
 
 
+class _Printable(Console):
+    """A console to which text is text: what a recorded name holds for the terminal is shown, not obeyed."""
+
+    def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - rich's
+        return super().render_str(one_line(text), **how)
+
+
 def console() -> Console:
     # Into a pipe every row stays on one line, so that grep and cut find ids and paths whole. Texts are shown
     # as they are: "[[baseline]]" in the reason of a session is no markup, and ":key:" in a path no picture.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, markup=False, emoji=False)
+    return _Printable(width=width, markup=False, emoji=False)
 
 
-def put(text: str, output: Path | None) -> None:
+def complain(text: str) -> None:
+    """Print an error, or how far a command has come: one line on stderr."""
+    print(one_line(text), file=sys.stderr)
+
+
+def put(text: str, output: Path | None = None) -> None:
     """Print, or write a file; raises SetupError, naming it, when it cannot be written."""
     if output is None:
-        print(text, end="" if text.endswith("\n") else "\n")
+        # at once: into a pipe, too, a long command says how far it is
+        print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
         return
     try:
         output.write_text(text, encoding="utf-8", errors="replace")

@@ -1,17 +1,20 @@
 """The commands that run a plan: ``run`` on devices, ``simulate`` in virtual time, ``study`` in either."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from esrally_ebs import published, runs, studies, virtual
-from esrally_ebs.cli.output import PlanName, Settings, overrides_of, put
-from esrally_ebs.cost import price_list
+from esrally_ebs import studies
+from esrally_ebs.catalog.cost import price_list
+from esrally_ebs.cli.output import PlanName, Settings, complain, overrides_of, put
 from esrally_ebs.errors import PlanError
-from esrally_ebs.resources import home
+from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
+from esrally_ebs.rally import any_track
+from esrally_ebs.session import runs
+from esrally_ebs.session import simulation as virtual
 from esrally_ebs.store import find_session, load_session
+from esrally_ebs.studies.render import RENDERERS
 
 app = typer.Typer()
 
@@ -26,7 +29,24 @@ def run_command(
 ) -> int:
     """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
     overrides = overrides_of(settings) | ({"accept": accept} if accept else {})
-    return runs.run_plan(plan, overrides, say=print)
+    return runs.run_plan(plan, overrides, say=put)
+
+
+@app.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def race_command(
+    context: typer.Context,
+    track_path: Annotated[Path, typer.Option(help="The directory of any Rally track, or its file.")],
+    plan: Annotated[
+        str, typer.Option(help="A plan's path, or its name in pipelines/; its arms are compared.")
+    ] = any_track.DEFAULT_PLAN,
+    settings: Settings = None,
+) -> int:
+    """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
+    if sockets_wanted():
+        raise PlanError("race: works without esrallyd alone; unset ESRALLY_EBS_ACTORS")
+    given = {"plan": str(plan_path(plan).resolve()), "set": overrides_of(settings)}
+    flags = [f"--track-path={track_path.resolve()}", *context.args]
+    return runs.call_rally(flags, plan, any_track.environment(given))
 
 
 @app.command("simulate")
@@ -36,7 +56,7 @@ def simulate_command(
 ) -> None:
     """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
     overrides = overrides_of(settings)
-    print(virtual.simulate_plan(plan, overrides, say=print))
+    put(virtual.simulate_plan(plan, overrides, say=put))
 
 
 @app.command("study")
@@ -59,21 +79,20 @@ def study_command(
     """Print every published figure of a study beside ours, with the error; tables and plots with it."""
     if listed:
         for study in studies.names():
-            print(f"{study}  {studies.read_study(study).title}")
+            put(f"{study}  {studies.read_study(study).title}")
         return
     if name is None:
         raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
-    if form not in published.RENDERERS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(published.RENDERERS)}")
+    if form not in RENDERERS:
+        raise PlanError(f"--format {form}: choose one of {', '.join(RENDERERS)}")
     _require_place(output)  # before hours of measuring
     studies.read_study(name)
     recorded = None if session is None else load_session(find_session(home(), session))
-    runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=_progress)
+    runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=complain)
     listed_prices = price_list(None if prices is None else str(prices))
     result = studies.run_study(name, runner, listed_prices, session=recorded)
-    pages = {".html": published.page, ".svg": published.drawing}
-    render = pages.get("" if output is None else output.suffix, published.RENDERERS[form])
-    put(render(result), output)
+    drawn = {".html": "html", ".svg": "svg"}.get("" if output is None else output.suffix, form)
+    put(RENDERERS[drawn](result), output)
 
 
 def _require_place(output: Path | None) -> None:
@@ -81,7 +100,3 @@ def _require_place(output: Path | None) -> None:
         raise PlanError(f"--output {output}: there is no folder {output.parent}; make it first")
     if output is not None and output.is_dir():
         raise PlanError(f"--output {output}: is a folder; name a file")
-
-
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr)

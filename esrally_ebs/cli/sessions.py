@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 
 from esrally_ebs import report
+from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.cli.output import Json, SessionName, console, new_table, put
 from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
-from esrally_ebs.report.junit import render_junit, render_junit_refused
+from esrally_ebs.report.model import one_line
 from esrally_ebs.report.sessions import comparable, compare_sessions
-from esrally_ebs.resources import home
-from esrally_ebs.stats.gate import parse_limit
 from esrally_ebs.store import SessionSummary, find_session, list_sessions, load_session
 from esrally_ebs.store.session import Session
 
@@ -39,14 +39,14 @@ def sessions_command(
     found = found[-last:] if last else found
     if ids:
         for summary in found:
-            print(summary.id)
+            put(one_line(summary.id))
         return
     if as_json:
-        print(json.dumps([_session_record(summary) for summary in found], indent=2))
+        put(json.dumps([_session_record(summary) for summary in found], indent=2))
         return
     rows = new_table("session", "started", "state", "plan", "arms", "why")
     for summary in found:
-        kind = " (emulated)" if summary.emulated else ""
+        kind = " (simulated)" if summary.kind == "simulate" else " (emulated)" if summary.emulated else ""
         arms = ", ".join(summary.arms) + kind
         rows.add_row(summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)
     console().print(rows)
@@ -57,10 +57,13 @@ def report_command(
     session: SessionName,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="ARM", help="Compare all arms with this one.")
+    ] = None,
 ) -> None:
     """Report on a session from its folder alone, on any machine."""
-    _require_format(form)
-    _give(report.build(_load(session)), form, output)
+    require_format(form)
+    give(report.build(_load(session), against=against), form, output)
 
 
 @app.command("compare")
@@ -73,9 +76,9 @@ def compare_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
     """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
-    _require_format(form)
+    require_format(form)
     built = compare_sessions([_load(name) for name in names])
-    _give(built, form, output)
+    give(built, form, output)
     if not comparable(built.checks):
         raise MeasurementError(built.verdict)
 
@@ -99,11 +102,11 @@ def gate_command(
         judged = gates.judge_session(recorded, allowed, base=base, other=other)
     except MeasurementError as error:
         if junit is not None:
-            put(render_junit_refused(recorded, error), junit)
+            put(gates.render_junit_refused(recorded, error), junit)
         raise
-    print(gates.render_gate(recorded, judged), end="")
+    put(gates.render_gate(recorded, judged))
     if junit is not None:
-        put(render_junit(recorded, judged), junit)
+        put(gates.render_junit(recorded, judged), junit)
     return gates.EXIT_CODES[judged.outcome]
 
 
@@ -116,12 +119,11 @@ def push_command(
 ) -> None:
     """Send a recorded session to Rally's Elasticsearch metrics store, in place of what it has of it."""
     # imported here: the other commands, above all report, must work where Rally is not installed
-    from esrally_ebs.metrics_store import send
-    from esrally_ebs.rally.reporting import configured_store
+    from esrally_ebs.rally.metrics_store import configured_store, send
 
     recorded = load_session(find_session(home(), session))
     sent = send(recorded, configured_store(configuration))
-    print(f"{sent.documents} documents of session {recorded.id} are in {sent.index} at {sent.url}")
+    put(f"{sent.documents} documents of session {recorded.id} are in {sent.index} at {sent.url}")
 
 
 @app.command("dashboard")
@@ -129,7 +131,7 @@ def dashboard_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
 ) -> None:
     """Print a Kibana dashboard of the metrics store, to import as saved objects."""
-    from esrally_ebs.metrics_store import render_dashboard
+    from esrally_ebs.report.dashboard import render_dashboard
 
     put(render_dashboard(), output)
 
@@ -139,18 +141,19 @@ def _load(name: str) -> Session:
     return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
-def _require_format(form: str) -> None:
+def require_format(form: str) -> None:
+    """Raise PlanError for a format that there is none of."""
     if form not in report.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
 
 
-def _give(built: report.Report, form: str, output: Path | None) -> None:
-    if form != "text" or output is not None:
-        put(report.RENDERERS[form](built), output)
-    elif sys.stdout.isatty():
-        print(report.render_text(built, colour=True, width=min(Console().width, report.WIDTH)), end="")
+def give(built: report.Report, form: str, output: Path | None) -> None:
+    """Print a report, or write it to a file."""
+    if form == "text" and output is None and sys.stdout.isatty():
+        width = min(Console().width, report.WIDTH)
+        print(report.render_text(built, colour=True, width=width), end="")  # escapes of its own
     else:
-        print(report.render_text(built), end="")
+        put(report.RENDERERS[form](built), output)
 
 
 def _session_record(summary: SessionSummary) -> dict[str, Any]:

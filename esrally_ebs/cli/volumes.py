@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from esrally_ebs import by_hand
 from esrally_ebs.aws.identity import Identity
 from esrally_ebs.cli import limiters
-from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of
+from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of, put
 from esrally_ebs.model import Volume
+from esrally_ebs.session import manual as by_hand
 from esrally_ebs.units import format_bytes
 
 DryRun = Annotated[
@@ -24,9 +24,9 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
     """Attach and mount every arm of a plan; they stay until 'volumes down'."""
     overrides = overrides_of(settings)
     if dry_run:
-        print("\n".join(by_hand.dry_run(plan, overrides)))
+        put("\n".join(by_hand.dry_run(plan, overrides)))
         return
-    _print_volumes(by_hand.up(plan, overrides, say=print))
+    _print_volumes(by_hand.up(plan, overrides, say=put))
 
 
 @app.command("list")
@@ -35,20 +35,22 @@ def volumes_list(as_json: Json = False) -> None:
     attached = by_hand.attached()
     free = by_hand.mounts(volume.mount for volume in attached)
     if as_json:
-        print(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
+        put(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
         return
     _print_volumes(attached)
     _print_mounts(free)
 
 
 @app.command("down")
-def volumes_down() -> None:
-    """Detach every arm that 'volumes up' attached; the data on emulated ones are gone then."""
-    names = by_hand.down()
+def volumes_down(
+    plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Only the arms of this plan.")] = None,
+) -> None:
+    """Detach the arms that 'volumes up' attached; the data on emulated ones are gone then."""
+    names = by_hand.down(plan)
     for name in names:
-        print(f"detached {name}")
+        put(f"detached {name}")
     if not names:
-        print("no arm is attached by hand")
+        put("no arm is attached by hand" if plan is None else f"no arm of {plan} is attached by hand")
 
 
 @app.command("modify")
@@ -65,7 +67,7 @@ def volumes_modify(
 ) -> None:
     """Change an EBS volume where it is, also while it is used, and follow the change."""
     wanted = by_hand.change(type_=type_, size=size, iops=iops, throughput=throughput)
-    by_hand.modify(arm, wanted, not_ours=not_ours, wait=wait, say=print)
+    by_hand.modify(arm, wanted, not_ours=not_ours, wait=wait, say=put)
 
 
 def _attached(volume: Volume) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""One Elasticsearch on one volume, in Docker: image, start, health, identity of its index, stop, removal."""
+"""An Elasticsearch on a volume, in Docker: image, start, health, identity of its index, stop, removal."""
 
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, segments
 from esrally_ebs.node.life import death, prepare_data_dir, running, start, stop
-from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cache_bytes
+from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
 __all__ = [
     "LOCAL_IMAGE",
@@ -17,6 +17,7 @@ __all__ = [
     "death",
     "hashes",
     "leftovers",
+    "of_all_arms",
     "page_cache_bytes",
     "prepare_data_dir",
     "remove",

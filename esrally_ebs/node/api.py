@@ -1,4 +1,4 @@
-"""The few questions that the pack itself asks a node over HTTP; Rally asks all others."""
+"""The few requests that the pack itself sends to a node over HTTP; Rally sends all others."""
 
 import json
 import urllib.error
@@ -14,12 +14,17 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def get(port: int, path: str, *, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - JSON
     """``GET path`` on 127.0.0.1; SetupError when the node does not answer with JSON and success."""
-    url = f"http://127.0.0.1:{port}{path}"
-    try:
-        with _OPENER.open(url, timeout=timeout_s) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
-        raise SetupError(f"{url}: {error}; see the node's log with 'docker logs'") from error
+    return _send("GET", port, path, timeout_s)
+
+
+def post(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
+    """``POST path`` without a body, else as ``get``."""
+    return _send("POST", port, path, timeout_s)
+
+
+def delete(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
+    """``DELETE path``, else as ``get``."""
+    return _send("DELETE", port, path, timeout_s)
 
 
 def is_ready(port: int) -> bool:
@@ -29,3 +34,12 @@ def is_ready(port: int) -> bool:
     except SetupError:
         return False
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)
+
+
+def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: ANN401 - JSON
+    url = f"http://127.0.0.1:{port}{path}"
+    try:
+        with _OPENER.open(urllib.request.Request(url, method=method), timeout=timeout_s) as answer:
+            return json.load(answer)
+    except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
+        raise SetupError(f"{url}: {error}; see the node's log with 'docker logs'") from error

@@ -1,4 +1,4 @@
-"""Where the kernel keeps a container's memory accounting, and which of its processes is Elasticsearch.
+"""Where the kernel accounts for a container's memory and processors, and which process is Elasticsearch.
 
 Pure parsers of /proc text, and one thin reader. Control groups of version 1 and 2.
 """
@@ -6,23 +6,20 @@ Pure parsers of /proc text, and one thin reader. Control groups of version 1 and
 from pathlib import Path, PurePosixPath
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.formats.mountinfo import parse_mountinfo
+from esrally_ebs.machine.mountinfo import parse_mountinfo
 
 
-def memory_cgroup(cgroup: str, mountinfo: str) -> Path | None:
-    """The directory of the memory controller of a process, or None when it is not mounted here.
+def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> Path | None:
+    """The directory of a controller for a process, or None when it is not mounted here.
 
     ``cgroup`` is the text of /proc/<pid>/cgroup, ``mountinfo`` of /proc/self/mountinfo.
     """
     paths = _controller_paths(cgroup)
-    mounts = _cgroup_mounts(mountinfo)
-    for controller in (
-        "memory",
-        "",
-    ):  # version 1 first: where it owns memory, version 2 has no memory controller
-        if controller in paths and controller in mounts:
-            root, mount = mounts[controller]
-            return mount / _below(paths[controller], root)
+    mounts = _cgroup_mounts(mountinfo, controller)
+    for name in (controller, ""):  # version 1 first: what it owns version 2 does not have
+        if name in paths and name in mounts:
+            root, mount = mounts[name]
+            return mount / _below(paths[name], root)
     return None
 
 
@@ -36,15 +33,15 @@ def _controller_paths(cgroup: str) -> dict[str, PurePosixPath]:
     return paths
 
 
-def _cgroup_mounts(mountinfo: str) -> dict[str, tuple[PurePosixPath, Path]]:
+def _cgroup_mounts(mountinfo: str, controller: str) -> dict[str, tuple[PurePosixPath, Path]]:
     """Controller -> (group that is mounted, mount point)."""
     mounts = {}
     for mount in parse_mountinfo(mountinfo, "/proc/self/mountinfo"):
         place = (PurePosixPath(mount.root), mount.mount_point)
         if mount.filesystem == "cgroup2":
             mounts[""] = place
-        elif mount.filesystem == "cgroup" and "memory" in mount.super_options.split(","):
-            mounts["memory"] = place
+        elif mount.filesystem == "cgroup" and controller in mount.super_options.split(","):
+            mounts[controller] = place
     return mounts
 
 
@@ -59,8 +56,20 @@ def resident_kib(status: str) -> int:
 
 def memory_cgroup_of(pid: int) -> Path | None:
     """The memory controller's directory of a live process; None when it cannot be seen."""
-    found = memory_cgroup(Path(f"/proc/{pid}/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    return found if found is not None and found.is_dir() else None
+    group = _group_of(pid, "memory")
+    return group if group is not None and group.is_dir() else None
+
+
+def processor_time_of(pid: int) -> Path | None:
+    """The file that counts the processor time of a live process's control group; None when there is none."""
+    group = _group_of(pid, "cpuacct")
+    files = () if group is None else (group / "cpuacct.usage", group / "cpu.stat")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _group_of(pid: int, controller: str) -> Path | None:
+    text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    return directory_of(Path(f"/proc/{pid}/cgroup").read_text(), text, controller=controller)
 
 
 def largest_process(first_pid: int) -> int:

@@ -4,19 +4,21 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.resources import run_dir
-from esrally_ebs.system import last_lines, run
+from esrally_ebs.errors import CommandError, PlanError, SetupError
+from esrally_ebs.machine.processes import last_lines, run
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.model import session_name, short_name
 
 SESSION_LABEL = "esrally-ebs.session"
+_ARM_LABEL = "esrally-ebs.arm"
 _RUN_LABEL = (
     "esrally-ebs.run"  # the run directory, so that who uses another one does not take it for left behind
 )
-BY_HAND = "by-hand"  # the label's value on a node that the user started with Compose; never ours to remove
 VERSION = "8.8.2"
 OFFICIAL_IMAGE = f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
 LOCAL_IMAGE = f"esrally-ebs/elasticsearch:{VERSION}"
@@ -110,11 +112,11 @@ def inspect(container: str) -> Container | None:
 
 def parse_inspect(text: str) -> Container:
     """The first container of ``docker container inspect``."""
-    found: dict[str, Any] = json.loads(text)[0]
-    state = found["State"]
-    published = (found.get("NetworkSettings", {}).get("Ports") or {}).get("9200/tcp") or []
+    container: dict[str, Any] = json.loads(text)[0]
+    state = container["State"]
+    published = (container.get("NetworkSettings", {}).get("Ports") or {}).get("9200/tcp") or []
     return Container(
-        id=found["Id"],
+        id=container["Id"],
         pid=state["Pid"],
         running=state["Status"] == "running",
         exit_code=state["ExitCode"],
@@ -146,11 +148,39 @@ def reason(text: str) -> str:
     """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     for line in lines:
-        found = None if _AFTERMATH.match(line) else _CAUSE.search(line)
-        if found:
-            return next(part for part in found.groups() if part)[:400]
+        cause = None if _AFTERMATH.match(line) else _CAUSE.search(line)
+        if cause:
+            return next(part for part in cause.groups() if part)[:400]
     complaints = [_LOG_PREFIX.sub("", line) for line in lines if _LOG_PREFIX.match(line)]
     return (complaints[-1] if complaints else last_lines("\n".join(lines)))[:400]
+
+
+def project(session: str, arm: str) -> str:
+    """Compose's name for a node: no other session's, nor another arm's."""
+    return f"ebs-{short_name(session)}-{arm}"
+
+
+_LISTS: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lists each kind of thing, and what removes it
+    ("ps", "-a", "--no-trunc"): ("rm", "-f", "-v"),
+    ("network", "ls", "--no-trunc"): ("network", "rm"),
+    ("volume", "ls"): ("volume", "rm", "-f"),
+}
+_LABELS = (SESSION_LABEL, _ARM_LABEL, "com.docker.compose.project")
+_FORM = "".join(f'{{{{.Label "{label}"}}}}\t' for label in _LABELS)
+
+
+def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Name, session and arm of each thing that Compose made for a session of this run directory.
+
+    A label alone says nothing: an image gives its own to every container, and a user may set any.
+    """
+    name = "{{.Name}}" if listing[0] == "volume" else "{{.ID}}"
+    here = f"label={_RUN_LABEL}={run_dir()}"
+    for line in docker(*listing, "--filter", here, "--format", _FORM + name).splitlines():
+        session, arm, of, thing = line.split("\t")
+        with suppress(PlanError):  # no session has such a name
+            if of == project(session_name(session), arm):
+                yield thing, session, arm
 
 
 def leftovers() -> list[str]:
@@ -158,15 +188,10 @@ def leftovers() -> list[str]:
 
     None when there is no engine to have them.
     """
-    found: set[str] = set()
-    form = f'{{{{.Label "{SESSION_LABEL}"}}}}'
-    for words in (("ps", "-a"), ("network", "ls"), ("volume", "ls")):
-        try:
-            ours = f"label={_RUN_LABEL}={run_dir()}"
-            found.update(docker(*words, "--filter", ours, "--format", form).split())
-        except EngineDownError:
-            return []
-    return sorted(found - {BY_HAND})
+    try:
+        return sorted({session for listing in _LISTS for _, session, _ in _ours(listing)})
+    except EngineDownError:
+        return []
 
 
 def remove(session: str, *, arm: str | None = None) -> None:
@@ -174,12 +199,10 @@ def remove(session: str, *, arm: str | None = None) -> None:
 
     Nodes get no time to shut down; without an engine there is nothing to remove. SetupError names what stays.
     """
-    labels = [f"label={SESSION_LABEL}={session}"] + ([f"label=esrally-ebs.arm={arm}"] if arm else [])
-    filters = [word for label in labels for word in ("--filter", label)]
     until = time.monotonic() + _REMOVE_S
     while True:
         try:
-            problem = _remove_once(filters)
+            problem = _remove_once(session, arm)
         except EngineDownError:
             return
         if problem is None:
@@ -191,15 +214,11 @@ def remove(session: str, *, arm: str | None = None) -> None:
         time.sleep(0.2)
 
 
-def _remove_once(filters: list[str]) -> str | None:
+def _remove_once(session: str, arm: str | None) -> str | None:
     """One attempt; None when nothing was left, else what was (another process may be removing it as well)."""
     problem = None
-    for listing, removing in (
-        (("ps", "-aq", "--no-trunc"), ("rm", "-f", "-v")),
-        (("network", "ls", "-q"), ("network", "rm")),
-        (("volume", "ls", "-q"), ("volume", "rm", "-f")),
-    ):
-        names = docker(*listing, *filters).split()
+    for listing, removing in _LISTS.items():
+        names = [name for name, of, at in _ours(listing) if of == session and arm in (None, at)]
         if names:
             problem = f"{removing[0]} {' '.join(names)}"
             try:

@@ -33,13 +33,13 @@ def segments(node: Node, index: str = "_all") -> list[Segment]:
         for name, settings in api.get(node.port, f"/{index}/_settings?expand_wildcards=all").items()
     }
     answer = api.get(node.port, f"/{index}/_segments?expand_wildcards=all", timeout_s=30.0)
-    found = []
+    parts = []
     for name, shards in answer["indices"].items():
         for number, copies in shards["shards"].items():
             files = node.data_dir / "indices" / uuids[name] / number / "index"
             for copy in copies:
-                found += [_segment(name, int(number), part, files) for part in copy["segments"].items()]
-    return sorted(found, key=lambda segment: (segment["index"], segment["shard"], segment["generation"]))
+                parts += [_segment(name, int(number), part, files) for part in copy["segments"].items()]
+    return sorted(parts, key=lambda segment: (segment["index"], segment["shard"], segment["generation"]))
 
 
 def _segment(index: str, shard: int, part: tuple[str, dict[str, Any]], directory: Path) -> Segment:
@@ -76,12 +76,12 @@ def hashes(data_dir: Path) -> dict[str, str]:
 
     ``segments_N`` and locks are left out: they differ from start to start though the index is the same.
     """
-    found = {}
+    digests = {}
     for path in sorted(data_dir.glob("indices/*/*/index/_*")):
         digest = hashlib.sha256()
         _add_content(digest, path)
-        found[str(path.relative_to(data_dir))] = digest.hexdigest()
-    return found
+        digests[str(path.relative_to(data_dir))] = digest.hexdigest()
+    return digests
 
 
 def _add_content(digest: "hashlib._Hash", path: Path) -> None:

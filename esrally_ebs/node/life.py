@@ -1,22 +1,24 @@
 """A node's life on a volume: started by Compose, waited for, stopped cleanly or removed at once."""
 
 import errno
+import json
 import os
-import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.private import give_tree
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
+from esrally_ebs.machine.resources import resource, run_dir
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.node import api, cgroups, engine
 from esrally_ebs.node.settings import NodeSettings, compose_variables, environment_file
-from esrally_ebs.resources import resource, run_dir
-from esrally_ebs.system import SYSTEM_CLOCK, Clock
 from esrally_ebs.units import MIB, format_bytes
 
 _HOST = "127.0.0.1"
+_DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
 _USER = 1000  # "elasticsearch" in the official image and in ours
 _UP_S = 120.0
 _READY_S = 120.0
@@ -36,22 +38,23 @@ def start(
     *,
     session: str,
     image: str,
-    port: int | None = None,
+    elsewhere: Mapping[str, Path] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Node:
     """Start Elasticsearch on a volume and wait until it answers and its shards are there.
 
-    ``port`` on 127.0.0.1; None = any free one. What was started is removed again on failure, Ctrl-C included.
-    Raises SetupError: port taken, engine down, a node that ends during its start (with its own reason).
+    On any free port of 127.0.0.1. ``elsewhere`` are folders of the data directory that lie on other volumes,
+    mounted in the container alone until it ends. What was started is removed again on failure, Ctrl-C
+    included. Raises SetupError: engine down, a node that ends during its start (with its own reason).
     """
     arm = volume.spec.name
-    if port is not None:
-        _check_port(arm, port)
     _check_cpus(settings)
     data_dir = prepare_data_dir(volume)
     _check_room(arm, data_dir)
     try:
-        container = _up(volume, settings, session=session, image=image, port=port, data_dir=data_dir)
+        container = _up(
+            volume, settings, session=session, image=image, data_dir=data_dir, elsewhere=elsewhere or {}
+        )
         return _wait(arm, container, data_dir, image=image, clock=clock)
     except BaseException:
         engine.remove(session, arm=arm)
@@ -63,9 +66,9 @@ def prepare_data_dir(volume: Volume) -> Path:
     path = volume.mount / "elasticsearch"
     try:
         path.mkdir(mode=0o750, exist_ok=True)
-        for entry in (path, *path.rglob("*")):
-            if entry.lstat().st_uid != _USER:
-                os.chown(entry, _USER, 0, follow_symlinks=False)
+        if path.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, "a link, and no directory of ours")
+        give_tree(path, _USER)
     except OSError as error:
         raise SetupError(f"arm {volume.spec.name}: {path}: {_why(error)}") from error
     return path
@@ -80,27 +83,12 @@ def _why(error: OSError) -> str:
 
 
 def _check_room(arm: str, data_dir: Path) -> None:
-    found = os.statvfs(data_dir)
-    free = found.f_bavail * found.f_frsize
+    filesystem = os.statvfs(data_dir)
+    free = filesystem.f_bavail * filesystem.f_frsize
     if free < _ROOM_BYTES:
         raise SetupError(
             f"arm {arm}: {data_dir} is full ({format_bytes(free)} left); make room on the volume"
         )
-
-
-def _check_port(arm: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError as error:
-            raise _port_taken(arm, port) from error
-
-
-def _port_taken(arm: str, port: int | None) -> SetupError:
-    return SetupError(
-        f"arm {arm}: port {port} on {_HOST} is taken; end what listens there (ss -ltnp) or use another"
-    )
 
 
 def _check_cpus(settings: NodeSettings) -> None:
@@ -111,22 +99,23 @@ def _check_cpus(settings: NodeSettings) -> None:
         )
 
 
-def project(session: str, arm: str) -> str:
-    """Compose's name for a node."""
-    return f"ebs-{session[:8].lower()}-{arm}"
-
-
 def _up(
-    volume: Volume, settings: NodeSettings, *, session: str, image: str, port: int | None, data_dir: Path
+    volume: Volume,
+    settings: NodeSettings,
+    *,
+    session: str,
+    image: str,
+    data_dir: Path,
+    elsewhere: Mapping[str, Path],
 ) -> str:
     arm = volume.spec.name
-    name = project(session, arm)
+    name = engine.project(session, arm)
     with tempfile.TemporaryDirectory(prefix="ebs-node-") as directory:
         settings_file = Path(directory) / "settings.env"
         settings_file.write_text(environment_file(settings.es_settings))
         variables = compose_variables(settings) | {
             "ES_IMAGE": image,
-            "ES_PORT": str(port or 0),  # 0: the engine chooses, so that nobody can take it in between
+            "ES_PORT": "0",  # the engine chooses, so that nobody can take it in between
             "ES_DATA": str(data_dir),
             "ES_SETTINGS": str(settings_file),
             "ES_NODE_NAME": arm,
@@ -135,67 +124,72 @@ def _up(
             "EBS_RUN": str(run_dir()),
             "EBS_ARM": arm,
         }
-        file = str(resource("compose/node.yml"))
+        more = Path(directory) / "mounts.json"
+        more.write_text(_mounts(elsewhere))
+        files = ("-f", str(resource("compose/node.yml")), "-f", str(more))
         try:
             engine.docker(
-                *("compose", "-p", name, "-f", file, "up", "-d", "--pull", "never", "--quiet-pull"),
+                *("compose", "-p", name, *files, "up", "-d", "--pull", "never", "--quiet-pull"),
                 timeout_s=_UP_S,
                 env=variables,
             )
         except CommandError as error:
-            raise _start_error(arm, port, str(error)) from error
+            reason = str(error).rpartition(": exit code ")[2]
+            raise CommandError(f"arm {arm}: the node's container cannot be started: {reason}") from error
     return f"{name}-node-1"
 
 
-def _start_error(arm: str, port: int | None, text: str) -> SetupError:
-    if "port is already allocated" in text or "address already in use" in text:
-        return _port_taken(arm, port)
-    return CommandError(
-        f"arm {arm}: the node's container cannot be started: {text.rpartition(': exit code ')[2]}"
-    )
+def _mounts(elsewhere: Mapping[str, Path]) -> str:
+    """A second Compose file, laid over the first; Compose would take a dollar for a variable's."""
+    volumes = [
+        {"type": "bind", "source": str(source).replace("$", "$$"), "target": f"{_DATA}/{folder}"}
+        for folder, source in elsewhere.items()
+    ]
+    return json.dumps({"services": {"node": {"volumes": volumes}}})
 
 
-def _wait(arm: str, container: str, data_dir: Path, *, image: str, clock: Clock) -> Node:
+def _wait(arm: str, name: str, data_dir: Path, *, image: str, clock: Clock) -> Node:
     until = clock.monotonic() + _READY_S
     while True:
-        found = engine.inspect(container)
-        if found is None or not found.running or found.port is None:
-            raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(container, found)}")
-        if api.is_ready(found.port):
+        container = engine.inspect(name)
+        if container is None or not container.running or container.port is None:
+            raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(name, container)}")
+        if api.is_ready(container.port):
             break
         _check_room(arm, data_dir)
         if clock.monotonic() > until:
-            text = engine.reason(engine.log(container))
+            text = engine.reason(engine.log(name))
             raise SetupError(f"arm {arm}: Elasticsearch is not ready after {_READY_S:.0f} s: {text}")
         clock.sleep(_POLL_S)
-    pid = cgroups.largest_process(found.pid)
+    pid = cgroups.largest_process(container.pid)
     return Node(
         arm=arm,
-        container=container,
+        container=name,
         host=_HOST,
-        port=found.port,
+        port=container.port,
         pid=pid,
         data_dir=data_dir,
         memory_cgroup=cgroups.memory_cgroup_of(pid),
-        version=api.get(found.port, "/")["version"]["number"],
+        processor_time=cgroups.processor_time_of(pid),
+        version=api.get(container.port, "/")["version"]["number"],
         image=image,
     )
 
 
 def death(node: Node) -> str | None:
     """Why a node is no longer there, in one line; None while it runs."""
-    found = engine.inspect(node.container)
-    return None if found is not None and found.running else _ending(node.container, found)
+    container = engine.inspect(node.container)
+    return None if container is not None and container.running else _ending(node.container, container)
 
 
-def _ending(container: str, found: engine.Container | None) -> str:
-    if found is None:
+def _ending(name: str, container: engine.Container | None) -> str:
+    if container is None:
         return "its container was removed"
-    if found.out_of_memory:
+    if container.out_of_memory:
         return "out of memory; raise memory_limit (car 2gmemory) or lower heap_size"
-    if found.exit_code == 137:
+    if container.exit_code == 137:
         return "killed from outside (exit code 137)"  # its log says nothing of it
-    return f"exit code {found.exit_code}: {engine.reason(engine.log(container))}"
+    return f"exit code {container.exit_code}: {engine.reason(engine.log(name))}"
 
 
 def stop(node: Node) -> None:
@@ -203,8 +197,7 @@ def stop(node: Node) -> None:
 
     Raises SetupError when it had to be killed, or had died before: its index may need recovery then.
     """
-    found = engine.inspect(node.container)
-    if found is None:
+    if engine.inspect(node.container) is None:
         return
     engine.docker("stop", "-t", str(_STOP_S), node.container, timeout_s=_STOP_S + 30)
     ended = engine.inspect(node.container)
@@ -226,11 +219,9 @@ def _remove_container(node: Node) -> None:
 
 
 @contextmanager
-def running(
-    volume: Volume, settings: NodeSettings, *, session: str, image: str, port: int | None = None
-) -> Iterator[Node]:
+def running(volume: Volume, settings: NodeSettings, *, session: str, image: str) -> Iterator[Node]:
     """A node that is shut down cleanly at the end of the block, and removed at once when the block fails."""
-    node = start(volume, settings, session=session, image=image, port=port)
+    node = start(volume, settings, session=session, image=image)
     try:
         yield node
     except BaseException:

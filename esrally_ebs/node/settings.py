@@ -1,8 +1,9 @@
-"""What shapes a node, however it was asked for: Rally cars in, the variables of ``compose/node.yml`` out."""
+"""The settings of a node: Rally cars in, the variables of ``compose/node.yml`` out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.units import MIB
 
 # What a node needs beside its heap, resident in its memory cgroup: the JVM's metaspace, code cache, stacks,
@@ -30,6 +31,12 @@ def page_cache_bytes(settings: NodeSettings) -> int:
     return max(0, settings.memory_bytes - settings.heap_bytes - OVERHEAD_BYTES)
 
 
+def of_all_arms(settings: NodeSettings, arms: int) -> NodeSettings:
+    """The settings of one node that serves so many arms: one heap, and page cache for each arm's index."""
+    more = (arms - 1) * page_cache_bytes(settings)
+    return replace(settings, memory_bytes=settings.memory_bytes + more)
+
+
 def compose_variables(settings: NodeSettings) -> dict[str, str]:
     """The variables of ``compose/node.yml`` that these settings decide."""
     return {
@@ -42,9 +49,16 @@ def compose_variables(settings: NodeSettings) -> dict[str, str]:
 
 
 def environment_file(es_settings: Mapping[str, str]) -> str:
-    """Elasticsearch settings as a Compose ``env_file``; in single quotes nothing but the quote is special."""
-    return "".join(f"{name}='{_escaped(value)}'\n" for name, value in sorted(es_settings.items()))
+    """Elasticsearch settings as a Compose ``env_file``; in single quotes nothing but the quote is special.
+
+    Raises PlanError for a backslash that would take the meaning of a quote away.
+    """
+    return "".join(f"{name}='{_escaped(name, value)}'\n" for name, value in sorted(es_settings.items()))
 
 
-def _escaped(value: str) -> str:
+def _escaped(name: str, value: str) -> str:
+    if "\\'" in value or value.endswith("\\"):
+        raise PlanError(
+            f"car variable {name}: a backslash at its end, or before a quote; Compose takes neither"
+        )
     return value.replace("'", "\\'")

@@ -1,11 +1,18 @@
 """``[[baseline]]``: a fio job of a plan."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from esrally_ebs.plan.values import MOST_SEED, NAME, Bytes, Directions, Seconds, Section
+from esrally_ebs.model import NAME
+from esrally_ebs.plan.tables import Section
+from esrally_ebs.units import Bytes, Seconds, format_bytes
 
+MAX_SEED = 2**63 - 1  # as fio takes it
+Directions = Annotated[
+    Literal["read", "write", "readwrite", "randread", "randwrite", "randrw"],
+    BeforeValidator(lambda value: "readwrite" if value == "rw" else value),  # fio has both words
+]
 BLOCKING = ("psync", "sync", "pvsync", "pvsync2")  # engines of fio that return when the I/O is done
 
 
@@ -22,28 +29,36 @@ class BaselineJob(Section):
     runtime: Seconds | None = Field(default=None, gt=0)
     ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O that is not counted, before the runtime begins
     rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
-    randseed: int | None = Field(
-        default=None, ge=1, le=MOST_SEED
-    )  # of fio's toss of which I/Os of a mix are reads
+    # decides which I/Os of a mix are reads
+    randseed: int | None = Field(default=None, ge=1, le=MAX_SEED)
     rest: Seconds = Field(default=0.0, ge=0)  # idle time before it
     stonewall: bool = True  # false: begins together with the job before it; only in virtual time
-    repeat: bool = False  # again at the end of the session
+    repeat: int = Field(default=0, ge=0, le=100)  # passes at the end of the session; true = 1
 
     @field_validator("iodepth")
     @classmethod
-    def _one_where_the_engine_waits(cls, iodepth: int, info: ValidationInfo) -> int:
+    def _is_1_with_a_blocking_engine(cls, iodepth: int, info: ValidationInfo) -> int:
         """fio, too, takes 1 for an engine that returns when the I/O is done.
 
-        With psync, the engine of who names none, the depth stays for a copy of the job with another engine.
+        With psync, the default engine, the depth stays for a copy of the job with another engine.
         """
         return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
 
     @model_validator(mode="after")
-    def _what_is_not_counted_is_no_part_of_the_size(self) -> Self:
-        # fio would count what is left of the file then, or nothing when that is done before
+    def _ramp_time_needs_runtime(self) -> Self:
+        # Without one, fio would count what the ramp leaves of the file, which may be nothing.
         if self.ramp_time and self.runtime is None:
             raise ValueError(
                 "ramp_time: only a job with a runtime goes on after it; give a runtime, or remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _blocks_fit_into_the_file(self) -> Self:
+        if self.bs > self.size:
+            raise ValueError(
+                f"bs: blocks of {format_bytes(self.bs)} do not fit into {format_bytes(self.size)}; raise size"
+                " or lower bs"
             )
         return self
 
@@ -68,8 +83,8 @@ class BaselineJob(Section):
         return self.rw in ("readwrite", "randrw")
 
     def options(self) -> dict[str, str | int]:
-        """What fio is told of it, in fio's words."""
-        told: dict[str, str | int] = {
+        """The job as options of fio."""
+        options: dict[str, str | int] = {
             "rw": self.rw,
             "bs": self.bs,
             "size": self.size,
@@ -79,11 +94,11 @@ class BaselineJob(Section):
             "direct": 1,
         }
         if self.is_mix and self.rwmixread != 50:
-            told["rwmixread"] = self.rwmixread
+            options["rwmixread"] = self.rwmixread
         if self.randseed is not None:
-            told["randseed"] = self.randseed
+            options["randseed"] = self.randseed
         if self.runtime is not None:
-            told |= {"time_based": 1, "runtime": f"{round(self.runtime * 1e6)}us"}
+            options |= {"time_based": 1, "runtime": f"{round(self.runtime * 1e6)}us"}
         if self.ramp_time:
-            told["ramp_time"] = f"{round(self.ramp_time * 1e6)}us"
-        return told
+            options["ramp_time"] = f"{round(self.ramp_time * 1e6)}us"
+        return options

@@ -1,97 +1,46 @@
-"""The tables of a plan, one class each: which keys there are, and what they may be."""
+"""The tables of a plan but its arms and jobs, one class each: which keys there are, and what they may be."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
-from esrally_ebs.model import AwsSpec, VolumeSpec
-from esrally_ebs.plan.jobs import BaselineJob
-from esrally_ebs.plan.values import (
-    DATE,
-    MOST_DOCUMENTS,
-    MOST_REQUESTS,
-    MOST_ROUNDS,
-    NAME,
-    REGION,
-    Bytes,
-    Rate,
-    Seconds,
-    Section,
-    count_or,
-    one_value,
-)
-from esrally_ebs.units import GIB, MIB
+from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION
+from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
+
+# More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
+MAX_ROUNDS = 1000
+MAX_REQUESTS = 1_000_000  # of one task, arm and round
 
 
-class ArmPlan(Section):
-    """``[[arm]]``: one volume under comparison."""
+class Section(BaseModel):
+    """A table of a plan."""
 
-    name: str = Field(pattern=NAME)
-    type: str
-    size: Bytes = Field(default=100 * 1024**3, gt=0)
-    iops: int | None = Field(default=None, gt=0)
-    throughput: Rate | None = Field(default=None, gt=0)
-    encrypted: bool = True
-    mount: Path | None = None
-    credits: float = Field(default=1.0, ge=0, le=1)
-    read_latency: float = Field(default=1.0, gt=0, le=1000)
-    date: str | None = Field(default=None, pattern=DATE)
-    instance: str | None = None
-    stripes: int = Field(default=1, ge=1, le=32)
-    chunk: Bytes = Field(default=512 * 1024, ge=4096)
-    striped_by: Literal["device", "btrfs", "md", "lvm"] = "device"
-    time_scale: float = Field(default=1.0, ge=1, le=10_000)
-    mode: Literal["bursting", "provisioned", "elastic"] | None = None
-    one_zone: bool = False
-
-    @model_validator(mode="after")
-    def _only_emulated_reads_are_slowed(self) -> Self:
-        if self.read_latency != 1 and (self.mount is not None or self.type in ("directory", "mounted")):
-            raise ValueError("read_latency: only an emulated volume can be made slower; remove it")
-        return self
-
-    def spec(self) -> VolumeSpec:
-        """The volume to attach for this arm."""
-        return VolumeSpec(
-            name=self.name,
-            type=self.type,
-            size_bytes=self.size,
-            iops=self.iops,
-            throughput_bytes_per_s=self.throughput,
-            encrypted=self.encrypted,
-            mount=self.mount,
-            credits=self.credits,
-            read_latency=self.read_latency,
-            date=self.date,
-            instance=self.instance,
-            stripes=self.stripes,
-            chunk_bytes=self.chunk,
-            striped_by=self.striped_by,
-            time_scale=self.time_scale,
-            mode=self.mode,
-            one_zone=self.one_zone,
-        )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AwsPlan(Section):
-    """``[aws]``: make the arms on AWS, on the instance that this runs on, instead of emulating them."""
+def count_or(word: str, most: int) -> PlainValidator:
+    """A whole number from 1 to ``most``, or that word (of a union, pydantic reports two errors)."""
 
-    region: str | None = Field(default=None, pattern=REGION)
-    snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
-    initialise: bool = True
-    stripe_with: Literal["mdadm", "lvm"] = "mdadm"
+    def read(value: Any) -> int | str:  # noqa: ANN401
+        if value == word:
+            return word
+        count = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if isinstance(count, bool) or not isinstance(count, int | float) or not 1 <= count <= most:
+            raise ValueError(f"{value!r} is neither a whole number from 1 to {most:,} nor {word!r}")
+        if count != int(count):
+            raise ValueError(f"{value!r} is no whole number")
+        return int(count)
 
-    def spec(self) -> AwsSpec:
-        """What each volume is told of it."""
-        return AwsSpec(
-            region=self.region,
-            snapshot=self.snapshot,
-            initialise=self.initialise,
-            stripe_with=self.stripe_with,
-        )
+    return PlainValidator(read)
+
+
+def one_value(value: Any) -> Any:  # noqa: ANN401
+    """Whatever a key of ``node.params`` may have (of a union, pydantic reports four errors)."""
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is neither text nor a number nor true or false")
+    return value
 
 
 class NodePlan(Section):
@@ -103,11 +52,26 @@ class NodePlan(Section):
     )
 
 
-class DatasetPlan(Section):
-    """``[dataset]``: the corpus that the index is built from."""
+def _names(value: Any) -> Any:  # noqa: ANN401
+    """``--set`` gives a list as words with commas between them."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
-    documents: Annotated[int | Literal["full"], count_or("full", MOST_DOCUMENTS)] = 1_000_000
+
+class DatasetPlan(Section):
+    """``[dataset]``: the corpus that the index is built from, or the indices of one's own."""
+
+    documents: Annotated[int | Literal["full"], count_or("full", MAX_DOCUMENTS)] = 1_000_000
     seed: int = 42
+    data: Path | None = None  # of a stopped node; comes before documents
+    indices: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # of it; none: all
+
+    @model_validator(mode="after")
+    def _own_data_is_named_in_full(self) -> Self:
+        if self.data is not None and not self.data.is_absolute():
+            raise ValueError(f"data: {str(self.data)!r} does not begin with '/'; give the whole path")
+        if self.indices and self.data is None:
+            raise ValueError("indices: are taken from a data directory, and none is named; give data")
+        return self
 
 
 class RacePlan(Section):
@@ -115,8 +79,8 @@ class RacePlan(Section):
 
     track: str = "noaa-ebs"
     challenge: str | None = None
-    iterations: int = Field(default=5, ge=1, le=MOST_REQUESTS)
-    warmup_iterations: int = Field(default=40, ge=0, le=MOST_REQUESTS)
+    iterations: int = Field(default=5, ge=1, le=MAX_REQUESTS)
+    warmup_iterations: int = Field(default=40, ge=0, le=MAX_REQUESTS)
 
 
 class CachePlan(Section):
@@ -135,10 +99,10 @@ class ModifyPlan(Section):
     size: Bytes | None = Field(default=None, gt=0)
     iops: int | None = Field(default=None, gt=0)
     throughput: Rate | None = Field(default=None, gt=0)
-    passes: int = Field(default=3, ge=1, le=MOST_ROUNDS)  # before, and again after
+    passes: int = Field(default=3, ge=1, le=MAX_ROUNDS)  # before, and again after
 
     @model_validator(mode="after")
-    def _is_what_aws_counts_in(self) -> Self:
+    def _is_in_whole_units_of_aws(self) -> Self:
         for what, value, unit, name in (
             ("size", self.size, GIB, "GiB"),
             ("throughput", self.throughput, MIB, "MiB/s"),
@@ -153,22 +117,28 @@ class ModifyPlan(Section):
 class DesignPlan(Section):
     """``[design]``: rounds, their order, and what a verdict must reach."""
 
-    rounds: Annotated[int | Literal["auto"], count_or("auto", MOST_ROUNDS)] = 6
-    max_rounds: int = Field(default=48, ge=6, le=MOST_ROUNDS)  # of "auto"
+    rounds: Annotated[int | Literal["auto"], count_or("auto", MAX_ROUNDS)] = 6
+    max_rounds: int = Field(default=48, ge=6, le=MAX_ROUNDS)  # of "auto"
     budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
+    nodes: Literal["per-arm", "one"] = "per-arm"  # "one": all arms' indices on one node, requests in pairs
     seed: int = Field(default=1, ge=0)
+    reference: str | None = Field(default=None, pattern=NAME)  # the arm that others are compared with
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
+    def reference_first(self, arms: Iterable[str]) -> list[str]:
+        """Names of arms in the order in which they are compared."""
+        return sorted(arms, key=lambda arm: arm != self.reference)
+
     @property
     def is_auto(self) -> bool:
-        """Whether rounds end when every task is decided."""
+        """Whether rounds go on until every task is decided."""
         return self.rounds == "auto"
 
     @property
     def most_rounds(self) -> int:
-        """How many rounds there are, or are at most."""
+        """The number of rounds; with "auto" the largest."""
         return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 
@@ -179,69 +149,3 @@ class CostPlan(Section):
     prices: Path | None = None  # a price list of one's own
     read: Bytes = Field(default=0, ge=0)  # a month and arm: what EFS Elastic asks for
     written: Bytes = Field(default=0, ge=0)
-
-
-class Plan(Section):
-    """A whole plan."""
-
-    name: str = Field(pattern=NAME)
-    arm: tuple[ArmPlan, ...] = Field(min_length=1)
-    aws: AwsPlan | None = None
-    node: NodePlan = NodePlan()
-    dataset: DatasetPlan = DatasetPlan()
-    race: RacePlan | None = None
-    cache: CachePlan = CachePlan()
-    design: DesignPlan = DesignPlan()
-    baseline: tuple[BaselineJob, ...] = ()
-    cost: CostPlan = CostPlan()
-    accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
-    modify: ModifyPlan | None = None
-
-    @model_validator(mode="after")
-    def _what_is_modified_is_there(self) -> Self:
-        if self.modify is None:
-            return self
-        if self.modify.arm not in {arm.name for arm in self.arm}:
-            raise ValueError(f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one")
-        if self.race is not None:
-            raise ValueError("modify: measured by fio jobs, not by requests; remove [race]")
-        if not self.baseline:
-            raise ValueError("modify: measured by fio jobs, and there is none; give a [[baseline]]")
-        return self
-
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        for what, names in (
-            ("arm", [a.name for a in self.arm]),
-            ("baseline", [b.name for b in self.baseline]),
-        ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(
-                    f"{what} name {twice[0]!r} is used twice; give each {what} a name of its own"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _an_instance_has_one_time(self) -> Self:
-        scales: dict[str, float] = {}
-        for arm in self.arm:
-            if arm.instance is not None and scales.setdefault(arm.instance, arm.time_scale) != arm.time_scale:
-                raise ValueError(
-                    f"arm {arm.name!r}: shares the limits of instance {arm.instance!r} with an arm of "
-                    f"another time_scale; give both one, or write '{arm.instance}#2' for another instance"
-                )
-        return self
-
-    def specs(self) -> tuple[VolumeSpec, ...]:
-        """The volumes of all arms, in plan order."""
-        specs = tuple(arm.spec() for arm in self.arm)
-        if self.aws is None:
-            return specs
-        made = self.aws.spec()
-        return tuple(replace(spec, aws=made) if _is_made(spec) else spec for spec in specs)
-
-
-def _is_made(spec: VolumeSpec) -> bool:
-    """Whether ``[aws]`` is about a volume: not when it is a mount or a directory that is there already."""
-    return spec.mount is None and spec.type not in ("directory", "mounted")

@@ -7,15 +7,22 @@ from typing import Any
 
 
 def register(registry: Any) -> None:
-    """Register the pack's processor, runners and parameter source with Rally."""
+    """Register the pack's processor, runners and parameter sources with Rally, once."""
+    if getattr(registry, "has_pack", False):
+        return
+    registry.has_pack = True
     # imported here: the rest of the pack must be importable without loading Rally
     from esrally.track import loader
 
-    from esrally_ebs.rally import paramsource, processor, runners, schedule
+    from esrally_ebs.rally import processor, runners, schedule
+    from esrally_ebs.workload.corpus import vectors
+    from esrally_ebs.workload.queries import replay
 
     registry.register_track_processor(processor.Pack())
     # Rally drops its own preparator when another processor is registered; it must come last.
     registry.register_track_processor(loader.DefaultTrackPreparator())
-    registry.register_param_source(schedule.PARAM_SOURCE, paramsource.OnArm)
+    registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)
+    registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
+    registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:
         runners.register(registry)

@@ -5,11 +5,16 @@ installed, spawn would not; the object works in both.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs.context import Context, load_context
-from esrally_ebs.rally import failure, pace, rounds, taps
+from esrally_ebs.rally import patches
+from esrally_ebs.rally.progress import line_writer
+from esrally_ebs.rally.sample_recorder import DrivenSession
+from esrally_ebs.store.context import Context, load_context
+
+ACTIVATION = "ebs.activation"  # of section "driver", which Rally sends to all its processes
 
 _installed: dict[str, Any] = {}
 
@@ -17,27 +22,26 @@ _installed: dict[str, Any] = {}
 class Activation:
     """Carried in Rally's configuration; names the context file of the session."""
 
-    def __init__(self, context_path: Path) -> None:
+    def __init__(self, context_path: Path, is_quiet: bool = True) -> None:
         self.context_path = context_path
+        self.is_quiet = is_quiet
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unpickled, (str(self.context_path),))
+        return (_unpickled, (str(self.context_path), self.is_quiet))
 
 
-def _unpickled(path: str) -> Activation:
-    install(Path(path))
-    return Activation(Path(path))
+def _unpickled(path: str, is_quiet: bool) -> Activation:
+    install(Path(path), line_writer(is_quiet))
+    return Activation(Path(path), is_quiet)
 
 
-def install(context_path: Path) -> None:
-    """Install taps and plain failures in this process, once."""
+def install(context_path: Path, write: Callable[[str], None] = lambda line: None) -> None:
+    """Replace in this process what a session needs replaced, once; ``write`` gets a line at each stage."""
     if _installed.get("path") == context_path:
         return
     _installed["path"] = context_path
-    pace.quicken()
-    failure.speak_plainly()
-    taps.install(context_path)
-    rounds.install(current)
+    patches.install((patches.FAILURE, *patches.WAITS))
+    patches.install(patches.DRIVING, DrivenSession(current, write))
 
 
 def current() -> Context:

@@ -11,8 +11,8 @@ from typing import Any
 from esrally import exceptions
 from esrally.mechanic import team
 
-import esrally_ebs
 from esrally_ebs.errors import PlanError
+from esrally_ebs.model import refuse_secrets
 from esrally_ebs.node import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, page_cache_bytes
 from esrally_ebs.units import format_bytes, parse_bytes
 
@@ -38,7 +38,7 @@ _PAGE_BYTES = 4096  # the kernel counts readahead in pages
 
 def team_path() -> Path:
     """Rally's ``--team-path`` for the pack's cars."""
-    return Path(esrally_ebs.__file__).parent
+    return Path(__file__).with_name("team")
 
 
 def car_names() -> list[str]:
@@ -92,6 +92,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_params(params: Mapping[str, Any]) -> None:
+    refuse_secrets(params, "car variable")
     for name in params:
         if name == "data_paths":
             raise PlanError(

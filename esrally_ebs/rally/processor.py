@@ -5,6 +5,7 @@ In race control it starts the session; in all other processes it only expands th
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,20 @@ from esrally import config, paths
 from esrally.track import loader
 from esrally.utils import console
 
-from esrally_ebs import corpus
-from esrally_ebs.arms import Load
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.rally import failure, interrupt, reporting, takeover
-from esrally_ebs.rally.activation import Activation, install
+from esrally_ebs.node.data_directory import DataDirectory
+from esrally_ebs.node.dataset import Source
+from esrally_ebs.plan import Plan
+from esrally_ebs.rally import interrupt, local_actors, metrics_store, patches
+from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
-from esrally_ebs.rally.schedule import clusters, expand
-from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings
-from esrally_ebs.rally.signatures import require_signatures
-from esrally_ebs.session import Live
-from esrally_ebs.store import SessionFolder
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.progress import line_writer
+from esrally_ebs.rally.schedule import divide, expand, require_pairs
+from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
+from esrally_ebs.session.protocol import LiveSession
+from esrally_ebs.session.steps import MachineSteps, RaceNodes
+from esrally_ebs.workload import corpus
 
 LOG = logging.getLogger(__name__)
 
@@ -37,88 +41,127 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
 
     def on_after_load_track(self, track: Any) -> None:
         """Expand the schedule; in race control, also start the session."""
-        failure.speak_plainly()
+        patches.install([patches.FAILURE])
         settings = race_settings(self.cfg)
         if not settings.managed:
             _leave_to_rally(self.cfg)
-            _name_corpus(track)
+            _name_corpora(track)
             return
-        require_signatures()
-        selected = _selected(track, settings)
-        copies_dataset = not any(task.operation.type == "bulk" for task in selected.schedule)
+        patches.require_signatures()
         _size_corpus(track, settings)
-        for challenge in track.challenges:
-            challenge.schedule = expand(challenge.schedule, settings.plan)
-        if settings.in_race_control and not self.cfg.exists("driver", "ebs.activation"):
-            node = settings.plan.node
-            load = Load(
-                settings=load_settings(node.car, node.params),
-                copies_dataset=copies_dataset,
-                index_body=track.indices[0].body,
-                prepare_corpus=lambda: self._prepare_corpus(track, settings),
+        challenge = track.selected_challenge_or_default
+        building, searches = divide(challenge.schedule)
+        if settings.plan.design.nodes == "one":
+            require_pairs(searches or building)
+        challenge.schedule = expand(challenge.schedule, settings.plan)
+        if settings.in_race_control and not self.cfg.exists("driver", ACTIVATION):
+            plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
+            indexing = with_tasks(track, building)
+            nodes = RaceNodes(
+                settings=load_settings(plan.node.car, plan.node.params),
+                source=self._source(indexing, plan) if searches else None,
+                prepare_corpus=lambda: self._prepare(indexing),
             )
-            self._start(load, settings)
+            settings = replace(settings, plan=plan)
+            self._start(nodes, settings)
 
     def on_prepare_track(
         self, track: Any, data_root_dir: str
     ) -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
         """Generate the synthetic documents that the challenge indexes where Rally looks for them."""
         seed = race_settings(self.cfg).plan.dataset.seed
-        for rally_corpus in loader.used_corpora(track):
+        for rally_corpus in filter(_kind, loader.used_corpora(track)):
             directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
             for documents in rally_corpus.documents:
-                if not documents.has_compressed_corpus():
-                    wanted = {"documents": documents.number_of_documents, "seed": seed}
-                    yield _generate, {"directory": directory, **wanted}
+                wanted = {"documents": documents.number_of_documents, "kind": _kind(rally_corpus)}
+                yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
 
-    def _start(self, load: Load, settings: RaceSettings) -> None:
+    def _start(self, nodes: RaceNodes, settings: RaceSettings) -> None:
         hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
         if list(hosts) != ["localhost"]:
             raise SetupError(
                 f"load driver hosts {', '.join(hosts)}: caches are dropped where the load is made, so "
                 "it must be made on this host; remove --load-driver-hosts"
             )
-        plan = settings.plan
-        names = [arm.name for arm in plan.arm]
-        live = Live(settings.race_id, takeover.main_process())
+        local_actors.require_closed()
+        is_quiet = bool(self.cfg.opts("system", "quiet.mode", mandatory=False, default_value=False))
+        write = line_writer(is_quiet)
 
-        def complete() -> None:
-            recorded = Path(paths.race_root(self.cfg)) / "race.json"
-            SessionFolder(context.folder).write_file("race.json", recorded.read_text())
-            try:
-                console.println(live.complete())
-            finally:  # what cannot be compared is kept there, too
-                reporting.keep(self.cfg, Path(context.folder), warn=console.warn)
+        def say(text: str) -> None:
+            console.info(text, logger=LOG)
+            write(text)
 
-        takeover.watch_the_end(complete=complete, ended=live.end, first_fault=live.first_fault)
+        steps = MachineSteps(
+            settings.race_id,
+            settings.plan,
+            race=nodes,
+            main_pid=interrupt.main_process(),
+            say=say,
+        )
+        live = LiveSession(steps)
+        patches.install(patches.RACE_CONTROL, _RaceEnd(live, self.cfg, is_quiet))
         with interrupt.hearing_cancel():
-            context = live.start(
-                plan,
-                clusters=clusters(names),
-                load=load,
-                say=lambda text: console.info(text, logger=LOG),
+            context = live.prepare()
+        install(context.path, write)
+        use_nodes(self.cfg, {arm.cluster: arm.node for arm in context.arms if arm.node is not None})
+        self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, Activation(context.path, is_quiet))
+
+    def _source(self, indexing: Any, plan: Plan) -> Source:
+        """Where the indices that the track searches come from."""
+        dataset = plan.dataset
+        if dataset.data is not None:
+            names = [index.name for index in indexing.indices]
+            return DataDirectory(path=dataset.data, indices=dataset.indices, searched=names)
+        if indexing.challenges[0].auto_generated and not indexing.corpora:
+            raise PlanError(
+                f"track {indexing.name}: has no documents to make its indices of; name a data directory that "
+                "has them, --track-params=data:/path, or race it on nodes that have them, "
+                "--pipeline=benchmark-only --target-hosts=HOST:PORT"
             )
-        install(context.path)
-        takeover.use_nodes(self.cfg, context.arms, Activation(context.path))
+        generated = (
+            {"format": corpus.FORMAT, "seed": dataset.seed} if any(map(_kind, indexing.corpora)) else {}
+        )
+        return TrackIndexing(
+            cfg=self.cfg, track=indexing, corpora=generated, prepare=lambda: self._prepare(indexing)
+        )
 
-    def _prepare_corpus(self, track: Any, settings: RaceSettings) -> Path:
-        """The track's documents where Rally looks for them: fetched (``documents:full``) or generated."""
-        rally_corpus = track.corpora[0]
-        documents = rally_corpus.documents[0]
-        directory = Path(loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1])
-        plan = settings.plan
-        if documents.has_compressed_corpus():
-            preparator = loader.DocumentSetPreparator(track.name, self.downloader, self.decompressor)
-            preparator.prepare_document_set(documents, str(directory))
-            return directory / str(documents.document_file)
-        made = corpus.ensure(directory, documents=documents.number_of_documents, seed=plan.dataset.seed)
-        return made.path
+    def _prepare(self, indexing: Any) -> None:
+        """All documents where Rally looks for them: generated, there already, or fetched."""
+        rallys = loader.DefaultTrackPreparator()
+        rallys.cfg, rallys.downloader, rallys.decompressor = self.cfg, self.downloader, self.decompressor
+        for preparator in (self, rallys):
+            for prepare, wanted in preparator.on_prepare_track(indexing, ""):
+                prepare(**wanted)
 
 
-def _generate(directory: str, documents: int, seed: int) -> None:
+class _RaceEnd:
+    """Ends the session with the race."""
+
+    def __init__(self, live: LiveSession, cfg: Any, is_quiet: bool) -> None:
+        self._cfg = cfg
+        self._live = live
+        self._is_quiet = is_quiet
+        self.end = live.end
+        self.first_fault = live.first_fault
+
+    def complete(self) -> None:
+        """Keep Rally's own record, print the report, and send what was recorded to Rally's metrics store."""
+        recorded = Path(paths.race_root(self._cfg)) / "race.json"
+        self._live.folder.write_file("race.json", recorded.read_text())
+        try:
+            console.println(self._live.complete())
+        finally:  # what cannot be compared is kept there, too
+            metrics_store.keep(self._cfg, self._live.folder.path, warn=console.warn)
+
+    def last_line(self) -> str:
+        """Where the report is."""
+        return "" if self._is_quiet else f"[INFO] The report is {self._live.folder.path / 'report.html'}\n"
+
+
+def _generate(directory: str, documents: int, seed: int, kind: str) -> None:
     """In one of Rally's preparing processes; those of a session find what race control has made."""
     console.info(f"Generating {documents:,} documents in {directory}, unless they are there", logger=LOG)
-    corpus.ensure(Path(directory), documents=documents, seed=seed)
+    corpus.ensure(Path(directory), documents=documents, seed=seed, kind=kind)
 
 
 def _leave_to_rally(cfg: Any) -> None:
@@ -126,31 +169,30 @@ def _leave_to_rally(cfg: Any) -> None:
     cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
 
 
-def _name_corpus(track: Any) -> None:
-    """Name the synthetic corpus as we generate it; Rally's ``--test-mode`` changes its name and size."""
-    documents = track.corpora[0].documents[0]
-    if not documents.has_compressed_corpus():
+def _kind(rally_corpus: Any) -> str:
+    """Which documents of ours a corpus has; empty for one of the track's own."""
+    return str(rally_corpus.meta_data.get("generated", ""))
+
+
+def _part(rally_corpus: Any) -> int:
+    """Which part of all that the track generates; each has documents of its own."""
+    return int(rally_corpus.meta_data.get("part", 0))
+
+
+def _name_corpora(track: Any) -> None:
+    """Name generated documents as we write them; Rally's ``--test-mode`` changes their names and number."""
+    for documents in (each for made in filter(_kind, track.corpora) for each in made.documents):
         documents.document_file = f"documents-{documents.number_of_documents}.json"
 
 
 def _size_corpus(track: Any, settings: RaceSettings) -> None:
-    """Let the plan decide how many documents there are; the template only knows the parameter."""
+    """Let the plan decide how many documents are generated; the template only knows the parameter."""
     wanted = settings.plan.dataset.documents
-    documents = track.corpora[0].documents[0]
-    if documents.has_compressed_corpus() != (wanted == "full") and not settings.test_mode:
+    generated = [documents for made in filter(_kind, track.corpora) for documents in made.documents]
+    if generated and wanted == "full" and not settings.test_mode:
         raise PlanError(
             f"plan {settings.plan.name}: dataset.documents: say 'full' as --track-params=documents:full"
         )
-    if wanted != "full":
-        documents.number_of_documents = wanted
-        _name_corpus(track)
-
-
-def _selected(track: Any, settings: RaceSettings) -> Any:
-    """The challenge that Rally will race: the named one or the track's default."""
-    name = settings.plan.race.challenge if settings.plan.race and settings.in_race_control else None
-    for challenge in track.challenges:
-        if challenge.name == name or (name is None and challenge.default):
-            return challenge
-    known = ", ".join(challenge.name for challenge in track.challenges)
-    raise PlanError(f"challenge {name}: track {track.name} has none of that name; choose one of {known}")
+    for documents in generated if wanted != "full" else ():
+        documents.number_of_documents = max(1, int(wanted) // len(generated))
+    _name_corpora(track)

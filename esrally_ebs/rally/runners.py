@@ -1,32 +1,34 @@
 """Rally runners: every operation on the arm that its task names, cold searches, and fio as a task."""
 
 import asyncio
-import http.client
-import time
+from collections import defaultdict
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import elasticsearch
 from esrally.driver import runner
+from esrally.track import OperationType
 
-from esrally_ebs import caches, diagnosis
-from esrally_ebs.context import INDEX, Arm
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
-from esrally_ebs.measure import measure_baseline
-from esrally_ebs.model import Event, Phase
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.model import Block, Phase, Request, Work
+from esrally_ebs.node import api
+from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
-from esrally_ebs.rally.observation import Pace, observe
-from esrally_ebs.rally.pace import turns
-from esrally_ebs.rally.schedule import FIO, META, SEARCH_TYPES
+from esrally_ebs.rally.patches.worker import turns
+from esrally_ebs.rally.schedule import BLOCK, FIO
+from esrally_ebs.session import diagnosis, protocol
+from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.system import SYSTEM_CLOCK
-from esrally_ebs.volumes import wait_refilled
-
-_CLEAR_TIMEOUT_S = 30.0
+from esrally_ebs.store.context import Arm
+from esrally_ebs.telemetry.observation import ObservationInterval, observe
+from esrally_ebs.volumes.backends import wait_refilled
 
 
 class OnArm(runner.Runner):  # type: ignore[misc]
-    """A Rally runner on the cluster of the task's arm.
+    """A Rally runner on the cluster of the task's arm; a search with all that goes before it.
 
     The wrapped runner is kept as ``inner``, not ``delegate``: Rally looks through a delegate and would not
     see that this one wants all clusters.
@@ -37,6 +39,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
+        self.intervals: defaultdict[str, ObservationInterval] = defaultdict(ObservationInterval)  # by arm
 
     @property
     def completed(self) -> Any:
@@ -54,87 +57,95 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         return await self.inner.__aexit__(*exc)
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> Any:
-        ours = params.get(META)
-        if ours is None:  # plain Rally: the user's own nodes, nothing of ours
+        request: Request | None = params.get(BLOCK)
+        if request is None:  # plain Rally: the user's own nodes, nothing of ours
             return await self.inner({"default": es["default"]}, params)
-        client = es[ours["cluster"]]
+        block = request.block
         try:
-            extra = await self.before(client, ours)
-            with turns.request():
-                async with self.observed(ours):
-                    result = _as_dict(await self.inner({"default": client}, params))
+            if block.work is Work.SEARCH:
+                search = Search(self, es[block.cluster], request, params)
+                result = await protocol.search(request, search.context.plan.cache, search)
+            else:
+                with turns.request():
+                    result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
+                result = {**result, "iteration": request.number}
         except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
-            _raise_cause(ours["arm"], error)
-            raise
-        return {**result, **extra, "cluster": ours["cluster"]}
-
-    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:
-        """What must be so before the request; returns fields for its sample."""
-        return {"iteration": ours["request"]}
-
-    def observed(self, ours: dict[str, Any]) -> AbstractAsyncContextManager[None]:
-        """What surrounds the request and is no part of its time."""
-        return nullcontext()
+            _raise_cause(block.arm, error)
+            if type(error) is elasticsearch.ConnectionError or isinstance(error, OSError):
+                raise
+            # Rally would keep the same of it, but not on which arm
+            result = {"weight": 0, "success": False, "error-description": str(error)}
+        return {**result, "arm": block.arm, "cluster": block.cluster}
 
     def __str__(self) -> str:
         return f"{self.inner} on the arm of its task"
 
 
-class ColdSearch(OnArm):
-    """A search whose index is not in the page cache when it starts, and proven not to be."""
+class Search:
+    """The steps of one search for real."""
 
-    def __init__(self, inner: Any) -> None:
-        super().__init__(inner)
-        self._pace = Pace()
+    __slots__ = ("client", "context", "params", "request_", "runner")
 
-    async def before(self, client: Any, ours: dict[str, Any]) -> dict[str, Any]:
-        """Every ``drop_every`` requests: refill buckets, clear Elasticsearch's caches, evict, verify."""
-        context = activation.current()
-        request = ours["request"]
-        if request == 1:
-            await _open_connection(client)
-        if context.plan.cache.mode == "warm" or ours["phase"] == Phase.WARMUP:
-            return {"iteration": request}
-        every = context.plan.cache.drop_every
-        iteration = (request - 1) % every + 1 if every else request
-        if iteration > 1:
-            return {"iteration": iteration}
-        arm = context.arm(ours["arm"])
-        folder = SessionFolder(context.folder)
-        # Waiting comes first: between eviction and request nothing may pass that could read pages back.
-        waited_s = await asyncio.to_thread(wait_refilled, arm.volume, clock=SYSTEM_CLOCK)
+    def __init__(self, runner_: OnArm, client: Any, request: Request, params: dict[str, Any]) -> None:
+        self.runner, self.client, self.request_, self.params = runner_, client, request, params
+        self.context = activation.current()
+        if "index" in params:
+            self.params = {**params, "index": self.arm.named(params["index"])}
+
+    @property
+    def arm(self) -> Arm:
+        return self.context.arm(self.request_.block.arm)
+
+    async def connect(self) -> None:
+        """Connect without counting as a request of Rally."""
+        holder = self.client.new_request_context().ctx_holder
+        _, token = holder.init_request_context()
         try:
-            drop = _make_cold(arm, context.plan.cache.max_resident)
-        except MeasurementError:
-            folder.event(
-                Event(at_s=time.time(), kind="not-cold", arm=arm.name, fields={"task": ours["task"]})
-            )
-            raise
-        folder.event(
-            Event(
-                at_s=time.time(),
-                kind="drop",
-                arm=arm.name,
-                fields={
-                    "task": ours["task"],
-                    "round": ours["round"],
-                    "before": drop.before,
-                    "after": drop.after,
-                    "attempts": drop.attempts,
-                    "seconds": drop.seconds,
-                    "refill_s": waited_s,
-                },
-            )
-        )
-        return {"iteration": 1, "resident_before": drop.after}
+            await self.client.info()
+        finally:
+            # restored by hand: leaving the manager would hand this request's times to the measured one
+            holder.restore_context(token)
 
-    def observed(self, ours: dict[str, Any]) -> AbstractAsyncContextManager[None]:
-        """What the request does to its arm's volume, into the record."""
-        context = activation.current()
-        is_cold = context.plan.cache.mode == "cold"
-        if ours["phase"] == Phase.WARMUP or not self._pace.is_due(every=is_cold):
+    async def refill(self) -> float:
+        """Wait for the volume's buckets."""
+        return await asyncio.to_thread(wait_refilled, self.arm.volume, clock=SYSTEM_CLOCK)
+
+    def make_cold(self) -> Drop:
+        """Make all indices of the arm cold; an event says when it does not get so."""
+        node = self.arm.node
+        if node is None:
+            raise SetupError(f"arm {self.arm.name}: has no node; a cold search needs one")
+        most = self.context.plan.cache.max_resident
+        # not through Rally's client, which would count it into the search's service time
+        indices = f"/{self.arm.named('_all')}/_cache/clear?expand_wildcards=open,hidden"
+        clear = partial(api.post, node.port, indices)
+        try:
+            return make_cold(node, node.data_dir, max_resident=most, clear=clear)
+        except MeasurementError:
+            self._note("not-cold", task=self.request_.block.task)
+            raise
+
+    def record(self, drop: Drop, refill_s: float) -> None:
+        """The drop as an event."""
+        block = self.request_.block
+        self._note("drop", task=block.task, round=block.round, **asdict(drop), refill_s=refill_s)
+
+    async def request(self) -> dict[str, Any]:
+        """Rally's runner, while no samples are handed over; its volume is observed if that is due."""
+        with turns.request():
+            async with self._observed():
+                return _as_dict(await self.runner.inner({"default": self.client}, self.params))
+
+    def _observed(self) -> AbstractAsyncContextManager[None]:
+        block, is_cold = self.request_.block, self.context.plan.cache.mode == "cold"
+        if block.phase is Phase.WARMUP or not self.runner.intervals[block.arm].is_over(every=is_cold):
             return nullcontext()
-        return observe(context.arm(ours["arm"]).volume, SessionFolder(context.folder), ours)
+        node = self.arm.node
+        used = None if node is None else node.processor_time
+        return observe(self.arm.volume, SessionFolder(self.context.folder), block, used)
+
+    def _note(self, kind: str, **fields: Any) -> None:
+        SessionFolder(self.context.folder).note(kind, arm=self.arm.name, **fields)
 
 
 class Fio:
@@ -149,46 +160,37 @@ class Fio:
         return False
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
-        ours = params[META]
+        block: Block = params[BLOCK]
         context = activation.current()
-        arm = context.arm(ours["arm"])
-        job = next(job for job in context.plan.baseline if job.name == ours["task"])
+        arm = context.arm(block.arm)
+        job = next(job for job in context.plan.baseline if job.name == block.task)
         es["default"].on_request_start()
         try:
-            await asyncio.to_thread(measure_baseline, context, arm, job, ours["round"])
+            await asyncio.to_thread(measure_baseline, context, arm, job, block.round)
         except EbsError as error:
             _record_fault(error, arm.name)
             raise
         finally:
             es["default"].on_request_end()
-        return {"weight": 1, "unit": "ops", "cluster": ours["cluster"], "fio": job.name}
+        return {"weight": 1, "unit": "ops", "cluster": block.cluster, "fio": job.name}
 
     def __str__(self) -> str:
         return "fio baseline"
 
 
 def register(registry: Any) -> None:
-    """Wrap Rally's runners for the operations that the track uses, and add ours."""
-    for operation in _OPERATIONS:
-        wrap = ColdSearch if operation in SEARCH_TYPES else OnArm
-        registry.register_runner(operation, wrap(runner.runner_for(operation)), async_runner=True)
-    registry.register_runner(FIO, Fio(), async_runner=True)
+    """Wrap every runner that Rally has, and each that the track registers later, and add ours."""
+    rallys = registry.runner_registry
 
+    def register_on_arm(operation: Any, inner: Any, **settings: Any) -> None:
+        rallys(operation, inner, **settings)
+        name = operation.to_hyphenated_string() if isinstance(operation, OperationType) else operation
+        rallys(name, OnArm(runner.runner_for(name)), async_runner=True)
 
-_OPERATIONS = (
-    "search",
-    "paginated-search",
-    "bulk",
-    "create-index",
-    "delete-index",
-    "refresh",
-    "force-merge",
-    "cluster-health",
-    "index-stats",
-    "node-stats",
-    "put-settings",
-    "raw-request",
-)
+    for operation in list(vars(runner)["__RUNNERS"]):
+        rallys(operation, OnArm(runner.runner_for(operation)), async_runner=True)
+    rallys(FIO, Fio(), async_runner=True)
+    registry.runner_registry = register_on_arm
 
 
 def _as_dict(result: Any) -> dict[str, Any]:
@@ -199,47 +201,11 @@ def _as_dict(result: Any) -> dict[str, Any]:
     return {"weight": 1, "unit": "ops"}
 
 
-async def _open_connection(client: Any) -> None:
-    """Connect before the first request of a task, so that no sample pays for the handshake."""
-    holder = client.new_request_context().ctx_holder
-    _, token = holder.init_request_context()
-    try:
-        await client.info()
-    finally:
-        # restored by hand: leaving the manager would hand this request's times to the measured one
-        holder.restore_context(token)
-
-
-def _make_cold(arm: Arm, max_resident: float) -> caches.Drop:
-    node = arm.node
-    if node is None:
-        raise SetupError(f"arm {arm.name}: has no node; a cold search needs one")
-    return caches.make_cold(node, node.data_dir, max_resident=max_resident, clear=lambda: _clear_caches(arm))
-
-
-def _clear_caches(arm: Arm) -> None:
-    """POST _cache/clear, not through Rally's client, which would count it into the search's service time."""
-    node = arm.node
-    assert node is not None
-    connection = http.client.HTTPConnection(node.host, node.port, timeout=_CLEAR_TIMEOUT_S)
-    try:
-        connection.request("POST", f"/{INDEX}/_cache/clear")
-        response = connection.getresponse()
-        response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise SetupError(
-            f"arm {arm.name}: Elasticsearch at {node.host}:{node.port} does not answer: {error}; see its log"
-        ) from error
-    finally:
-        connection.close()
-    if response.status >= 400:
-        raise SetupError(
-            f"arm {arm.name}: POST {INDEX}/_cache/clear: HTTP {response.status}; see the node's log"
-        )
-
-
 def _raise_cause(arm_name: str, error: Exception) -> None:
-    fault = diagnosis.explain(error, activation.current().arm(arm_name))
+    context = activation.current()
+    arm = context.arm(arm_name)
+    others = [other for other in context.arms if arm.suffix and other is not arm]
+    fault = diagnosis.explain(error, arm, others)
     if fault is not None:
         _record_fault(fault, arm_name)
         raise fault from error
@@ -247,8 +213,5 @@ def _raise_cause(arm_name: str, error: Exception) -> None:
 
 def _record_fault(error: EbsError, arm: str) -> None:
     """So that race control can report this error, in its own words and with its own exit code."""
-    SessionFolder(activation.current().folder).event(
-        Event(
-            at_s=time.time(), kind="fault", arm=arm, fields={"text": str(error), "exit_code": error.exit_code}
-        )
-    )
+    folder = SessionFolder(activation.current().folder)
+    folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)

@@ -1,145 +1,214 @@
-"""A challenge's schedule -> the session's: baselines, warm-up, counterbalanced rounds, baselines again.
+"""A challenge's schedule -> the session's: the blocks of ``session.protocol`` as tasks of Rally.
 
 Pure: tracks in, tracks out. Every process that loads the track computes the same schedule.
 """
 
 import copy
-import random
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from esrally import track as rally_track
+from esrally.track import params as rally_params
 
+from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Phase
+from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
+from esrally_ebs.session import protocol
 
-META = "ebs"  # key in a task's meta data and an operation's parameters that holds our own fields
-SEARCH_TYPES = ("search", "paginated-search")
+BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
+_TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
+_INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
+SEARCH_TYPES = ("search", "paginated-search", "scroll-search", "composite-agg", "sql", "esql", "field-caps")
+_OF_AN_INDEX = (
+    "search",
+    "paginated-search",
+    "scroll-search",
+    "composite-agg",
+)  # it is one of their parameters
+_READING = re.compile(r"_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # paths of raw requests
 FIO = "fio-baseline"
 PARAM_SOURCE = "ebs-on-arm"
 
 
-def clusters(names: Sequence[str]) -> dict[str, str]:
-    """Arm name to Rally's cluster name; Rally demands that one cluster is called "default"."""
-    if "default" in names[1:]:
-        raise PlanError(
-            "arm name 'default': only the first arm may have it; Rally gives that name to its first cluster"
-        )
-    return {name: name if position else "default" for position, name in enumerate(names)}
+def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """What makes the indices (it may have ``parallel`` elements), and the searches that follow.
 
-
-def round_orders(arms: Sequence[str], rounds: int, *, seed: int, fixed: bool = False) -> list[list[str]]:
-    """The order of the arms in each round.
-
-    Counterbalanced: in every pair of rounds the second is the first backwards, so that a drift over the pair
-    hits all arms alike; which order a pair starts with is drawn from ``seed``.
+    Raises PlanError for tasks that arms cannot be compared by.
     """
-    if fixed:
-        return [list(arms) for _ in range(rounds)]
-    draw = random.Random(seed)
-    orders: list[list[str]] = []
-    while len(orders) < rounds:
-        order = list(arms)
-        draw.shuffle(order)
-        orders += [order, order[::-1]]
-    return orders[:rounds]
+    begins = next((number for number, element in enumerate(schedule) if _searches(element)), len(schedule))
+    for element in schedule[begins:]:
+        names = ",".join(task.name for task in element)
+        if element.nested:
+            raise PlanError(
+                f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
+                f"do just then, on each volume something else; leave some out with --exclude-tasks={names}"
+            )
+        if not _searches(element) and not _is_of_the_track(element):
+            raise PlanError(
+                f"task {names} ({element.operation.type}): stands after a search, where every round would do "
+                f"it again on each arm; put it before the searches or leave it out: --exclude-tasks={names}"
+            )
+    return list(schedule[:begins]), list(schedule[begins:])
+
+
+def _searches(element: Any) -> bool:
+    return any(
+        task.operation.type in SEARCH_TYPES
+        or (task.operation.type == "raw-request" and _READING.search(str(task.operation.params.get("path"))))
+        for task in element
+    )
+
+
+def _is_of_the_track(task: Any) -> bool:
+    """Whether Rally has no such operation: a runner of the track's own, of which a search may be made."""
+    return task.operation.type not in {kind.to_hyphenated_string() for kind in rally_track.OperationType}
 
 
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     """The tasks of a whole session from the (already filtered) tasks of a challenge.
 
-    Searches are repeated in rounds; all other tasks (indexing) run once per arm before them.
+    Searches are repeated in rounds; what makes their indices is left out, for the arms get copies. Without
+    searches, all tasks run once per arm. Raises PlanError for tasks that cannot be ordered so.
     """
-    if any(task.nested for task in schedule):
+    building, searches = divide(schedule)
+    if "default" in [arm.name for arm in plan.arm[1:]]:
         raise PlanError(
-            "the challenge has a 'parallel' element; arms can only be compared task by task: remove it"
+            "arm name 'default': only the first arm may have it; Rally gives that name to its first cluster"
         )
-    arms = [arm.name for arm in plan.arm]
-    cluster_of = clusters(arms)
-    first_search = next((i for i, task in enumerate(schedule) if _is_search(task)), len(schedule))
-    late = [task.name for task in schedule[first_search:] if not _is_search(task)]
-    if late:
-        raise PlanError(f"task {late[0]}: stands after a search; put all indexing before the searches")
-    searches = schedule[first_search:]
-    tasks = [_fio(plan, arm, job, cluster_of, 0) for job in plan.baseline for arm in arms]
-    tasks += [
-        _clone(task, task.name, arm, cluster_of, 0, Phase.MEASURE)
-        for arm in arms
-        for task in schedule[:first_search]
+    if not searches and any(element.nested for element in building):
+        raise PlanError(
+            "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
+        )
+    indexing = [] if searches else building
+    tasks = {task.name: task for task in (*indexing, *searches)}
+    preflight.require_rounds(plan, len(searches))
+    blocks = protocol.blocks(
+        plan, indexing=[task.name for task in indexing], searches=[task.name for task in searches]
+    )
+    if plan.design.nodes == "one":
+        together = [tuple(group) for _, group in groupby(blocks, key=_without_arm)]
+    else:
+        together = [(block,) for block in blocks]
+    return [
+        _fio(group[0]) if group[0].work is Work.FIO else _task(group, tasks[group[0].task], plan)
+        for group in together
     ]
-    tasks += _warmups(searches, plan, arms, cluster_of)
-    tasks += _rounds(searches, plan, arms, cluster_of)
-    tasks += [_fio(plan, arm, job, cluster_of, 1) for job in plan.baseline for arm in arms if job.repeat]
-    return tasks
 
 
-def _is_search(task: Any) -> bool:
-    return task.operation.type in SEARCH_TYPES
+def _without_arm(block: Block) -> Block:
+    """What blocks have in common whose requests take turns; fio takes none."""
+    return block if block.work is Work.FIO else replace(block, arm="", cluster="")
 
 
-def _warmups(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: dict[str, str]) -> list[Any]:
-    count = plan.race.warmup_iterations if plan.race else 0
-    if not count:
-        return []
-    tasks = []
-    # Arm by arm within each query, so that no arm's JIT rests longer than another's before the first round.
-    for task in searches:
-        for arm in arms:
-            clone = _clone(task, task.name, arm, cluster_of, 0, Phase.WARMUP)
-            # Rally makes at least one request after a task's warm-up; ours all count as warm-up
-            clone.warmup_iterations, clone.iterations = count - 1, 1
-            tasks.append(clone)
-    return tasks
+def require_pairs(schedule: Sequence[Any]) -> None:
+    """Raise PlanError for a task that one node cannot serve to all arms in pairs of requests."""
+    for task in schedule:
+        why = "" if task.clients == 1 else f"{task.clients} clients would ask several arms at once"
+        if task.operation.type not in _OF_AN_INDEX:
+            why = f"{task.operation.type} has no index that could be another on each arm"
+        if why:
+            raise PlanError(f'task {task.name}: {why}; set design.nodes = "per-arm"')
 
 
-def _rounds(searches: Sequence[Any], plan: Plan, arms: list[str], cluster_of: dict[str, str]) -> list[Any]:
-    tasks = []
-    fixed = plan.design.order == "fixed"
-    orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
-    for number, order in enumerate(orders, start=1):
-        for task in searches:
-            for arm in order:
-                clone = _clone(task, task.name, arm, cluster_of, number, Phase.MEASURE)
-                clone.warmup_iterations = 0
-                if plan.race is not None:
-                    clone.iterations = plan.race.iterations
-                tasks.append(clone)
-    return tasks
+def block_of(task: Any) -> Block | None:
+    """What a task of Rally measures; None for a task that is not ours."""
+    block: Block | None = task.operation.params.get(BLOCK)
+    return block
 
 
-def _clone(task: Any, name: str, arm: str, cluster_of: dict[str, str], round_: int, phase: Phase) -> Any:
-    suffix = "warmup" if phase is Phase.WARMUP else f"r{round_}" if round_ else ""
+def round_of(task: Any) -> int:
+    """The round of a measured search; 0 of everything else."""
+    block = block_of(task)
+    return block.round if block and block.work is Work.SEARCH else 0
+
+
+def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
+    """A task of one arm; or of several, whose requests take turns."""
+    block = replace(blocks[0], arm="+".join(block.arm for block in blocks))
     clone = copy.copy(task)
-    clone.name = "-".join(part for part in (name, arm, suffix) if part)
+    phase = "-warmup" if block.phase is Phase.WARMUP else f"-r{block.round}" if block.round else ""
+    clone.name = f"{block.task}{phase}" if len(blocks) > 1 else f"{block.task}-{block.arm}{phase}"
     clone.params = dict(task.params)
     clone.tags = list(task.tags)
-    ours = {"arm": arm, "cluster": cluster_of[arm], "round": round_, "task": name, "phase": phase.value}
-    clone.meta_data = {**task.meta_data, META: ours}
-    operation = copy.copy(task.operation)
-    source = operation.param_source
+    clone.meta_data = {**task.meta_data, **_meta_data(block)}
+    if block.work is Work.SEARCH and plan.race:
+        measures = block.phase is Phase.MEASURE
+        # code that one node has compiled serves all arms, so they share its warm-up
+        pairs = plan.race.iterations if measures else -(-plan.race.warmup_iterations // len(blocks))
+        count = pairs * len(blocks)
+        # Rally makes at least one request after a task's warm-up; ours all count as warm-up
+        clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)
+        clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
+    seed = f"{plan.design.seed} {clone.name}"
+    operation = clone.operation = copy.copy(task.operation)
     operation.params = {
         **operation.params,
-        **(
-            {"detailed-results": True} if _is_search(task) else {}
-        ),  # hits and took, read after the service time
-        META: {**ours, "inner_type": operation.type, "inner_source": source, "rally_task": clone.name},
+        BLOCK: block,
+        _TURNS: (blocks, seed, plan.design.order == "fixed"),
+        _INNER: (operation.type, operation.param_source, clone.name),
     }
+    if block.work is Work.SEARCH:
+        operation.params["detailed-results"] = True  # hits and took, read after the service time
     operation.param_source = PARAM_SOURCE
-    clone.operation = operation
     return clone
 
 
-def _fio(plan: Plan, arm: str, job: Any, cluster_of: dict[str, str], round_: int) -> Any:
-    ours = {
-        "arm": arm,
-        "cluster": cluster_of[arm],
-        "round": round_,
-        "task": job.name,
-        "phase": Phase.MEASURE.value,
-    }
-    operation = rally_track.Operation(
-        f"fio-{job.name}", FIO, params={META: ours, "include-in-reporting": False}, param_source=None
-    )
-    suffix = "-end" if round_ else ""
-    return rally_track.Task(f"fio-{job.name}-{arm}{suffix}", operation, meta_data={META: ours})
+def _fio(block: Block) -> Any:
+    params = {BLOCK: block, "include-in-reporting": False}
+    operation = rally_track.Operation(f"fio-{block.task}", FIO, params=params, param_source=None)
+    suffix = f"-end{'' if block.round == 1 else block.round}" if block.round else ""
+    return rally_track.Task(f"fio-{block.task}-{block.arm}{suffix}", operation, meta_data=_meta_data(block))
+
+
+def _meta_data(block: Block) -> dict[str, Any]:
+    """For race.json and Rally's metrics store, which take nothing but JSON."""
+    fields = {"arm": block.arm, "cluster": block.cluster, "round": block.round, "task": block.task}
+    return {BLOCK: {**fields, "phase": block.phase.value}}
+
+
+class RequestSource:
+    """Rally's own parameter source, with the Request in ``params["ebs"]``.
+
+    Rally's sources keep only the keys that they know, so this one adds its own to what they give.
+    """
+
+    def __init__(self, track: Any, params: dict[str, Any], *, inner: Any = None, **_: Any) -> None:
+        self._track = track
+        self._params = params
+        blocks, seed, fixed = params[_TURNS]
+        self._orders = protocol.orders(blocks, seed=seed, fixed=fixed)
+        self._turns: list[Block] = []  # that are left of this pair
+        self._pairs = 0
+        self._request: dict[str, Any] = {}
+        self.inner = inner if inner is not None else _inner(track, params)
+
+    def partition(self, index: int, total: int) -> "RequestSource":
+        """The part of one client; it counts its own requests."""
+        return RequestSource(self._track, self._params, inner=self.inner.partition(index, total))
+
+    def params(self) -> dict[str, Any]:
+        """The next request: the same for each arm of a pair."""
+        if not self._turns:
+            self._turns = next(self._orders)
+            self._pairs += 1
+            self._request = self.inner.params()
+        block = self._turns.pop(0)
+        # a runner may change what it is given
+        request = copy.deepcopy(self._request) if self._turns else self._request
+        return {**request, BLOCK: Request(block=block, number=self._pairs)}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # not yet set while unpickling
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def _inner(track: Any, params: dict[str, Any]) -> Any:
+    type_, source, name = params[_INNER]
+    if source:
+        return rally_params.param_source_for_name(source, track, params)
+    return rally_params.param_source_for_operation(type_, track, params, name)

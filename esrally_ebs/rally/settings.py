@@ -1,19 +1,26 @@
-"""What Rally was asked for -> one Plan: track parameters and ``--car`` laid over the plan's file."""
+"""What Rally was asked for -> one Plan: track parameters and ``--car`` over the plan's file; and back."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs.errors import PlanError
-from esrally_ebs.plan import ArmPlan, Plan, load_plan
-from esrally_ebs.resources import plan_path
+from esrally import config
+from esrally.utils import opts
 
-DEFAULT_PLAN = "gp2-vs-gp3"
+from esrally_ebs.errors import PlanError
+from esrally_ebs.machine.resources import plan_path
+from esrally_ebs.model import NAME, Node, VolumeSpec
+from esrally_ebs.plan import Plan, load_plan
+from esrally_ebs.rally import any_track
+
 _SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
 _VOLUMES_EXAMPLE = "gp2=/mnt/gp2;gp3=/mnt/gp3"
 PLAIN = "ebs.plain"  # set in Rally's section "driver" of a race against nodes that the user started
 
+_CLIENT_TIMEOUT_S = 60
 # Rally names from-sources by itself when no pipeline and no version was given; None: not in race control.
 _OURS = (None, "", "from-sources")
 
@@ -39,16 +46,14 @@ def race_settings(cfg: Any) -> RaceSettings:
     pipeline = cfg.opts("race", "pipeline") if in_race_control else None
     test_mode = bool(cfg.opts("track", "test.mode.enabled", mandatory=False, default_value=False))
     params = dict(cfg.opts("track", "params", mandatory=False, default_value={}) or {})
-    plan = plan_for(params, test_mode=test_mode)
+    # a track that knows nothing of the pack may have parameters of the same names
+    plan = plan_for(any_track.parameters() or params, test_mode=test_mode)
     if in_race_control:
         plan = _with_cars(
             plan,
             cfg.opts("mechanic", "car.names", mandatory=False, default_value=None),
             cfg.opts("mechanic", "car.params", mandatory=False, default_value=None) or {},
         )
-        challenge = cfg.opts("track", "challenge.name", mandatory=False, default_value=None)
-        if challenge:
-            plan = _updated(plan, "race", challenge=challenge)
     return RaceSettings(
         plan=plan,
         managed=pipeline in _OURS and not cfg.exists("driver", PLAIN),
@@ -60,7 +65,7 @@ def race_settings(cfg: Any) -> RaceSettings:
 
 
 def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
-    """The plan that the track parameters name, with the other track parameters laid over it."""
+    """The plan that the track parameters name, with the other track parameters applied over it."""
     given = params.get("set", {})
     if not isinstance(given, Mapping):
         raise PlanError(f"track parameter set: {given!r} is no table; write for example {_SET_EXAMPLE}")
@@ -73,12 +78,15 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         ("warmup_iterations", "race.warmup_iterations"),
         ("documents", "dataset.documents"),
         ("cache", "cache.mode"),
+        ("data", "dataset.data"),
     ):
         if key in params:
             overrides[where] = params[key]
     if "accept" in params:
         overrides["accept"] = _parts(params, "accept", "readahead;other-io")
-    plan = load_plan(plan_path(str(params.get("plan", DEFAULT_PLAN))), overrides)
+    if "indices" in params:
+        overrides["dataset.indices"] = _parts(params, "indices", "logs-1;logs-2")
+    plan = load_plan(plan_path(str(params.get("plan", any_track.DEFAULT_PLAN))), overrides)
     if plan.race is None:
         raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")
     if "volumes" in params:
@@ -99,7 +107,7 @@ def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
     return [part.strip() for part in given]
 
 
-def mounted_arms(parts: Sequence[str]) -> tuple[ArmPlan, ...]:
+def mounted_arms(parts: Sequence[str]) -> tuple[VolumeSpec, ...]:
     """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one arm per real mount."""
     arms = []
     for part in parts:
@@ -109,12 +117,11 @@ def mounted_arms(parts: Sequence[str]) -> tuple[ArmPlan, ...]:
                 f"track parameter volumes: {part!r} is not name=/mount/point; "
                 f"write for example 'volumes:{_VOLUMES_EXAMPLE}'"
             )
-        try:
-            arms.append(ArmPlan(name=name, type="mounted", mount=Path(path)))
-        except ValueError as error:
+        if not re.match(NAME, name):
             raise PlanError(
                 f"track parameter volumes: {name!r} is not a name; use lower-case letters, digits and '-'"
-            ) from error
+            )
+        arms.append(VolumeSpec(name=name, type="mounted", mount=Path(path)))
     if len({arm.name for arm in arms}) < len(arms):
         raise PlanError("track parameter volumes: a name is used twice; give each volume a name of its own")
     return tuple(arms)
@@ -127,10 +134,10 @@ def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:
         changes["car"] = tuple(car)
     if params:
         changes["params"] = {**plan.node.params, **params}
-    return _updated(plan, "node", **changes) if changes else plan
+    return updated(plan, "node", **changes) if changes else plan
 
 
-def _updated(plan: Plan, section: str, **changes: Any) -> Plan:
+def updated(plan: Plan, section: str, **changes: Any) -> Plan:
     return plan.model_copy(update={section: getattr(plan, section).model_copy(update=changes)})
 
 
@@ -147,8 +154,22 @@ def _shortened(plan: Plan) -> Plan:
         for job in plan.baseline
     )
     plan = plan.model_copy(update={"baseline": jobs})
-    plan = _updated(plan, "dataset", documents=_TEST_DOCUMENTS)
-    plan = _updated(
+    plan = updated(plan, "dataset", documents=_TEST_DOCUMENTS)
+    plan = updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    return _updated(plan, "design", rounds=min(2, plan.design.most_rounds))
+    return updated(plan, "design", rounds=min(2, plan.design.most_rounds))
+
+
+def use_nodes(cfg: Any, nodes: Mapping[str, Node]) -> None:
+    """Point Rally at nodes, by the names of their clusters, as if the user had started them."""
+    hosts = opts.TargetHosts(json.dumps({name: [f"{node.host}:{node.port}"] for name, node in nodes.items()}))
+    given = cfg.opts("client", "options").all_client_options.get("default", {})
+    options = json.dumps({name: {"timeout": _CLIENT_TIMEOUT_S, **given} for name in nodes})
+    scope = config.Scope.benchmark  # outranks the command line's own scope
+    cfg.add(scope, "client", "hosts", hosts)
+    cfg.add(scope, "client", "options", opts.ClientOptions(options, target_hosts=hosts))
+    cfg.add(scope, "race", "pipeline", "benchmark-only")
+    cfg.add(scope, "mechanic", "car.names", ["external"])
+    cfg.add(scope, "mechanic", "distribution.version", next((node.version for node in nodes.values()), ""))
+    cfg.add(scope, "mechanic", "distribution.flavor", "default")

@@ -6,11 +6,9 @@
 from collections.abc import Callable, Mapping
 
 from esrally_ebs.report.build import build
-from esrally_ebs.report.html import render_html
-from esrally_ebs.report.markdown import render_markdown
+from esrally_ebs.report.formats import WIDTH, render_csv, render_json, render_markdown, render_text
+from esrally_ebs.report.html import render_html, render_svg
 from esrally_ebs.report.model import Report
-from esrally_ebs.report.plain import render_csv, render_json
-from esrally_ebs.report.text import WIDTH, render_text
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
     "text": render_text,
@@ -47,5 +45,6 @@ __all__ = [
     "render_html",
     "render_json",
     "render_markdown",
+    "render_svg",
     "render_text",
 ]

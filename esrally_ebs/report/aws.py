@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.model import Phase
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
+from esrally_ebs.report.conditions import series_of
+from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, quantity, titled, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
@@ -27,16 +28,11 @@ def tables(session: Session) -> list[Table]:
 
 
 def _volumes(aws: Mapping[str, Any]) -> Table | None:
-    rows = [
-        Row(item=f"{arm} {told['volume_id']}", cells=_volume(told))
-        for arm, found in aws.get("arms", {}).items()
-        for told in found["volumes"]
-    ]
-    rows += [
-        Row(item=f"{arm} {found['file_system']['file_system_id']}", cells=_file_system(found["file_system"]))
-        for arm, found in aws.get("arms", {}).items()
-        if found["file_system"]
-    ]
+    rows = []
+    for arm, record in aws.get("arms", {}).items():
+        rows += [Row(item=f"{arm} {one['volume_id']}", cells=_volume(one)) for one in record["volumes"]]
+        if system := record["file_system"]:
+            rows.append(Row(item=f"{arm} {system['file_system_id']}", cells=_file_system(system)))
     if not rows:
         return None
     titles = ("type", "size", "provisioned", "encrypted", "from snapshot", "state")
@@ -44,41 +40,37 @@ def _volumes(aws: Mapping[str, Any]) -> Table | None:
         key="aws",
         title="What AWS says of the arms",
         item_title="volume",
-        columns=tuple(Column(title=title, subject=title, left=True) for title in titles),
+        columns=titled(*titles, left=True),
         rows=tuple(rows),
         notes=_instance(aws),
     )
 
 
-def _volume(told: Mapping[str, Any]) -> tuple[Cell, ...]:
-    throughput, iops = told["throughput_bytes_per_s"], told["iops"]
+def _volume(volume: Mapping[str, Any]) -> tuple[Cell, ...]:
+    throughput, iops = volume["throughput_bytes_per_s"], volume["iops"]
     provisioned = [f"{iops:,} IOPS"] if iops else []
     provisioned += [f"{throughput / MIB:.0f} MiB/s"] if throughput else []
-    state = ", ".join(filter(None, [told["state"], told["modification"]]))
+    state = ", ".join(filter(None, [volume["state"], volume["modification"]]))
     return (
-        _text("type", told["type"]),
-        Cell(text=format_bytes(told["size_bytes"]), facts={"size_bytes": told["size_bytes"]}),
+        word("type", volume["type"]),
+        Cell(text=format_bytes(volume["size_bytes"]), facts={"size_bytes": volume["size_bytes"]}),
         Cell(text=", ".join(provisioned) or "-", facts={"iops": iops, "throughput_bytes_per_s": throughput}),
-        Cell(text="yes" if told["encrypted"] else "no", facts={"encrypted": told["encrypted"]}),
-        _text("snapshot", told["snapshot_id"]),
-        _text("state", state),
+        Cell(text="yes" if volume["encrypted"] else "no", facts={"encrypted": volume["encrypted"]}),
+        word("snapshot", volume["snapshot_id"]),
+        word("state", state),
     )
 
 
-def _file_system(told: Mapping[str, Any]) -> tuple[Cell, ...]:
-    given = told["provisioned_bytes_per_s"]
+def _file_system(system: Mapping[str, Any]) -> tuple[Cell, ...]:
+    rate = system["provisioned_bytes_per_s"]
     return (
-        _text("type", f"EFS, {told['throughput_mode']}"),
-        Cell(text=format_bytes(told["size_bytes"]), facts={"size_bytes": told["size_bytes"]}),
-        quantity("throughput_bytes_per_s", given, f"{(given or 0) / MIB:.0f} MiB/s"),
-        Cell(text="yes" if told["encrypted"] else "no", facts={"encrypted": told["encrypted"]}),
+        word("type", f"EFS, {system['throughput_mode']}"),
+        Cell(text=format_bytes(system["size_bytes"]), facts={"size_bytes": system["size_bytes"]}),
+        quantity("throughput_bytes_per_s", rate, f"{(rate or 0) / MIB:.0f} MiB/s"),
+        Cell(text="yes" if system["encrypted"] else "no", facts={"encrypted": system["encrypted"]}),
         NOTHING,
-        _text("state", told["state"]),
+        word("state", system["state"]),
     )
-
-
-def _text(name: str, value: str) -> Cell:
-    return Cell(text=value, facts={name: value}) if value else NOTHING
 
 
 def _instance(aws: Mapping[str, Any]) -> tuple[str, ...]:
@@ -106,7 +98,7 @@ def _exceeded(session: Session, arms: Sequence[str]) -> Table | None:
         key="exceeded",
         title="Limits exceeded while measured requests ran",
         item_title="task",
-        columns=tuple(Column(title=arm, subject=arm, left=True) for arm in arms),
+        columns=titled(*arms, left=True),
         rows=rows,
         notes=("Of the volumes' own counters, once a second; several volumes of an arm are added up.",),
     )
@@ -114,15 +106,9 @@ def _exceeded(session: Session, arms: Sequence[str]) -> Table | None:
 
 def _metrics(telemetry: pa.Table, arm: str, prefix: str) -> dict[str, tuple[Floats, Floats]]:
     """Times and values of an arm's metrics that begin so, by the rest of their names."""
-    names = telemetry["metric"].cast(pa.string())
-    own = telemetry.filter(
-        pc.and_(pc.equal(telemetry["arm"].cast(pa.string()), arm), pc.starts_with(names, prefix))
-    ).sort_by("at_s")
-    found = {}
-    for name in sorted(set(own["metric"].cast(pa.string()).to_pylist())):
-        rows = own.filter(pc.equal(own["metric"].cast(pa.string()), name))
-        found[name.removeprefix(prefix)] = (rows["at_s"].to_numpy(), rows["value"].to_numpy())
-    return found
+    names = {str(name) for name in telemetry["metric"].unique().to_pylist() if str(name).startswith(prefix)}
+    series = {name.removeprefix(prefix): series_of(telemetry, arm, name) for name in sorted(names)}
+    return {name: (at, values) for name, (at, values) in series.items() if len(at)}
 
 
 def _blocks(samples: pa.Table) -> dict[tuple[str, str], list[tuple[float, float]]]:
@@ -137,11 +123,11 @@ def _blocks(samples: pa.Table) -> dict[tuple[str, str], list[tuple[float, float]
             "end": pc.add(measured["started_s"], measured["service_time_s"]),
         }
     )
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    blocks: dict[tuple[str, str], list[tuple[float, float]]] = {}
     grouped = plain.group_by(["arm", "task", "round"]).aggregate([("start", "min"), ("end", "max")])
     for row in grouped.sort_by("start_min").to_pylist():
-        found.setdefault((row["arm"], row["task"]), []).append((row["start_min"], row["end_max"]))
-    return found
+        blocks.setdefault((row["arm"], row["task"]), []).append((row["start_min"], row["end_max"]))
+    return blocks
 
 
 def _cell(limits: Mapping[str, tuple[Floats, Floats]], spans: Sequence[tuple[float, float]]) -> Cell:
@@ -152,8 +138,8 @@ def _cell(limits: Mapping[str, tuple[Floats, Floats]], spans: Sequence[tuple[flo
     facts: dict[str, Value] = {
         f"{limit.replace('-', '_')}_exceeded_s": value for limit, value in grown.items()
     }
-    told = [f"{limit} {value:.1f} s ({value / seconds:.0%})" for limit, value in grown.items() if value > 0]
-    return Cell(text=", ".join(told) or "none", facts=facts)
+    shares = [f"{limit} {value:.1f} s ({value / seconds:.0%})" for limit, value in grown.items() if value > 0]
+    return Cell(text=", ".join(shares) or "none", facts=facts)
 
 
 def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> float:
@@ -168,14 +154,14 @@ def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> 
 
 def _minutes(session: Session, arms: Sequence[str]) -> Table | None:
     known = {arm: _metrics(session.telemetry, arm, _CLOUDWATCH) for arm in arms}
-    names = sorted({name for found in known.values() for name in found})
+    names = sorted({name for series in known.values() for name in series})
     if not names:
         return None
     return Table(
         key="cloudwatch",
         title="CloudWatch's minutes of the session",
         item_title="metric",
-        columns=tuple(Column(title=arm, subject=arm) for arm in arms),
+        columns=titled(*arms),
         rows=tuple(
             Row(item=name.replace("_", " "), cells=tuple(_range(name, known[arm].get(name)) for arm in arms))
             for name in names

@@ -1,39 +1,122 @@
 """fio in the tables of the 2021 article: IOPS, throughput, p50 and p90, for reads and for writes."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TypeGuard
 
 import pyarrow as pa
 
+from esrally_ebs.catalog.cost import sustained
 from esrally_ebs.model import BaselineRow
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table
+from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, titled
 from esrally_ebs.store.encoding import baseline_of
+from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
-_START, _END = 0, 1
-_BY_VALUE = "fio ran once per arm: in its tables better is by value alone, without an interval."
-_SAME = 0.005  # fio values closer than this are not told apart by a mark
+_START = 0
+_BY_VALUE = "The tables of fio show its first pass: better is by value alone, without an interval."
+_PASSES = 1.02  # times what a volume sustains: more is noted
+_SAME = 0.005  # fio values closer than this count as the same
 
 Rows = Mapping[tuple[str, str, int], tuple[BaselineRow, ...]]  # by job, arm, round
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Measure:
+    """A table of fio: what of a job's rows it shows, as what text."""
+
     key: str
     title: str
-    metric: str
-    of: Callable[[tuple[BaselineRow, ...]], float | None]
+    metric: str  # of a row; of IOPS both directions are added up
+    op: str  # read or write; empty for both
     text: Callable[[float], str]
-    higher_is_better: bool
+    higher_is_better: bool = False
+
+    def of(self, rows: Sequence[BaselineRow]) -> float | None:
+        """The value of one job on one arm; None where it has none."""
+        values = [float(getattr(row, self.metric)) for row in rows if self.op in ("", row.op)]
+        return sum(values) if values else None
 
 
-def tables(baseline: pa.Table, arms: Sequence[str]) -> list[Table]:
+def _micros(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us"
+
+
+_IOPS = _Measure("fio_iops", "fio: IOPS, reads and writes together", "iops", "", "{:.0f}".format, True)
+_LATENCIES = tuple(
+    _Measure(f"fio_{op}_p{p}", f"fio: {op} latency, {p}th percentile", f"p{p}_s", op, _micros)
+    for p in (50, 90)
+    for op in ("read", "write")
+)
+_MEASURES = (
+    _IOPS,
+    *[
+        _Measure(
+            f"fio_{op}_bandwidth",
+            f"fio: {op} throughput",
+            "bandwidth_bytes_per_s",
+            op,
+            lambda rate: f"{rate / MIB:.2f} MiB/s",
+            True,
+        )
+        for op in ("read", "write")
+    ],
+    *_LATENCIES,
+)
+
+
+def tables(session: Session) -> list[Table]:
     """Every measure that any job has, a row per job and a column per arm; then the drift."""
-    rows = _by_job(baseline)
+    arms = [arm.spec.name for arm in session.arms]
+    rows = _by_job(session.baseline)
     if not rows:
         return []
-    made = [_measure_table(measure, rows, arms) for measure in _MEASURES]
-    return [table for table in (*made, _drift(rows, arms)) if table is not None]
+    made = (*(_measure_table(measure, rows, arms) for measure in _MEASURES), _drift(rows, arms))
+    return [replace(t, notes=(*t.notes, *_saved_up(session, t))) for t in made if t is not None]
+
+
+def medians(baseline: pa.Table, arm: str) -> dict[str, tuple[float, Cell]]:
+    """What each job reached on an arm: IOPS and latencies, the median of its passes, as value and cell."""
+    by_job: dict[str, list[tuple[BaselineRow, ...]]] = {}
+    for (job, of, _), rows in _by_job(baseline).items():
+        if of == arm:
+            by_job.setdefault(job, []).append(rows)
+    measured: dict[str, tuple[float, Cell]] = {}
+    for job, passes in by_job.items():
+        for measure in (_IOPS, *_LATENCIES):
+            values = [value for rows in passes if (value := measure.of(rows)) is not None]
+            if values:
+                value = median(values)
+                cell = Cell(text=measure.text(value), facts={measure.metric: value})
+                measured[f"{job}: {measure.title.removeprefix('fio: ')}"] = value, cell
+    return measured
+
+
+def _saved_up(session: Session, table: Table) -> Iterator[str]:
+    """Which figures pass what the volume holds for good, and why a job can."""
+    random = {job.name for job in session.plan.baseline if "rand" in job.rw}
+    passed = []
+    for row in table.rows:
+        job = row.item.split(" (")[0]
+        for arm, cell in zip(session.arms, row.cells, strict=True):
+            iops, bytes_per_s = sustained(arm.spec)
+            # sequential I/Os are merged before they are counted
+            if iops and job in random and _passes(value := cell.facts.get("iops"), iops):
+                passed.append(f"{arm.spec.name} in {job} {value:,.0f} of {iops:,.0f} IOPS")
+            if bytes_per_s and _passes(value := cell.facts.get("bandwidth_bytes_per_s"), bytes_per_s):
+                passed.append(
+                    f"{arm.spec.name} in {job} {value / MIB:,.0f} of {bytes_per_s / MIB:,.0f} MiB/s"
+                )
+    if passed:
+        yield (
+            "More than the volume sustains, as a short job also spends what was saved up (burst credits, "
+            f"a second of each limit): {'; '.join(passed)}."
+        )
+
+
+def _passes(value: Value, limit: float) -> TypeGuard[float]:
+    return isinstance(value, float | int) and value > limit * _PASSES
 
 
 def _by_job(baseline: pa.Table) -> Rows:
@@ -42,52 +125,6 @@ def _by_job(baseline: pa.Table) -> Rows:
         key = row.job, row.arm, row.round
         grouped[key] = (*grouped.get(key, ()), row)
     return grouped
-
-
-def _iops(rows: tuple[BaselineRow, ...]) -> float | None:
-    return sum(row.iops for row in rows) if rows else None
-
-
-def _one(op: str, value: Callable[[BaselineRow], float]) -> Callable[[tuple[BaselineRow, ...]], float | None]:
-    return lambda rows: next((value(row) for row in rows if row.op == op), None)
-
-
-def _bandwidth(op: str) -> _Measure:
-    return _Measure(
-        key=f"fio_{op}_bandwidth",
-        title=f"fio: {op} throughput",
-        metric="bandwidth_bytes_per_s",
-        of=_one(op, lambda row: row.bandwidth_bytes_per_s),
-        text=lambda value: f"{value / MIB:.2f} MiB/s",
-        higher_is_better=True,
-    )
-
-
-def _latency(percentile: int, op: str) -> _Measure:
-    name = f"p{percentile}_s"
-    return _Measure(
-        key=f"fio_{op}_p{percentile}",
-        title=f"fio: {op} latency, {percentile}th percentile",
-        metric=name,
-        of=_one(op, lambda row: float(getattr(row, name))),
-        text=lambda value: f"{value * 1e6:.0f} us",
-        higher_is_better=False,
-    )
-
-
-_IOPS = _Measure(
-    key="fio_iops",
-    title="fio: IOPS, reads and writes together",
-    metric="iops",
-    of=_iops,
-    text=lambda value: f"{value:.0f}",
-    higher_is_better=True,
-)
-_MEASURES = (
-    _IOPS,
-    *[_bandwidth(op) for op in ("read", "write")],
-    *[_latency(percentile, op) for percentile in (50, 90) for op in ("read", "write")],
-)
 
 
 def _measure_table(measure: _Measure, rows: Rows, arms: Sequence[str]) -> Table | None:
@@ -103,7 +140,7 @@ def _measure_table(measure: _Measure, rows: Rows, arms: Sequence[str]) -> Table 
         key=measure.key,
         title=measure.title,
         item_title="job",
-        columns=tuple(Column(title=arm, subject=arm) for arm in arms),
+        columns=titled(*arms),
         rows=tuple(made),
         notes=(_BY_VALUE,) if measure is _IOPS else (),
     )
@@ -126,13 +163,13 @@ def _cells(measure: _Measure, values: Sequence[float | None]) -> tuple[Cell, ...
 
 
 def _drift(rows: Rows, arms: Sequence[str]) -> Table | None:
-    jobs = dict.fromkeys(job for job, _, round_ in rows if round_ == _END)
+    last = {job: round_ for job, _, round_ in sorted(rows, key=lambda key: key[2]) if round_ > _START}
     made = tuple(
         Row(
             item=job,
-            cells=tuple(_change(rows.get((job, arm, _START)), rows.get((job, arm, _END))) for arm in arms),
+            cells=tuple(_change(rows.get((job, arm, _START)), rows.get((job, arm, end))) for arm in arms),
         )
-        for job in jobs
+        for job, end in last.items()
     )
     if not made:
         return None
@@ -140,14 +177,14 @@ def _drift(rows: Rows, arms: Sequence[str]) -> Table | None:
         key="fio_drift",
         title="fio: IOPS at the end of the session against its start",
         item_title="job",
-        columns=tuple(Column(title=arm, subject=arm) for arm in arms),
+        columns=titled(*arms),
         rows=made,
         notes=("A change here is a drift of the volume or of the machine during the session.",),
     )
 
 
 def _change(start: tuple[BaselineRow, ...] | None, end: tuple[BaselineRow, ...] | None) -> Cell:
-    before, after = _iops(start or ()), _iops(end or ())
+    before, after = _IOPS.of(start or ()), _IOPS.of(end or ())
     if not before or after is None:
         return NOTHING
     change = after / before - 1

@@ -2,61 +2,63 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from esrally_ebs.model import Check, Event
-from esrally_ebs.report import (
-    aws,
-    baseline,
-    causes,
-    coldstarts,
-    conditions,
-    costs,
-    figures,
-    search,
-    verdict,
-)
+from esrally_ebs.analysis.coldstart import cold_starts
+from esrally_ebs.analysis.comparable import all_checks, is_cold
+from esrally_ebs.analysis.findings import Findings, find
+from esrally_ebs.model import Check, Event, State
+from esrally_ebs.report import aws, baseline, causes, conditions, costs, figures, head, search
 from esrally_ebs.report.model import Report, Table
-from esrally_ebs.report.moments import moments, moments_table
-from esrally_ebs.stats.coldstart import cold_starts
-from esrally_ebs.stats.comparable import all_checks, is_cold
 from esrally_ebs.store.session import Session
 
 
-def build(session: Session) -> Report:
-    """Everything there is to say about a session, from its folder alone."""
+def build(session: Session, *, against: str | None = None) -> Report:
+    """Everything there is to say about a session, from its folder alone; ``against`` as in ``find``."""
     arms = [arm.spec.name for arm in session.arms]
     checks = all_checks(session)
-    findings = search.find(session, checks=checks)
+    findings = find(session, against=against, checks=checks)
     scopes = [findings]
-    if is_cold(session) and session.plan.get("cache", {}).get("drop_every", 1) != 1:
+    if is_cold(session) and session.plan.cache.drop_every != 1:
         # Only the first request after a drop is cold; those after it find what it read.
-        scopes.append(search.find(session, "first", checks=checks))
-    tables: list[Table | None] = [conditions.arms_table(session.arms)]
-    for scope in scopes:
-        tables += search.percentile_tables(scope, arms)
+        scopes.append(find(session, "first", against=against, checks=checks))
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
-    tables.append(coldstarts.table(starts, arms))
-    tables += search.single_tables(session, findings, arms)
     explained = causes.explain(session, findings)
-    tables += causes.tables(findings, explained)
+    shared = causes.shared_reasons(session, findings, explained)
     priced = costs.costs(session)
-    tables.append(costs.table(session, findings, priced))
-    tables += baseline.tables(session.baseline, arms)
-    tables += aws.tables(session)
-    tables += conditions.tables(session)
-    befell = moments(session)
-    tables.append(moments_table(befell, arms))
+    moments = conditions.moments(session)
+    tables: list[Table | None] = [
+        conditions.arms_table(session.arms),
+        *(table for scope in scopes for table in search.percentile_tables(scope, arms)),
+        search.cold_start_table(starts, arms),
+        *search.single_tables(session, findings, arms),
+        *causes.tables(findings, explained),
+        costs.table(session, findings, priced),
+        *baseline.tables(session),
+        *aws.tables(session),
+        *conditions.tables(session),
+        conditions.moments_table(moments, arms),
+    ]
+    plan = session.plan.name
     return Report(
-        session=session.id,
         kind=session.kind,
-        state=session.state,
-        reason=session.reason,
-        plan=str(session.plan.get("name", "")),
-        started_at=session.started_at,
-        ended_at=session.ended_at,
-        verdict=verdict.sentence(session, findings, checks),
-        reasons=causes.reasons(session, findings, explained),
-        labels=verdict.labels(session),
+        title=f"{plan or session.kind}: session {session.id[:8]}",
+        about=(f"Session {session.id}, plan {plan}, {_ended(session)}",),
+        facts={
+            "session": session.id,
+            "kind": session.kind,
+            "state": session.state.value,
+            "reason": session.reason,
+            "plan": plan,
+            "started_at": session.started_at,
+            "ended_at": session.ended_at,
+        },
+        verdict=head.verdict(session, findings, checks),
+        details=head.details(session, findings),
+        reasons=causes.reasons(findings, shared),
+        cost=head.cost(priced),
+        next_step=head.next_step(session, findings, checks, shared, priced),
+        labels=head.labels(session),
         tables=tuple(table for table in tables if table is not None),
         checks=checks,
         warnings=(
@@ -68,12 +70,28 @@ def build(session: Session) -> Report:
         ),
         figures=replace(
             figures.figures(session, findings),
-            moments=befell,
-            cold_starts=coldstarts.figures(starts),
+            moments=moments,
+            cold_starts=search.cold_start_plots(starts),
             tradeoffs=costs.tradeoffs(findings, priced),
         ),
         raw=tuple(_raw(session)),
     )
+
+
+def utc(epoch_s: float) -> str:
+    """A time that reads the same on every machine."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ended(session: Session) -> str:
+    """State, start and length."""
+    length = (
+        ""
+        if session.ended_at is None
+        else f", {max(0.0, session.ended_at - session.started_at) / 60:.1f} min"
+    )
+    why = f" ({session.reason})" if session.reason and session.state is not State.COMPLETE else ""
+    return f"{session.state}{why}, started {utc(session.started_at)}{length}"
 
 
 def _raw(session: Session) -> Iterator[str]:
@@ -96,12 +114,12 @@ def _faults(events: Iterable[Event]) -> Iterable[str]:
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
 
 
-def _unknown(findings: search.Findings, checks: Sequence[Check]) -> Iterable[str]:
+def _unknown(findings: Findings, checks: Sequence[Check]) -> Iterable[str]:
     if findings.comparisons and not any(check.name == "hits" for check in checks):
         yield "hit counts were not recorded, so whether the arms found the same documents is not known"
 
 
-def _doubts(scopes: Sequence[search.Findings]) -> Iterable[str]:
+def _doubts(scopes: Sequence[Findings]) -> Iterable[str]:
     """Each doubt once, with the tasks that it is about."""
     tasks: dict[str, list[str]] = {}
     for findings in scopes:

@@ -1,85 +1,115 @@
-"""Why arms differ, as tables and sentences: what queries read, what fio lets expect of it, marked rounds."""
+"""Why arms differ: what queries read, what fio predicts of that, rounds with an event on one arm only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from esrally_ebs import causes
-from esrally_ebs.causes import Block, Cause, Expected, Measured, Profile, Profiles
-from esrally_ebs.report.cells import arm_columns, arm_rows
-from esrally_ebs.report.load import load_table, load_warnings
-from esrally_ebs.report.marks import changes, marks_table, without_marked
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
-from esrally_ebs.report.search import Findings
-from esrally_ebs.report.verdict import arm_names
-from esrally_ebs.stats import Comparison, Verdict
+from esrally_ebs.analysis.compare import Comparison, Verdict
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.marks import MATTERS, Block, Cause, marked_blocks
+from esrally_ebs.analysis.profile import (
+    Profile,
+    Profiles,
+    arm_profiles,
+    pooled,
+    profiles_of,
+    read_windows,
+    singles,
+)
+from esrally_ebs.analysis.reasons import Explanation, Prediction, fio_read_times, predict, sentence, why
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.model import STEAL_TO_WARN_OF
+from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity, titled
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import KIB, format_seconds
+from esrally_ebs.units import KIB, MIB, format_seconds
+
+Marked = Mapping[Block, tuple[Cause, ...]]
+_TITLES = (
+    "queue depth",
+    "read await",
+    "reads/s",
+    "read",
+    "waited in limiters",
+    "credits spent",
+    "processors stolen",
+    "later than its model",
+)
+_WHERE_KNOWN = ("processors stolen", "later than its model")  # no column where no arm has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """All that the record says of causes."""
+    """What the record says of why arms differ."""
 
     arms: tuple[str, ...]
     profiles: Profiles
     singles: Mapping[tuple[str, str], Sequence[Profile]]  # by task and arm: one after the other
     broken: int  # observations that are no use
-    expected: Mapping[tuple[str, str, str], Expected]  # by task, a, b
+    expected: Mapping[tuple[str, str, str], Prediction]  # by task, a, b
     marked: Mapping[Block, tuple[Cause, ...]]
     without_marked: Findings
 
 
 def explain(session: Session, findings: Findings) -> Explained:
     """Profiles, expectations and marks of a session."""
-    windows, broken = causes.windows(session.events)
-    profiles = causes.profiles(windows)
-    fio = causes.fio_reads(session)
+    windows, broken = read_windows(session.events)
+    profiles = profiles_of(windows)
+    fio = fio_read_times(session)
     expected = {}
     for c in findings.comparisons:
-        found = causes.expected(
+        value = predict(
             profiles.get((c.task, c.a), {}),
             profiles.get((c.task, c.b), {}),
             fio.get(c.a, {}),
             fio.get(c.b, {}),
             confidence=findings.confidence,
         )
-        if found is not None:
-            expected[c.task, c.a, c.b] = found
+        if value is not None:
+            expected[c.task, c.a, c.b] = value
     arms = tuple(arm.spec.name for arm in session.arms)
-    marked = causes.marked_blocks(session)
+    marked = marked_blocks(session)
     return Explained(
         arms=arms,
         profiles=profiles,
-        singles=causes.singles(windows),
+        singles=singles(windows),
         broken=broken,
         expected=expected,
         marked=marked,
-        without_marked=without_marked(findings, marked, arms),
+        without_marked=without_marked(findings, marked),
     )
 
 
-def reasons(session: Session, findings: Findings, explained: Explained) -> tuple[str, ...]:
-    """One sentence for each task and pair of arms whose difference is proven and explained."""
+SharedReason = tuple[tuple[str, ...], tuple[Explanation, ...]]  # tasks, and the reason of each
+
+
+def shared_reasons(session: Session, findings: Findings, explained: Explained) -> list[SharedReason]:
+    """What explains the proven differences, tasks with one reason together; what most tasks share first."""
     names = arm_names(session)
-    sentences = []
+    groups: dict[tuple[str, str, str, str], list[tuple[str, Explanation]]] = {}
     for c in findings.comparisons:
-        difference = c.percentiles[0].difference_s
-        measured = Measured(
-            value=difference.value,
-            low=difference.low,
-            high=difference.high,
-            is_proven=c.verdict in (Verdict.FASTER, Verdict.SLOWER),
-        )
-        said = causes.why(
+        if c.verdict not in (Verdict.FASTER, Verdict.SLOWER):
+            continue
+        for reason in why(
             names[c.a],
             names[c.b],
             explained.singles.get((c.task, c.a), ()),
             explained.singles.get((c.task, c.b), ()),
             explained.expected.get((c.task, c.a, c.b)),
-            measured,
-        )
-        if said:
-            sentences.append(f"{c.task}: {said}.")
+            c.percentiles[0].difference_s,
+        ):
+            groups.setdefault(reason.subject, []).append((c.task, reason))
+    ordered = sorted(groups.values(), key=len, reverse=True)
+    return [(tuple(task for task, _ in group), tuple(reason for _, reason in group)) for group in ordered]
+
+
+def reasons(findings: Findings, shared: Sequence[SharedReason]) -> tuple[str, ...]:
+    """A sentence for each shared reason, with the tasks that it is about."""
+    total = len(findings.tasks)
+    sentences = []
+    for tasks, group in shared:
+        where = f" on all {total} tasks" if len(tasks) == total else f" on {len(tasks)} of {total} tasks"
+        where = "" if total == 1 else f", on {tasks[0]}" if len(tasks) == 1 else f",{where}"
+        sentences.append(f"{sentence(group)}{where}.")
     return tuple(sentences)
 
 
@@ -90,7 +120,7 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
             f"{explained.broken} observed requests are left out of the I/O per query: their record is "
             "broken, or the device's counters began anew"
         )
-    yield from load_warnings(explained.profiles, explained.arms)
+    yield from load_warnings(explained.profiles)
     yield from changes(findings, explained.without_marked, explained.marked)
 
 
@@ -98,6 +128,7 @@ def tables(findings: Findings, explained: Explained) -> list[Table]:
     """All tables of causes for which the session has data."""
     made = (
         _reads(explained),
+        _processors(explained),
         _expectations(findings, explained),
         marks_table(findings, explained.without_marked, explained.marked, explained.arms),
         load_table(explained.profiles, explained.arms),
@@ -108,9 +139,9 @@ def tables(findings: Findings, explained: Explained) -> list[Table]:
 def _reads(explained: Explained) -> Table | None:
     if not explained.profiles:
         return None
-    pools = {key: causes.pooled(by_round.values()) for key, by_round in explained.profiles.items()}
+    pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
     titles = ["reads", "await", "depth"]
-    if any(_longest_wait(profile)[1] > causes.MATTERS for profile in pools.values()):
+    if any(_longest_wait(profile)[1] > MATTERS for profile in pools.values()):
         titles.append("held back")
     notes = [
         "From the device's counters right before and right after each observed request. Await is the mean "
@@ -137,7 +168,35 @@ def _read_cells(profile: Profile | None) -> tuple[Cell, ...]:
         _reads_cell(profile),
         _await_cell(profile),
         quantity("queue_depth", depth, f"{depth or 0.0:.2f}"),
-        Cell(text=f"{share:.0%} {limit}", facts={}) if share > causes.MATTERS else NOTHING,
+        Cell(text=f"{share:.0%} {limit}", facts={}) if share > MATTERS else NOTHING,
+    )
+
+
+def _processors(explained: Explained) -> Table | None:
+    pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
+    if all(profile.processor_s is None for profile in pools.values()):
+        return None
+    return Table(
+        key="processors",
+        title="Where a query's time goes",
+        item_title="task",
+        columns=arm_columns(explained.arms, ("processors", "the rest")),
+        rows=arm_rows(pools, explained.arms, _processor_cells),
+        notes=(
+            "Means of observed requests. Processors: what all threads of the node used meanwhile, added up, "
+            "so it may be more than the request took; the rest is waiting, for the volume above all.",
+        ),
+    )
+
+
+def _processor_cells(profile: Profile | None) -> tuple[Cell, Cell]:
+    used_s = None if profile is None else profile.processor_s
+    if profile is None or used_s is None:
+        return NOTHING, NOTHING
+    rest_s = max(0.0, profile.seconds / profile.requests - used_s)
+    return (
+        quantity("processor_s_per_query", used_s, f"{used_s * 1e3:.2f} ms"),
+        quantity("rest_s_per_query", rest_s, f"{rest_s * 1e3:.2f} ms"),
     )
 
 
@@ -198,7 +257,7 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
         rows.append(Row(item=task, cells=tuple(cells)))
     return Table(
         key="expected",
-        title="Difference that fio lets expect",
+        title="Difference predicted from fio",
         item_title="task",
         columns=tuple(columns),
         rows=tuple(rows),
@@ -211,22 +270,175 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
     )
 
 
-def _expected_cells(expected: Expected | None, comparison: Comparison | None) -> tuple[Cell, ...]:
+def _expected_cells(expected: Prediction | None, comparison: Comparison | None) -> tuple[Cell, ...]:
     measured = NOTHING
     if comparison is not None:
-        found = comparison.percentiles[0].difference_s
-        measured = _interval("measured", found.value, found.low, found.high)
+        measured = _interval("measured", comparison.percentiles[0].difference_s)
     if expected is None:
         return NOTHING, NOTHING, measured
     alone = Cell(
         text=f"{expected.per_read_s * 1e3:+.2f} ms x {expected.reads:.1f}",
         facts={"per_read_s": expected.per_read_s, "overlap": expected.overlap},
     )
-    return alone, _interval("expected", expected.value, expected.low, expected.high), measured
+    return alone, _interval("expected", expected.difference_s), measured
 
 
-def _interval(name: str, value: float, low: float | None, high: float | None) -> Cell:
+def _interval(name: str, of: Estimate) -> Cell:
+    value, low, high = of.value, of.low, of.high
     text = f"{value * 1e3:+.2f} ms"
     if low is not None and high is not None:
         text += f" [{low * 1e3:+.2f}, {high * 1e3:+.2f}]"
     return Cell(text=text, facts={f"{name}_s": value, f"{name}_low_s": low, f"{name}_high_s": high})
+
+
+def load_warnings(profiles: Profiles) -> Iterator[str]:
+    """That the machine was not its own while requests were measured."""
+    every = [profile for by_round in profiles.values() for profile in by_round.values()]
+    stolen = pooled(every).stolen if every else None
+    if stolen is not None and stolen > STEAL_TO_WARN_OF:
+        yield (
+            f"the host kept {stolen:.0%} of the processor time that this machine asked for (steal): service "
+            "times hold waits that no volume caused, and emulated volumes do not keep theirs; measure on a "
+            "machine whose processors are its own"
+        )
+
+
+def load_table(profiles: Profiles, arms: Sequence[str]) -> Table | None:
+    """What the device did while an arm's requests ran, all tasks together."""
+    rows = [(arm, dict(zip(_TITLES, _cells(own), strict=True))) for arm, own in arm_profiles(profiles, arms)]
+    if not rows:
+        return None
+    titles = [
+        title
+        for title in _TITLES
+        if title not in _WHERE_KNOWN or any(cells[title] != NOTHING for _, cells in rows)
+    ]
+    return Table(
+        key="load",
+        title="Device during measured requests",
+        item_title="arm",
+        columns=titled(*titles),
+        rows=tuple(Row(item=arm, cells=tuple(cells[title] for title in titles)) for arm, cells in rows),
+        notes=(
+            "Waits add up all I/Os that the limiters held. Credits (operations, of HDD types bytes) are net.",
+        ),
+    )
+
+
+def _cells(profile: Profile) -> tuple[Cell, ...]:
+    """In the order of _TITLES."""
+    per_s = {
+        name: profile.grown[f"device.{name}"] / profile.seconds
+        for name in ("reads", "read_bytes")
+        if f"device.{name}" in profile.grown
+    }
+    waited = sum(profile.waited_s.values()) if profile.waited_s else None
+    reads, size = per_s.get("reads"), per_s.get("read_bytes")
+    spent, stolen, late = profile.credits_spent, profile.stolen, profile.late
+    return (
+        quantity("queue_depth_mean", profile.depth, f"{profile.depth or 0.0:.2f}"),
+        quantity("read_await_s_mean", profile.await_s, format_seconds(profile.await_s or 0.0)),
+        quantity("reads_per_s_mean", reads, f"{reads or 0.0:.0f}"),
+        quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
+        quantity("waited_s", waited, format_seconds(waited or 0.0)),
+        quantity("credits_spent", spent, f"{spent or 0.0:,.0f}"),
+        quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
+        quantity("late_share", late, f"{late or 0.0:+.0%}"),
+    )
+
+
+def without_marked(findings: Findings, marked: Iterable[Block]) -> Findings:
+    """The verdicts as they were without each task's marked rounds."""
+    rounds = _rounds(marked)
+    return findings.without(rounds) if rounds and not findings.is_refused else findings
+
+
+def _rounds(marked: Iterable[Block]) -> dict[str, set[int]]:
+    """By task."""
+    rounds: dict[str, set[int]] = {}
+    for _, task, round_ in marked:
+        rounds.setdefault(task, set()).add(round_)
+    return rounds
+
+
+def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> Iterator[str]:
+    """A sentence per verdict that is another one without the marked rounds of its task, or one for all."""
+    rounds = _rounds(marked)
+    compared = [c for c in findings.comparisons if c.task in rounds and c.p_different is not None]
+    if not compared:
+        return
+    verdict_of = {(c.task, c.a, c.b): c.verdict for c in without.comparisons}
+    changed = [
+        f"{c.task}: without its {len(rounds[c.task])} marked rounds "
+        f"{c.b} is {now} against {c.a}, not {c.verdict}"
+        for c in compared
+        if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
+    ]
+    yield from changed or ["without the marked rounds every verdict is the same"]
+
+
+def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table | None:
+    """Each task with marked rounds: events by arm, and the verdict with and without them."""
+    if not marked:
+        return None
+    columns = list(titled(*arms, left=True))
+    for a, b in findings.pairs:
+        title = f"{b} is" if len(findings.pairs) == 1 else f"{b} against {a} is"
+        columns += [Column(title=t, subject=f"{b} against {a}", left=True) for t in (title, "without them")]
+    rows = []
+    for task in dict.fromkeys(task for _, task, _ in marked):
+        cells = [_mark(marked, arm, task) for arm in arms]
+        for a, b in findings.pairs:
+            cells.append(_verdict("verdict", findings, task, a, b))
+            cells.append(_verdict("verdict_without_marked", without, task, a, b))
+        rows.append(Row(item=task, cells=tuple(cells)))
+    return Table(
+        key="marks",
+        title="Marked rounds: an event on one arm only",
+        item_title="task",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(
+            "They count like all others. The last column is the verdict without the marked rounds of each "
+            "task, and how many are left then; each round's events stand in events.jsonl.",
+        ),
+    )
+
+
+def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell:
+    for c in findings.comparisons:
+        if (c.task, c.a, c.b) == (task, a, b):
+            word = findings.word(c)
+            left = f"{c.rounds} round{'' if c.rounds == 1 else 's'}"
+            facts: dict[str, Value] = {name: word, f"{name}_rounds": c.rounds}
+            return Cell(text=f"{word} ({left})", facts=facts)
+    return Cell(text="no round is left", facts={})
+
+
+def _mark(marked: Marked, arm: str, task: str) -> Cell:
+    """Events in the rounds of a task on an arm: each kind of event once, with its rounds."""
+    shares_of: dict[str, dict[int, float]] = {}
+    for (of, about, round_), own in marked.items():
+        for cause in own if (of, about) == (arm, task) else ():
+            shares_of.setdefault(cause.what, {})[round_] = cause.share or 0.0
+    if not shares_of:
+        return NOTHING
+    texts = []
+    for what, shares in shares_of.items():
+        most = max(shares.values())
+        share = f" (up to {most:.0%})" if most else ""
+        texts.append(f"{what} in round{'' if len(shares) == 1 else 's'} {_ranges(shares)}{share}")
+    rounds = sorted({round_ for shares in shares_of.values() for round_ in shares})
+    facts: dict[str, Value] = {"marked_rounds": _ranges(rounds), "causes": ", ".join(shares_of)}
+    return Cell(text="; ".join(texts), facts=facts)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """``1-3, 5``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

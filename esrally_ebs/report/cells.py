@@ -1,12 +1,24 @@
-"""Cells of service times and changes, as the reports of one session and of many show them."""
+"""Cells of service times and changes, and names of arms, for reports of one session and of many."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from esrally_ebs.analysis.compare import Comparison, PercentileComparison
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import Summary
+from esrally_ebs.model import Kind
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Value
-from esrally_ebs.stats import Comparison, Estimate, PercentileComparison, Summary
+from esrally_ebs.store.session import Session
 
-_Found = TypeVar("_Found")
+_Of = TypeVar("_Of")
+
+
+def arm_names(session: Session) -> dict[str, str]:
+    """What each arm is called in a sentence: an emulated one never without saying so."""
+    return {
+        arm.spec.name: f"{arm.spec.name} (emulated)" if arm.kind is Kind.EMULATED else arm.spec.name
+        for arm in session.arms
+    }
 
 
 def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...]:
@@ -15,9 +27,9 @@ def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...
 
 
 def arm_rows(
-    of: Mapping[tuple[str, str], _Found],
+    of: Mapping[tuple[str, str], _Of],
     arms: Sequence[str],
-    cells: Callable[[_Found | None], tuple[Cell, ...]],
+    cells: Callable[[_Of | None], tuple[Cell, ...]],
 ) -> tuple[Row, ...]:
     """A row for each task of ``of``, which is by task and arm, with the cells of each arm."""
     return tuple(
@@ -30,20 +42,20 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
     """One percentile of one task on one arm."""
     if summary is None:
         return NOTHING
-    found = summary.percentile(percentile)
+    estimate = summary.percentile(percentile)
     facts: dict[str, Value] = {
-        f"p{percentile}_s": found.value,
-        f"p{percentile}_low_s": found.low,
-        f"p{percentile}_high_s": found.high,
+        f"p{percentile}_s": estimate.value,
+        f"p{percentile}_low_s": estimate.low,
+        f"p{percentile}_high_s": estimate.high,
         "requests": summary.requests,
         "rounds": summary.rounds,
     }
-    return Cell(text=f"{found.value * 1e3:.2f} ms", facts=facts, better=better)
+    return Cell(text=f"{estimate.value * 1e3:.2f} ms", facts=facts, better=better)
 
 
-def difference_cell(found: PercentileComparison) -> Cell:
+def difference_cell(comparison: PercentileComparison) -> Cell:
     """The difference of two arms, and their ratio as a change in per cent."""
-    difference, ratio = found.difference_s, found.ratio
+    difference, ratio = comparison.difference_s, comparison.ratio
     facts: dict[str, Value] = {
         "difference_s": difference.value,
         "difference_low_s": difference.low,

@@ -1,6 +1,6 @@
-"""Under what conditions it was measured: volumes, coldness, waits, credits, machine."""
+"""Under what conditions was measured: volumes, coldness, credits, events, stages, the machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,14 +8,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.causes.told import number_of
-from esrally_ebs.model import Event, Volume
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity
-from esrally_ebs.report.stages import stages_table
+from esrally_ebs.catalog.limits import Model
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Event, Kind, Phase, Volume, VolumeSpec
+from esrally_ebs.report.model import NOTHING, Cell, Column, Moment, Row, Table, Value, quantity, titled, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes, format_seconds
 
 Floats = npt.NDArray[np.float64]
+
+_LONG_PAUSE_S = 0.05  # a shorter one cannot be seen on the timeline of a session
+_KINDS = {
+    "gc": "gc",
+    "fault": "fault",
+    "not-cold": "not-cold",
+    "telemetry-cut": "telemetry",
+    "telemetry-dead": "telemetry",
+}
+# What begins with one event and ends with another, which says how long it was.
+_LASTING = {"limiter-begin": "limiter-end", "credits-exhausted": "credits-recovered"}
+_ENDS = {end: begin for begin, end in _LASTING.items()}
 
 
 def tables(session: Session) -> list[Table]:
@@ -38,9 +51,8 @@ def arms_table(arms: Sequence[Volume]) -> Table | None:
         key="arms",
         title="Arms",
         item_title="arm",
-        columns=tuple(
-            Column(title=title, subject=title, left=True)
-            for title in ("kind", "type", "size", "provisioned", "device", "file system", "readahead")
+        columns=titled(
+            "kind", "type", "size", "provisioned", "device", "file system", "readahead", left=True
         ),
         rows=tuple(Row(item=arm.spec.name, cells=_arm_cells(arm)) for arm in arms),
     )
@@ -48,44 +60,57 @@ def arms_table(arms: Sequence[Volume]) -> Table | None:
 
 def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
     spec = arm.spec
-    provisioned = [f"{spec.iops} IOPS"] if spec.iops else []
-    if spec.throughput_bytes_per_s:
-        provisioned.append(f"{spec.throughput_bytes_per_s / MIB:.0f} MiB/s")
-    if spec.read_latency != 1:
-        provisioned.append(f"reads take {spec.read_latency:g} times as long")
     readahead = arm.readahead_bytes
     return (
-        Cell(text=arm.kind.value, facts={"kind": arm.kind.value}),
-        Cell(text=spec.type, facts={"type": spec.type}),
+        word("kind", arm.kind.value),
+        word("type", spec.type),
         Cell(text=format_bytes(spec.size_bytes), facts={"size_bytes": spec.size_bytes}),
         Cell(
-            text=", ".join(provisioned) or f"as {spec.type} has it",
+            text=_provisioned(arm),
             facts={"iops": spec.iops, "throughput_bytes_per_s": spec.throughput_bytes_per_s},
         ),
-        Cell(text=arm.device or "-", facts={"device": arm.device}),
-        Cell(text=arm.filesystem or "-", facts={"filesystem": arm.filesystem}),
+        word("device", arm.device),
+        word("filesystem", arm.filesystem),
         quantity("readahead_bytes", readahead, format_bytes(readahead or 0)),
     )
 
 
+def _provisioned(arm: Volume) -> str:
+    """What the volume does for good and, after a slash, while it bursts; of a real one what the plan says."""
+    spec = arm.spec
+    model = _model(spec) if arm.kind is Kind.EMULATED else None
+    given = {"operations": spec.iops, "bytes": spec.throughput_bytes_per_s}
+    parts = []
+    for counts, unit, size in (("operations", "IOPS", 1), ("bytes", "MiB/s", MIB)):
+        limits = [limit for limit in model.limits if limit.counts == counts] if model else []
+        rates = [limit.rate * spec.stripes for limit in limits]
+        burst = [limit.rate * spec.stripes for limit in limits if not limit.of_credits]
+        rate = given[counts]
+        ends = (min(rates), min(burst or rates)) if rates else () if rate is None else (rate,)
+        text = "/".join(dict.fromkeys(f"{end / size:,.0f}" for end in ends))
+        parts += [f"{text} {unit}"] if text else []
+    if spec.read_latency != 1:
+        parts.append(f"reads take {spec.read_latency:g} times as long")
+    return ", ".join(parts) or "-"
+
+
+def _model(spec: VolumeSpec) -> Model | None:
+    try:
+        return model_for(spec)
+    except PlanError:  # a record of another release, whose catalog allowed it
+        return None
+
+
 def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
-    drops = [event for event in events if event.kind == "drop" and number_of(event, "after") is not None]
+    drops = [event for event in events if event.kind == "drop" and event.number("after") is not None]
     if not drops:
         return None
     return Table(
         key="coldness",
         title="Coldness: page cache before measured requests",
         item_title="arm",
-        columns=tuple(
-            Column(title=title, subject=title)
-            for title in (
-                "drops",
-                "resident, mean",
-                "resident, most",
-                "retries",
-                "refill waits",
-                "waited in all",
-            )
+        columns=titled(
+            "drops", "resident, mean", "resident, most", "retries", "refill waits", "waited in all"
         ),
         rows=tuple(_coldness_row(arm, [drop for drop in drops if drop.arm == arm]) for arm in arms),
         notes=("Resident is the fraction of the index's bytes that was cached right after the drop.",),
@@ -95,9 +120,9 @@ def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:
 def _coldness_row(arm: str, drops: Sequence[Event]) -> Row:
     if not drops:
         return Row(item=arm, cells=(quantity("drops", 0, "0"), *[NOTHING] * 5))
-    after = [number_of(drop, "after") or 0.0 for drop in drops]
-    retries = sum(int(number_of(drop, "attempts") or 1) - 1 for drop in drops)
-    waits = [number_of(drop, "refill_s") or 0.0 for drop in drops]
+    after = [drop.number("after") or 0.0 for drop in drops]
+    retries = sum(int(drop.number("attempts") or 1) - 1 for drop in drops)
+    waits = [drop.number("refill_s") or 0.0 for drop in drops]
     mean, most = sum(after) / len(after), max(after)
     waited = sum(wait > 0 for wait in waits)
     return Row(
@@ -116,8 +141,8 @@ def _coldness_row(arm: str, drops: Sequence[Event]) -> Row:
 def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table | None:
     rows = []
     for arm in arms:
-        _, levels = _series(telemetry, arm, "emulator.credits")
-        _, capacities = _series(telemetry, arm, "emulator.credits_capacity")
+        _, levels = series_of(telemetry, arm, "emulator.credits")
+        _, capacities = series_of(telemetry, arm, "emulator.credits_capacity")
         if len(levels):
             rows.append(Row(item=arm, cells=_credit_cells(levels, capacities)))
     if not rows:
@@ -126,9 +151,7 @@ def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table | None:
         key="credits",
         title="Burst credits",
         item_title="arm",
-        columns=tuple(
-            Column(title=t, subject=t) for t in ("at start", "lowest", "at end", "spent", "of bucket")
-        ),
+        columns=titled("at start", "lowest", "at end", "spent", "of bucket"),
         rows=tuple(rows),
         notes=(
             "Spent adds up what left the bucket between two seconds, so refilling in between hides some.",
@@ -149,7 +172,7 @@ def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
     return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
 
 
-def _series(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:
+def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:
     """Times and values of one metric of one arm."""
     mask = pc.and_(
         pc.equal(telemetry["arm"].cast(pa.string()), arm),
@@ -192,3 +215,138 @@ def _flatten(facts: dict[str, Value], prefix: str, value: Any) -> None:  # noqa:
 def _readable(name: str, value: Value) -> str:
     is_size = name.endswith(("_bytes", " bytes")) and isinstance(value, int | float)
     return format_bytes(float(value)) if is_size and value is not None else str(value)
+
+
+def moments(session: Session) -> tuple[Moment, ...]:
+    """All moments in order; what had not ended lasts to the end of what was recorded."""
+    events = tuple(event for event in session.events if event.has_time)
+    last = max((event.at_s for event in events), default=session.started_at)
+    listed = [_moment(session, *span) for span in _lasting(events, last)]
+    for event in events:
+        length = (event.number("seconds") or 0.0) if event.kind == "gc" else 0.0
+        if event.kind in _KINDS and not (event.kind == "gc" and length < _LONG_PAUSE_S):
+            listed.append(_moment(session, event, event.at_s - length, event.at_s))
+    return tuple(sorted(listed, key=lambda moment: moment.start_s))
+
+
+def _lasting(events: tuple[Event, ...], last: float) -> Iterator[tuple[Event, float, float]]:
+    open_: dict[tuple[str, str | None, str], Event] = {}
+    for event in events:
+        kind = _ENDS.get(event.kind, event.kind)
+        key = kind, event.arm, str(event.fields.get("limit"))
+        if event.kind in _LASTING:
+            open_.setdefault(key, event)
+        elif event.kind in _ENDS and key in open_:
+            begun = open_.pop(key)
+            yield begun, begun.at_s, event.at_s
+    for begun in open_.values():
+        yield begun, begun.at_s, max(begun.at_s, last)
+
+
+def _moment(session: Session, event: Event, start: float, end: float) -> Moment:
+    kind = _KINDS.get(event.kind) or event.kind.split("-")[0]
+    own = event.fields.get("text")
+    text = f"{event.fields.get('limit')} limiter at work" if kind == "limiter" else "burst credits used up"
+    return Moment(
+        arm=event.arm or "",
+        kind=kind,
+        text=str(own) if own else text if event.kind in _LASTING else event.kind,
+        start_s=start - session.started_at,
+        end_s=end - session.started_at,
+    )
+
+
+def moments_table(moments: Sequence[Moment], arms: Sequence[str]) -> Table | None:
+    """Each kind of moment once: how often on which arm, for how long, and when first."""
+    if not moments:
+        return None
+    columns = list(titled(*arms, left=True))
+    if not all(moment.arm in arms for moment in moments):
+        columns.append(Column(title="no arm of its own", subject="session", left=True))
+    rows = []
+    for kind, text in dict.fromkeys((moment.kind, moment.text) for moment in moments):
+        same = [moment for moment in moments if (moment.kind, moment.text) == (kind, text)]
+        of_arms = [[m for m in same if m.arm == arm] for arm in arms]
+        of_none = [m for m in same if m.arm not in arms]
+        cells = (_times(own) for own in [*of_arms, of_none][: len(columns)])
+        rows.append(Row(item=f"{kind}: {text}", cells=tuple(cells)))
+    return Table(
+        key="events",
+        title="Events",
+        item_title="event",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(
+            f"Minutes are those since the session began. Garbage collections shorter than "
+            f"{_LONG_PAUSE_S * 1e3:.0f} ms stand in events.jsonl only.",
+        ),
+    )
+
+
+def _times(moments: Sequence[Moment]) -> Cell:
+    if not moments:
+        return NOTHING
+    seconds, first = sum(m.end_s - m.start_s for m in moments), max(0.0, min(m.start_s for m in moments))
+    facts: dict[str, Value] = {"events": len(moments), "seconds": seconds, "first_at_s": first}
+    often = "once" if len(moments) == 1 else f"{len(moments)} times, first"
+    lasted = f", {format_seconds(seconds)} in all" if seconds else ""
+    return Cell(text=f"{often} at {first / 60:.1f} min{lasted}", facts=facts)
+
+
+def stages_table(session: Session) -> Table | None:
+    """The stages as recorded, then what the race in between was made of.
+
+    Where the rounds were recorded as a stage, what they were made of is listed apart, not added again.
+    """
+    stages = [
+        (str(event.fields["name"]), seconds)
+        for event in session.events
+        if event.kind == "stage" and "name" in event.fields
+        if (seconds := event.number("seconds")) is not None
+    ]
+    names = {name for name, _ in stages}
+    fio = ("fio baselines", _seconds(session.events, "baseline", "seconds"))
+    race = [
+        ("evicting and verifying", _seconds(session.events, "drop", "seconds")),
+        ("waiting for volumes to refill", _seconds(session.events, "drop", "refill_s")),
+        ("warm-up requests", _requests_s(session.samples, Phase.WARMUP)),
+        ("measured requests", _requests_s(session.samples, Phase.MEASURE)),
+    ]
+    spent = stages + [fio] * ("baselines" not in names and fio[1] > 0)
+    parts = [(name, seconds) for name, seconds in race if seconds > 0]
+    inside = "rounds" in names
+    if not inside:
+        spent += parts
+    if not spent:
+        return None
+    if session.ended_at is not None:
+        total = session.ended_at - session.started_at
+        spent.append(
+            (
+                "all else" if inside else "Rally between tasks, and all else",
+                total - sum(seconds for _, seconds in spent),
+            )
+        )
+        spent.append(("whole session", total))
+    if inside:
+        spent += [(f"in the race: {name}", seconds) for name, seconds in parts]
+    return Table(
+        key="stages",
+        title="Where the time went",
+        item_title="stage",
+        columns=(Column(title="time", subject="session"),),
+        rows=tuple(
+            Row(item=name, cells=(quantity("seconds", seconds, f"{seconds:.1f} s"),))
+            for name, seconds in spent
+        ),
+    )
+
+
+def _seconds(events: Sequence[Event], kind: str, key: str) -> float:
+    return sum(event.number(key) or 0.0 for event in events if event.kind == kind)
+
+
+def _requests_s(samples: pa.Table, phase: Phase) -> float:
+    """Time in requests; of several clients at once only the first one's counts."""
+    mask = pc.and_(pc.equal(samples["phase"], phase.value), pc.equal(samples["client"], 0))
+    return float(pc.sum(samples["service_time_s"].filter(mask)).as_py() or 0.0)

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from esrally_ebs import cost
-from esrally_ebs.cost import ArmCost
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.catalog import cost
+from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.errors import PlanError
-from esrally_ebs.report.model import NOTHING, Cell, Column, Curve, Row, Table, Tradeoff, Value, quantity
-from esrally_ebs.report.search import Findings
+from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, Value, quantity, titled
 from esrally_ebs.store.session import Session
 
 _REGION = "us-east-1"  # where the plan names none: AWS's own examples are priced there
@@ -24,11 +24,11 @@ _TITLES = (
 def costs(session: Session) -> tuple[ArmCost, ...]:
     """The arms' costs on the day of the session, in the region of the plan."""
     day = datetime.fromtimestamp(session.started_at, UTC).strftime("%Y-%m-%d")
-    wanted = session.plan.get("cost") or {}
-    usage = cost.Usage(read_bytes=wanted.get("read", 0), written_bytes=wanted.get("written", 0))
+    wanted = session.plan.cost
+    usage = cost.Usage(read_bytes=wanted.read, written_bytes=wanted.written)
     specs = [arm.spec for arm in session.arms]
     try:
-        prices = cost.price_list(wanted.get("prices"))
+        prices = cost.price_list(str(wanted.prices) if wanted.prices else None)
     except PlanError as error:  # the session was moved, its price list was not
         return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
     used = {spec.name: usage for spec in specs}
@@ -38,23 +38,22 @@ def costs(session: Session) -> tuple[ArmCost, ...]:
 def _region(session: Session) -> tuple[str, bool]:
     """The region, and whether the plan or the machine named it."""
     plan = session.plan
-    named = (plan.get("cost") or {}).get("region") or (plan.get("aws") or {}).get("region")
-    named = named or session.environment.get("region")
+    named = plan.cost.region or (plan.aws and plan.aws.region) or session.environment.get("region")
     return (str(named), True) if named else (_REGION, False)
 
 
-def table(session: Session, findings: Findings, found: Sequence[ArmCost]) -> Table | None:
+def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
     """A row per arm; None where no arm has a price and the plan names no price list."""
-    if all(one.price is None for one in found) and not (session.plan.get("cost") or {}).get("prices"):
+    if all(one.price is None for one in arm_costs) and not session.plan.cost.prices:
         return None
     p99 = _p99(findings)
     return Table(
         key="cost",
         title="Cost",
         item_title="arm",
-        columns=tuple(Column(title=title, subject=title) for title in _TITLES),
-        rows=tuple(Row(item=one.arm, cells=_cells(one, p99.get(one.arm, {}))) for one in found),
-        notes=tuple(_notes(session, found, has_times=bool(p99))),
+        columns=titled(*_TITLES),
+        rows=tuple(Row(item=one.arm, cells=_cells(one, p99.get(one.arm, {}))) for one in arm_costs),
+        notes=tuple(_notes(session, arm_costs, has_times=bool(p99))),
     )
 
 
@@ -68,12 +67,12 @@ def _p99(findings: Findings) -> Mapping[str, Mapping[str, float]]:
     return times
 
 
-def _cells(found: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
-    usd = None if found.price is None else found.price.usd
+def _cells(arm_cost: ArmCost, p99: Mapping[str, float]) -> tuple[Cell, ...]:
+    usd = None if arm_cost.price is None else arm_cost.price.usd
     return (
         _usd("usd_month", usd),
-        _usd("usd_month_per_1000_iops", found.usd_per_1000_iops),
-        _usd("usd_month_per_mib_per_s", found.usd_per_mib_per_s),
+        _usd("usd_month_per_1000_iops", arm_cost.usd_per_1000_iops),
+        _usd("usd_month_per_mib_per_s", arm_cost.usd_per_mib_per_s),
         *_times(p99),
     )
 
@@ -96,8 +95,8 @@ def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
     )
 
 
-def _notes(session: Session, found: Sequence[ArmCost], *, has_times: bool) -> list[str]:
-    priced = [one.price for one in found if one.price is not None]
+def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -> list[str]:
+    priced = [one.price for one in arm_costs if one.price is not None]
     region, named = _region(session)
     dates = ", ".join(dict.fromkeys(price.dated for price in priced))
     chosen = "" if named else "; the plan names no region"
@@ -110,20 +109,34 @@ def _notes(session: Session, found: Sequence[ArmCost], *, has_times: bool) -> li
         notes.append("An emulated arm is priced as the volume that it emulates.")
     if has_times:
         notes.append("The middle is the geometric mean of the tasks' 99th percentiles.")
-    notes += [f"No price: {one.problem}" for one in found if one.price is None]
+    notes += [f"No price: {one.problem}" for one in arm_costs if one.price is None]
     return notes
 
 
-def tradeoffs(findings: Findings, found: Sequence[ArmCost]) -> tuple[Tradeoff, ...]:
+def tradeoffs(findings: Findings, arm_costs: Sequence[ArmCost]) -> tuple[Plot, ...]:
     """The monthly cost of every priced arm against the 99th percentile of every compared task."""
     p99 = _p99(findings)
-    usd = {one.arm: one.price.usd for one in found if one.price is not None and one.arm in p99}
-    tasks = [task for task in dict.fromkeys(t for arm in usd for t in p99[arm])]
-    lines = tuple(
-        (task, Curve(arm="", x=tuple(usd.values()), y=tuple(p99[arm][task] for arm in usd)))
-        for task in tasks
-        if all(task in p99[arm] for arm in usd)
-    )
-    if not lines:
+    usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None and one.arm in p99}
+    listed = dict.fromkeys(task for arm in usd for task in p99[arm])
+    tasks = [task for task in listed if all(task in p99[arm] for arm in usd)]
+    if not tasks:
         return ()
-    return (Tradeoff(title="Cost against the 99th percentile of service time", arms=tuple(usd), lines=lines),)
+    links = [
+        Curve(name=task, x=tuple(usd.values()), y=tuple(p99[arm][task] * 1e3 for arm in usd), style="link")
+        for task in tasks
+    ]
+    marks = [
+        Curve(
+            name=arm,
+            x=(price,) * len(tasks),
+            y=tuple(p99[arm][task] * 1e3 for task in tasks),
+            style="marks",
+            hover=tuple(f"{task} on {arm}: {p99[arm][task] * 1e3:.2f} ms" for task in tasks),
+            summary="; ".join(f"{task} on {arm} {p99[arm][task] * 1e3:.2f} ms" for task in tasks),
+        )
+        for arm, price in usd.items()
+    ]
+    title = "Cost against the 99th percentile of service time"
+    across, up = "US dollars a month", "service time, ms"
+    curves = (*links, *marks)
+    return (Plot(title=title, across=across, up=up, curves=curves, from_zero=True),)

@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.causes.told import has_time, number_of
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.model import Phase
-from esrally_ebs.report.model import Change, Curve, Distribution, Figures, Forest, Span, Timeline, Turn
-from esrally_ebs.report.search import TOGETHER, Findings
-from esrally_ebs.stats import Estimate
+from esrally_ebs.report.conditions import series_of
+from esrally_ebs.report.model import Curve, Figures, Forest, Plot, RelativeChange, Span, Timeline, Turn
+from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -37,7 +39,8 @@ _METRICS = (
 def figures(session: Session, findings: Findings) -> Figures:
     """All figures for which the session has data."""
     return Figures(
-        forests=tuple(_forests(session, findings)),
+        searches=tuple(_searches(findings)),
+        baselines=tuple(_baselines(session)),
         distributions=tuple(_distributions(findings)),
         timelines=tuple(_timelines(session)),
         spans=tuple(sorted(_spans(session), key=lambda span: span.start_s)),
@@ -45,99 +48,97 @@ def figures(session: Session, findings: Findings) -> Figures:
     )
 
 
-def _forests(session: Session, findings: Findings) -> Iterator[Forest]:
-    arms = [arm.spec.name for arm in session.arms]
+def _searches(findings: Findings) -> Iterator[Forest]:
     for a, b in findings.pairs:
-        yield Forest(
-            title=f"Search: {b} against {a}, 50th percentile of service time",
-            arm=b,
-            changes=(
-                *(
-                    _change(c.task, c.percentiles[0].ratio, "" if c.p_different is None else c.verdict.value)
-                    for c in findings.comparisons
-                    if (c.a, c.b) == (a, b) and math.isfinite(c.percentiles[0].ratio.value)
-                ),
-                *(
-                    _change(TOGETHER, overall.ratio, overall.verdict.value)
-                    for overall in findings.overall
-                    if (overall.a, overall.b) == (a, b)
-                ),
-            ),
-            margin=findings.margin,
-        )
-    for b in arms[1:]:
-        changes = tuple(_fio_changes(session.baseline, arms[0], b))
-        if changes:
-            title = f"fio: {b} against {arms[0]}, 50th percentile of read latency (one run, no interval)"
-            yield Forest(title=title, arm=b, changes=changes, margin=None)
+        changes = [
+            _change(c.task, c.percentiles[0].ratio, "" if c.p_different is None else c.verdict, findings)
+            for c in findings.comparisons
+            if (c.a, c.b) == (a, b) and math.isfinite(c.percentiles[0].ratio.value)
+        ]
+        changes += [
+            _change(TOGETHER, overall.ratio, overall.verdict, findings)
+            for overall in findings.overall
+            if (overall.a, overall.b) == (a, b)
+        ]
+        title = f"Search: {b} against {a}, 50th percentile of service time"
+        yield Forest(title=title, less=f"{b} faster", more=f"{b} slower", changes=tuple(changes))
 
 
-def _change(item: str, ratio: Estimate, verdict: str) -> Change:
-    return Change(
-        item=item,
-        value=ratio.value - 1,
-        low=None if ratio.low is None else ratio.low - 1,
-        high=None if ratio.high is None else ratio.high - 1,
-        verdict=verdict,
+def _change(item: str, ratio: Estimate, verdict: str, findings: Findings) -> RelativeChange:
+    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    return RelativeChange(
+        item=item, value=ratio.value - 1, low=low, high=high, verdict=verdict, margin=findings.margin
     )
 
 
-def _fio_changes(baseline: pa.Table, a: str, b: str) -> Iterator[Change]:
+def _baselines(session: Session) -> Iterator[Forest]:
     reads = {
         (row["job"], row["arm"]): row["p50_s"]
-        for row in baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
+        for row in session.baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
         if row["op"] == "read" and row["round"] == 0
     }
-    for job in dict.fromkeys(job for job, _ in reads):
-        before, after = reads.get((job, a)), reads.get((job, b))
-        if before and after:
-            yield Change(item=job, value=after / before - 1, low=None, high=None, verdict="")
+    a, *others = [arm.spec.name for arm in session.arms] or [""]
+    for b in others:
+        changes = tuple(
+            RelativeChange(item=job, value=after / before - 1)
+            for job in dict.fromkeys(job for job, _ in reads)
+            if (before := reads.get((job, a))) and (after := reads.get((job, b)))
+        )
+        if changes:
+            title = f"fio: {b} against {a}, 50th percentile of read latency (one run, no interval)"
+            yield Forest(title=title, less=f"{b} faster", more=f"{b} slower", changes=changes)
 
 
-def _distributions(findings: Findings) -> Iterator[Distribution]:
+def _distributions(findings: Findings) -> Iterator[Plot]:
     for task in findings.tasks:
         curves = []
         for (other, arm), by_round in findings.blocks.items():
             if other == task:
                 blocks = [times for round_, times in by_round.items() if round_ > 0]
-                curves += [_ecdf(arm, np.concatenate(blocks))] if blocks else []
-        yield Distribution(task=task, curves=tuple(sorted(curves, key=lambda curve: curve.arm)))
+                curves += [_shares(arm, np.concatenate(blocks))] if blocks else []
+        yield Plot(
+            title=f"Distribution of service times: {task}",
+            heading=task,
+            across="service time, ms",
+            up="share of requests, %",
+            curves=tuple(sorted(curves, key=lambda curve: curve.name)),
+            grid=(0, 25, 50, 90, 100),
+        )
 
 
-def _ecdf(arm: str, times: Floats) -> Curve:
+def _shares(arm: str, times: Floats) -> Curve:
+    """The share of requests (y, per cent) that took at most so long (x, ms)."""
     shares = np.arange(1, len(times) + 1) / len(times)
     ordered = np.sort(times)
     if len(times) > _POINTS:
         # Dense where the tail is: every per mille of the last per cent, else every half per cent.
         shares = np.unique(np.concatenate([np.linspace(0.005, 0.99, 198), np.linspace(0.99, 1, 11)]))
         ordered = np.quantile(times, shares)
-    return Curve(arm=arm, x=tuple(float(x) for x in ordered), y=tuple(float(y) for y in shares))
+    places = {p: min(int(np.searchsorted(shares, p / 100 - 1e-9)), len(ordered) - 1) for p in PERCENTILES}
+    return Curve(
+        name=arm,
+        x=tuple(float(x) * 1e3 for x in ordered),
+        y=tuple(float(y) * 100 for y in shares),
+        style="steps",
+        summary=f"{arm} {', '.join(f'p{p} {ordered[place] * 1e3:.2f} ms' for p, place in places.items())}",
+    )
 
 
 def _timelines(session: Session) -> Iterator[Timeline]:
-    telemetry = session.telemetry
-    names, arms = (telemetry[column].cast(pa.string()) for column in ("metric", "arm"))
     for metric, title, unit, size in _METRICS:
         curves, step_s = [], 0.0
         for arm in session.arms:
-            own = telemetry.filter(pc.and_(pc.equal(names, metric), pc.equal(arms, arm.spec.name)))
-            own = own.sort_by("at_s")
-            at, values = own["at_s"].to_numpy() - session.started_at, own["value"].to_numpy() / size
+            at, values = series_of(session.telemetry, arm.spec.name, metric)
+            at, values = at - session.started_at, values / size
             if metric == "emulator.credits":  # operations, or of HDD types bytes
-                values = values / _bucket(telemetry, arm.spec.name)
+                _, capacity = series_of(session.telemetry, arm.spec.name, "emulator.credits_capacity")
+                values = values / (capacity.max(initial=0.0) or np.nan)
             known = np.isfinite(values)
             if known.any():
                 curve, step_s = _thinned(arm.spec.name, at[known], values[known])
                 curves.append(curve)
         if curves:
             yield Timeline(title=title, unit=unit, step_s=step_s, curves=tuple(curves))
-
-
-def _bucket(telemetry: pa.Table, arm: str) -> float:
-    """How many credits the arm's bucket holds; without a record no share can be told."""
-    names, arms = (telemetry[column].cast(pa.string()) for column in ("metric", "arm"))
-    own = telemetry.filter(pc.and_(pc.equal(names, "emulator.credits_capacity"), pc.equal(arms, arm)))
-    return float(pc.max(own["value"]).as_py() or np.nan)
 
 
 def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
@@ -147,15 +148,15 @@ def _thinned(arm: str, at: Floats, values: Floats) -> tuple[Curve, float]:
     counts = np.diff(np.append(starts, len(at)))
     x, y = (np.add.reduceat(column, starts) / counts for column in (at, values))
     step_s = float(np.median(np.diff(at))) * together if len(at) > 1 else 1.0
-    return Curve(arm=arm, x=tuple(float(v) for v in x), y=tuple(float(v) for v in y)), step_s
+    return Curve(name=arm, x=tuple(float(v) for v in x), y=tuple(float(v) for v in y)), step_s
 
 
 def _spans(session: Session) -> Iterator[Span]:
     fio: dict[int, list[tuple[float, float]]] = {}  # by round: before the first one, after the last one
     for event in session.events:
-        if event.kind == "baseline" and has_time(event):
-            begin = event.at_s - (number_of(event, "seconds") or 0.0)
-            fio.setdefault(int(number_of(event, "round") or 0), []).append((begin, event.at_s))
+        if event.kind == "baseline" and event.has_time:
+            begin = event.at_s - (event.number("seconds") or 0.0)
+            fio.setdefault(int(event.number("round") or 0), []).append((begin, event.at_s))
     for start, end in (span for spans in fio.values() for span in _joined(spans)):
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples

@@ -1,14 +1,16 @@
-"""A gate on a recorded session: from the folder's records to a decision, and to lines of text."""
+"""A gate on a recorded session: from its records to a decision, as lines of text and as JUnit XML."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from xml.etree import ElementTree
 
+from esrally_ebs.analysis.comparable import all_checks
+from esrally_ebs.analysis.findings import find
+from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
-from esrally_ebs.report import search
-from esrally_ebs.report.cells import percent_change
-from esrally_ebs.report.verdict import arm_names
-from esrally_ebs.stats.comparable import all_checks
-from esrally_ebs.stats.gate import Gate, Limit, Outcome, TaskDecision, decide
+from esrally_ebs.report.cells import arm_names, percent_change
+from esrally_ebs.report.model import one_line, printable
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
 
@@ -21,7 +23,7 @@ _SAID = {
 
 
 def judge_session(
-    session: Session, limits: Sequence[Limit], *, base: str | None = None, other: str | None = None
+    session: Session, limits: Sequence[GateLimit], *, base: str | None = None, other: str | None = None
 ) -> Gate:
     """Decide on ``other`` against ``base``: by default the second arm of the plan against the first.
 
@@ -33,6 +35,21 @@ def judge_session(
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
     base, other = _arms(session, base, other)
+    _require_valid(session)
+    findings = find(session, arms=(base, other))
+    if findings.comparisons:
+        return decide(findings.comparisons, limits, findings.blocks, confidence=findings.confidence)
+    judged = decide_fio(session.baseline, limits, (base, other), confidence=findings.confidence)
+    if session.samples.num_rows or not judged.decisions:
+        raise MeasurementError(
+            f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
+        )
+    return judged
+
+
+def _require_valid(session: Session) -> None:
+    if session.kind == "simulate":
+        raise MeasurementError(f"session {session.id}: is simulated, nothing was measured; gate one that was")
     unread = [warning for warning in session.warnings if _is_unread(warning)]
     if unread:
         raise MeasurementError(f"session {session.id}: samples are missing: {'; '.join(unread)}")
@@ -41,12 +58,6 @@ def judge_session(
         raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
     if session.state is not State.COMPLETE:
         raise _unfinished(session)
-    findings = search.find(session, arms=(base, other))
-    if not findings.comparisons:
-        raise MeasurementError(
-            f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
-        )
-    return decide(findings.comparisons, limits, findings.blocks, confidence=findings.confidence)
 
 
 def _is_unread(warning: str) -> bool:
@@ -76,18 +87,20 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 
 
 def render_gate(session: Session, gate: Gate) -> str:
-    """The reason in one line, then a line per task and limit."""
-    return "\n".join((reason(session, gate), *_task_lines(gate))) + "\n"
+    """The reason in one line, a line per task and limit, and one per failed check that the plan accepts."""
+    accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
+    return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, accepted))) + "\n"
 
 
 def reason(session: Session, gate: Gate) -> str:
     """The outcome and what it rests on, in one line."""
     names = arm_names(session)
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
-    return f"{about}: {_reason(gate)}"
+    more = "passes" if session.plan.race is None else "rounds"
+    return one_line(f"{about}: {_reason(gate, more)}")
 
 
-def _reason(gate: Gate) -> str:
+def _reason(gate: Gate, more: str) -> str:
     deciding = [d for d in gate.decisions if d.outcome is gate.outcome]
     alone = len(gate.decisions) == 1
     share = "the one limit is" if alone else f"{len(deciding)} of {len(gate.decisions)} limits are"
@@ -98,7 +111,7 @@ def _reason(gate: Gate) -> str:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
         return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"
     doubts = ", ".join(dict.fromkeys(d.why for d in deciding))
-    return f"{share} not decided ({doubts}); more rounds may decide"
+    return f"{share} not decided ({doubts}); more {more} may decide"
 
 
 def found_text(decision: TaskDecision) -> str:
@@ -107,7 +120,7 @@ def found_text(decision: TaskDecision) -> str:
     return f"{name} {percent_change(decision.ratio)}, limit {_limit(decision.limit)}"
 
 
-def _limit(limit: Limit) -> str:
+def _limit(limit: GateLimit) -> str:
     return f"+{limit.slowdown * 100:.4g} %"
 
 
@@ -117,4 +130,80 @@ def _task_lines(gate: Gate) -> Iterator[str]:
         change = percent_change(d.ratio)
         name = f"p{d.limit.percentile}  {d.task:<{width}}"
         line = f"  {d.outcome:<12}  {name}  {change:<26}  limit {_limit(d.limit)}"
-        yield f"{line}: {d.why}" if d.why else line
+        yield one_line(f"{line}: {d.why}" if d.why else line)
+
+
+def render_junit(session: Session, gate: Gate) -> str:
+    """One test case per task and limit: a broken limit is a failure, an undecided one an error."""
+    suite = _suite(session, tests=len(gate.decisions))
+    counts = {outcome: [d.outcome for d in gate.decisions].count(outcome) for outcome in Outcome}
+    suite.set("failures", str(counts[Outcome.FAIL]))
+    suite.set("errors", str(counts[Outcome.INCONCLUSIVE]))
+    _property(suite, "reason", reason(session, gate))
+    for decision in gate.decisions:
+        name = f"p{decision.limit.percentile} {decision.task}"
+        case = _case(suite, f"{gate.b} against {gate.a}", name)
+        if decision.outcome is Outcome.FAIL:
+            _told(case, "failure", "slower", found_text(decision))
+        elif decision.outcome is Outcome.INCONCLUSIVE:
+            _told(case, "error", "inconclusive", f"{found_text(decision)}: {decision.why}")
+    return _xml(suite, out=render_gate(session, gate))
+
+
+def render_junit_refused(session: Session | None, error: MeasurementError) -> str:
+    """One test case that holds why a session (None: one that cannot be read) could not be judged."""
+    suite = _suite(session, tests=1)
+    suite.set("failures", "0")
+    suite.set("errors", "1")
+    _told(_case(suite, "session", "comparable"), "error", "invalid", str(error))
+    return _xml(suite, out="")
+
+
+def _suite(session: Session | None, *, tests: int) -> ElementTree.Element:
+    started = 0.0 if session is None else session.started_at
+    ended = None if session is None else session.ended_at
+    suite = ElementTree.Element(
+        "testsuite",
+        name="esrally-ebs gate",
+        package="esrally-ebs",
+        id="0",
+        # the schema wants no time zone; it is UTC
+        timestamp=datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        hostname=_token(str(session.environment.get("host") or "")) if session else "localhost",
+        time=f"{max(0.0, (ended or started) - started):.3f}",
+        tests=str(tests),
+    )
+    ElementTree.SubElement(suite, "properties")
+    if session is not None:
+        _property(suite, "session", session.id)
+        _property(suite, "plan", session.plan.name)
+        _property(suite, "emulated", str(session.emulated).lower())
+    return suite
+
+
+def _property(suite: ElementTree.Element, name: str, value: str) -> None:
+    ElementTree.SubElement(suite[0], "property", name=name, value=printable(value))
+
+
+def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
+    # decisions are made together, from what is recorded: none takes time of its own
+    names = {"classname": _token(f"esrally-ebs.{group}"), "name": _token(name), "time": "0"}
+    return ElementTree.SubElement(suite, "testcase", names)
+
+
+def _told(case: ElementTree.Element, kind: str, type_: str, message: str) -> None:
+    ElementTree.SubElement(case, kind, type=type_, message=printable(message))
+
+
+def _token(text: str) -> str:
+    """A name as the schema has it: legal, not empty, single spaces."""
+    return " ".join(printable(text).split()) or "localhost"
+
+
+def _xml(suite: ElementTree.Element, *, out: str) -> str:
+    for name, text in (("system-out", out), ("system-err", "")):
+        ElementTree.SubElement(suite, name).text = printable(text)
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'

@@ -4,10 +4,13 @@ A cell has its text for people and its facts (base units) for programs, so that 
 Figures are data too: formats that can draw do, the others leave them out.
 """
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from esrally_ebs.model import Check, State
+from esrally_ebs.model import Check
 
 Value = str | int | float | None
 
@@ -36,6 +39,13 @@ class Row:
 
     item: str
     cells: tuple[Cell, ...]
+    label: str | None = None  # in place of the item, for people
+    key: str = ""  # names the table in CSV and JSON, if not the table's own does
+
+    @property
+    def values(self) -> list[Value]:
+        """The item, and of each cell its first fact."""
+        return [self.item, *(next(iter(cell.facts.values()), None) for cell in self.cells)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,67 +61,54 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One line of a forest plot: a time as a fraction of change (0.1 = 10 % slower), with its interval."""
+class RelativeChange:
+    """One line of a forest plot: a fraction of change (0.1 = 10 % more), with its interval."""
 
     item: str
     value: float
-    low: float | None
-    high: float | None
-    verdict: str  # empty where none is given
+    low: float | None = None
+    high: float | None = None
+    verdict: str = ""
+    margin: float | None = None  # a smaller change counts as none; None where nothing is called equivalent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
-    """How times of one arm changed against another, item by item."""
+    """How much one thing differs from another, item by item."""
 
     title: str
-    arm: str  # whose times are slower to the right
-    changes: tuple[Change, ...]
-    margin: float | None  # a fraction; None where nothing is called equivalent
+    less: str  # what a change to the left of 0 means, in two words
+    more: str
+    changes: tuple[RelativeChange, ...]
+    compact: bool = False  # many items without intervals, a short line each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Points of one arm, in the order in which they are joined."""
+    """Points in the order in which they are joined; ``name`` (an arm) decides the colour."""
 
-    arm: str
+    name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+    style: Literal["line", "steps", "marks", "link"] = "line"  # a link is a thin grey line without a name
+    hover: tuple[str, ...] = ()  # a text for each point, which is then marked
+    summary: str = ""  # what the curve shows, for those who do not see it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """One task: the share of requests (y, 0 to 1) that took at most x seconds."""
-
-    task: str
-    curves: tuple[Curve, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdStart:
-    """One task: service time (s) by number of the request since the caches were dropped."""
-
-    task: str
-    curves: tuple[Curve, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tradeoff:
-    """What each arm costs a month (x, US dollars) against a service time (y, s), one line per task."""
+class Plot:
+    """Curves over one horizontal axis, in the units that the titles of the axes name."""
 
     title: str
-    arms: tuple[str, ...]
-    lines: tuple[tuple[str, Curve], ...]  # task, and its points in the order of ``arms``
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
-    """One task over sessions: a value (s) per session and arm, or a change with its interval."""
-
-    task: str
-    sessions: tuple[str, ...]  # names of the places on the horizontal axis
-    curves: tuple[Curve, ...]  # x is the place of the session, from 0
+    across: str
+    up: str
+    curves: tuple[Curve, ...]
+    heading: str = ""  # above the drawing, where others of its kind stand beside it
+    log_x: bool = False
+    log_y: bool = False
+    from_zero: bool = False  # the horizontal axis; a vertical one always is, if not logarithmic
+    places: tuple[str, ...] = ()  # names of 0, 1, ... on the horizontal axis
+    grid: tuple[float, ...] = ()  # values of the vertical axis that are named, in place of round ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +152,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All that can be drawn of a session."""
+    """All that can be drawn of a session, of several, or of a study."""
 
-    forests: tuple[Forest, ...] = ()
-    distributions: tuple[Distribution, ...] = ()
-    cold_starts: tuple[ColdStart, ...] = ()
-    tradeoffs: tuple[Tradeoff, ...] = ()
-    trends: tuple[Trend, ...] = ()
+    searches: tuple[Forest, ...] = ()
+    baselines: tuple[Forest, ...] = ()  # of fio
+    distributions: tuple[Plot, ...] = ()
+    cold_starts: tuple[Plot, ...] = ()
+    tradeoffs: tuple[Plot, ...] = ()
+    trends: tuple[Plot, ...] = ()
+    others: tuple[Plot, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     spans: tuple[Span, ...] = ()
     turns: tuple[Turn, ...] = ()
@@ -170,21 +169,21 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole report."""
+    """A whole report: of a session, of several, or of a study."""
 
-    session: str
     kind: str
-    state: State
-    reason: str
-    plan: str
-    started_at: float  # seconds since the epoch
-    ended_at: float | None
-    verdict: str  # one sentence
-    reasons: tuple[str, ...] = ()  # why, one sentence per task, only where the data say so
+    title: str
+    about: tuple[str, ...]  # which session, how it ended, when
+    facts: Mapping[str, Value]  # the same for programs
+    verdict: str  # one short sentence
+    details: tuple[str, ...] = ()  # of two arms how tasks differ; of more a line each, best first
+    reasons: tuple[str, ...] = ()  # why, a sentence for all tasks that share it, only where the data say so
+    cost: str = ""  # a month, of each arm
+    next_step: str = ""  # what to do with it
     labels: tuple[str, ...]  # what must be said in every output: emulated, cache: warm ...
     tables: tuple[Table, ...]
-    checks: tuple[Check, ...]
-    warnings: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
+    warnings: tuple[str, ...] = ()
     figures: Figures = field(default_factory=Figures)
     # What the session's folder holds, by name: files, and folders with a slash; none for several sessions.
     raw: tuple[str, ...] = ()
@@ -193,6 +192,86 @@ class Report:
 NOTHING = Cell(text="-", facts={})
 
 
+def titled(*titles: str, left: bool = False) -> tuple[Column, ...]:
+    """A column for each title, which names its subject as well."""
+    return tuple(Column(title=title, subject=title, left=left) for title in titles)
+
+
+def word(metric: str, text: str | None) -> Cell:
+    """A cell of one word; ``-`` when there is none."""
+    return Cell(text=text or "-", facts={metric: text})
+
+
 def quantity(metric: str, value: float | None, text: str, *, better: bool = False) -> Cell:
     """A cell of one number; ``-`` when there is none."""
     return NOTHING if value is None else Cell(text=text, facts={metric: value}, better=better)
+
+
+def curve_through(
+    name: str, points: Iterable[tuple[float, float]], style: Literal["line", "marks"] = "line"
+) -> Curve:
+    """A curve from its points, (across, up) each."""
+    listed = list(points)
+    return Curve(name=name, x=tuple(x for x, _ in listed), y=tuple(y for _, y in listed), style=style)
+
+
+def plain_table(
+    key: str, title: str, titles: Sequence[str], rows: Iterable[Sequence[Value]], *notes: str
+) -> Table:
+    """A table of bare values, the first of each row its item; words stand on the left."""
+    listed = [list(row) for row in rows]
+    words = [all(_is_word(row[place]) for row in listed) for place in range(len(titles))]
+    return Table(
+        key=key,
+        title=title,
+        item_title=titles[0],
+        columns=tuple(
+            Column(title=name, subject=name, left=left)
+            for name, left in zip(titles[1:], words[1:], strict=True)
+        ),
+        rows=tuple(
+            Row(
+                item=plain_text(row[0]),
+                cells=tuple(
+                    Cell(text=plain_text(value), facts={name: value})
+                    for name, value in zip(titles[1:], row[1:], strict=True)
+                ),
+            )
+            for row in listed
+        ),
+        notes=notes,
+    )
+
+
+_NUMBER = re.compile(r"(about )?[+-]?[\d,.]+( to [\d,.]+)?( %)?")
+
+
+def _is_word(value: Value) -> bool:
+    """Whether it is text other than a number that was made text, such as ``+1.4 %``."""
+    return value is None or (isinstance(value, str) and not _NUMBER.fullmatch(value))
+
+
+# Terminal escapes, what turns the direction of a text or ends its line, and what no file may hold
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters but tab and newline written out, as in ``\\u001b``.
+
+    No terminal obeys them then, and JSON and XML may hold them.
+    """
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """The text without control characters, and with a space for each newline."""
+    return printable(text).replace("\n", " ")
+
+
+def plain_text(value: Value) -> str:
+    """A value as text: four significant digits, thousands apart."""
+    if value is None or isinstance(value, str):
+        return "-" if value is None else value
+    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

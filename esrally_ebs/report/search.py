@@ -1,179 +1,86 @@
-"""Tables of service times and verdicts, from the statistics of a session."""
+"""Tables of service times, verdicts and cold starts, from the statistics of a session."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.model import Check
+from esrally_ebs.analysis.coldstart import ColdStartCurve
+from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.summary import PERCENTILES, Summary
 from esrally_ebs.report.cells import arm_columns, arm_rows, difference_cell, ratio_cell, time_cell
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value
-from esrally_ebs.stats import (
-    PERCENTILES,
-    Blocks,
-    Comparison,
-    Overall,
-    Summary,
-    Verdict,
-    judge,
-    measured_blocks,
-)
-from esrally_ebs.stats.sequential import AUTO, confidence_of, looks
-from esrally_ebs.stats.summary import Scope, failures, summarize_blocks
+from esrally_ebs.report.model import NOTHING, Cell, Column, Curve, Plot, Row, Table, Value, quantity
 from esrally_ebs.store.session import Session
 
 TOGETHER = "all tasks together"  # what stands in the place of a task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What the statistics say of one scope of requests."""
-
-    scope: Scope
-    summaries: tuple[Summary, ...]
-    comparisons: tuple[Comparison, ...]
-    overall: tuple[Overall, ...]
-    blocks: Blocks
-    margin: float
-    confidence: float
-    ended: str = ""  # of rounds that end themselves: how many there were, and why no more
-    is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
-
-    @property
-    def tasks(self) -> list[str]:
-        """What is compared, in order."""
-        return list(dict.fromkeys(c.task for c in self.comparisons))
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """The arms that are compared, in order."""
-        return list(dict.fromkeys((c.a, c.b) for c in self.comparisons))
-
-    def word(self, comparison: Comparison) -> str:
-        """The verdict as reports say it."""
-        return "not comparable" if self.is_refused else comparison.verdict.value
-
-    def without(self, rounds: Mapping[str, set[int]], arms: Sequence[str]) -> "Findings":
-        """The same without some rounds of some tasks; verdicts only, and no estimates of further rounds."""
-        kept = {
-            (task, arm): {r: times for r, times in by_round.items() if r not in rounds.get(task, ())}
-            for (task, arm), by_round in self.blocks.items()
-        }
-        blocks = {key: by_round for key, by_round in kept.items() if by_round}
-        judged = judge(blocks, arms, margin=self.margin, confidence=self.confidence, intervals=False)
-        return replace(self, blocks=blocks, comparisons=judged.comparisons, overall=judged.overall)
-
-
-def find(
-    session: Session,
-    scope: Scope = "all",
-    *,
-    arms: Sequence[str] | None = None,
-    checks: Sequence[Check] = (),
-) -> Findings:
-    """Summaries and comparisons at the plan's margin and confidence; of all arms, or in the order given.
-
-    With a check that forbids to compare, times are found and no verdict is given.
-    """
-    design = session.plan.get("design", {})
-    margin, confidence = float(design.get("margin", 0.05)), confidence_of(design)
-    arms = [arm.spec.name for arm in session.arms] if arms is None else arms
-    blocks = measured_blocks(session.samples, scope)
-    judged = judge(blocks, arms, margin=margin, confidence=confidence)
-    is_refused = any(check.forbids for check in checks)
-    if is_refused:
-        judged = judged.withheld()
-    return Findings(
-        scope=scope,
-        summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
-        comparisons=judged.comparisons,
-        overall=judged.overall,
-        blocks=blocks,
-        margin=margin,
-        confidence=confidence,
-        ended=_ended(session, design),
-        is_refused=is_refused,
-    )
-
-
-def _ended(session: Session, design: Mapping[str, Any]) -> str:
-    if design.get("rounds") != AUTO:
-        return ""
-    seen = [event.fields for event in session.events if event.kind == "look"]
-    most = int(design["max_rounds"])
-    why = str(seen[-1]["ends"]) if seen else ""
-    after = ", ".join(str(fields["rounds"]) for fields in seen) or "no"
-    return (
-        f"Rounds: at most {most}; looked after {after} rounds{f', and ended as {why}' if why else ''}. "
-        f"Each of {len(looks(most))} possible looks claims at {confidence_of(design):.1%}, "
-        f"so all together at {float(design.get('confidence', 0.95)):.0%}."
-    )
-
-
 def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
-    """One table per percentile: a row per compared task, a column per arm, and the difference per pair.
+    """Every compared task with a row per percentile: a column per arm, the difference and verdict per pair.
 
-    The last one has all tasks together, where there is a verdict for them.
+    The last row has all tasks together, where there is a verdict for them. In CSV and JSON each percentile,
+    and all tasks together, is a table of its own.
     """
-    tables = [
-        _table(findings, arms, position) for position in range(len(PERCENTILES)) if findings.comparisons
-    ]
-    return [*tables, *([_together(findings)] if findings.overall else [])]
-
-
-def _together(findings: Findings) -> Table:
-    columns, cells = [], []
-    for overall in findings.overall:
-        subject = f"{overall.b} against {overall.a}"
-        columns.append(Column(title=f"{subject} [{findings.confidence:.0%}]", subject=subject))
-        columns.append(Column(title=f"{overall.b} is", subject=subject, left=True))
-        cells += [ratio_cell(overall.ratio), _judgement(overall.verdict.value, overall)]
-    first = findings.scope == "first"
-    return Table(
-        key=f"{'first_' if first else ''}together_p50",
-        title="All tasks together, 50th percentile" + (", first request after each drop" if first else ""),
-        item_title="tasks",
-        columns=tuple(columns),
-        rows=(Row(item=TOGETHER, cells=tuple(cells)),),
-        notes=("As if one ratio held for all of them: the geometric mean of the tasks' ratios.",),
-    )
-
-
-def _table(findings: Findings, arms: Sequence[str], position: int) -> Table:
-    percentile = PERCENTILES[position]
-    columns = [Column(title=arm, subject=arm) for arm in arms]
+    if not findings.comparisons:
+        return []
+    columns = [Column(title="at", subject="", left=True)]
+    columns += [Column(title=arm, subject=arm) for arm in arms]
     for a, b in findings.pairs:
-        title = "difference" if len(findings.pairs) == 1 else f"{b} against {a}"
-        columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=f"{b} against {a}"))
-        if percentile == PERCENTILES[0]:
-            columns.append(Column(title=f"{b} is", subject=f"{b} against {a}", left=True))
+        title, subject = "difference" if len(findings.pairs) == 1 else f"{b} against {a}", f"{b} against {a}"
+        columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=subject))
+        columns.append(Column(title=f"{b} is", subject=subject, left=True))
     first = findings.scope == "first"
-    return Table(
-        key=f"{'first_' if first else ''}service_time_p{percentile}",
-        title=f"Service time, {percentile}th percentile"
-        + (", first request after each drop" if first else ""),
+    rows = [
+        _row(findings, task, arms, position)
+        for task in findings.tasks
+        for position in range(len(PERCENTILES))
+    ]
+    table = Table(
+        key=f"{'first_' if first else ''}service_time",
+        title="Service time" + (", first request after each drop" if first else ""),
         item_title="task",
         columns=tuple(columns),
-        rows=tuple(_row(findings, task, arms, position) for task in findings.tasks),
-        notes=_notes(findings, percentile),
+        rows=(*rows, *([_together(findings, arms)] if findings.overall else [])),
+        notes=tuple(_notes(findings)),
     )
+    return [table]
+
+
+_BLANK = Cell(text="", facts={})
+
+
+def _together(findings: Findings, arms: Sequence[str]) -> Row:
+    cells = [Cell(text=f"p{PERCENTILES[0]}", facts={}), *[_BLANK] * len(arms)]
+    for pair in findings.pairs:
+        overall = next((overall for overall in findings.overall if (overall.a, overall.b) == pair), None)
+        cells += (
+            [NOTHING, NOTHING]
+            if overall is None
+            else [ratio_cell(overall.ratio), _judgement(overall.verdict.value, overall)]
+        )
+    key = f"{'first_' if findings.scope == 'first' else ''}together_p{PERCENTILES[0]}"
+    return Row(item=TOGETHER, cells=tuple(cells), key=key)
 
 
 def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> Row:
     of_task = {(c.a, c.b): c for c in findings.comparisons if c.task == task}
     of_arm = {s.arm: s for s in findings.summaries if s.task == task}
     best = set() if findings.is_refused else _best(list(of_task.values()), position)
-    cells = [time_cell(of_arm.get(arm), PERCENTILES[position], better=arm in best) for arm in arms]
+    percentile = PERCENTILES[position]
+    cells = [Cell(text=f"p{percentile}", facts={})]
+    cells += [time_cell(of_arm.get(arm), percentile, better=arm in best) for arm in arms]
     for pair in findings.pairs:
         comparison = of_task.get(pair)
         cells.append(NOTHING if comparison is None else difference_cell(comparison.percentiles[position]))
-        if position == 0:
-            cells.append(NOTHING if comparison is None else _judgement(findings.word(comparison), comparison))
-    return Row(item=task, cells=tuple(cells))
+        if comparison is not None and position == 0:
+            cells.append(_judgement(findings.word(comparison), comparison))
+        else:
+            cells.append(_BLANK)
+    key = f"{'first_' if findings.scope == 'first' else ''}service_time_p{percentile}"
+    return Row(item=task, cells=tuple(cells), label="" if position else None, key=key)
 
 
 def _best(comparisons: Sequence[Comparison], position: int) -> set[str]:
@@ -209,23 +116,28 @@ def _judgement(word: str, comparison: Comparison | Overall) -> Cell:
     return Cell(text=text, facts=facts)
 
 
-def _notes(findings: Findings, percentile: int) -> tuple[str, ...]:
+def _notes(findings: Findings) -> Iterator[str]:
     if findings.is_refused:
-        return ("Times as they were measured: a check failed, so nothing is said of how arms compare.",)
-    if percentile != PERCENTILES[0]:
-        position = PERCENTILES.index(percentile)
-        if all(c.percentiles[position].ratio.low is None for c in findings.comparisons):
-            return ("No interval: too few rounds, or too few requests that reach this percentile.",)
-        return ("Better is marked where the interval of the task by itself leaves out 0.",)
-    notes = [
-        f"Verdicts hold for all tasks together at {findings.confidence:.0%} (Holm); equivalent means within "
-        f"{findings.margin:.0%}. An interval is for its task alone, so it may exclude 0 without a verdict."
-    ]
+        yield "Times as they were measured: a check failed, so nothing is said of how arms compare."
+        return
+    yield (
+        f"Verdicts are for p50 and hold for all tasks together at {findings.confidence:.0%} (Holm); "
+        f"equivalent means within {findings.margin:.0%}. An interval is for its task alone, so it may "
+        "exclude 0 without a verdict."
+    )
     if any(c.more_rounds is not None and c.p_different is not None for c in findings.comparisons):
-        notes.append(
-            "'~N more' rounds is an estimate: if the truth is what is seen here and noise stays as it is."
-        )
-    return (*notes, findings.ended) if findings.ended else tuple(notes)
+        yield "'~N more' rounds is an estimate: if the truth is what is seen here and noise stays as it is."
+    tails = range(1, len(PERCENTILES))
+    without = [p for p in tails if all(c.percentiles[p].ratio.low is None for c in findings.comparisons)]
+    if without:
+        which = " and ".join(f"p{PERCENTILES[p]}" for p in without)
+        yield f"{which}: no interval, with too few rounds or too few requests that reach it."
+    if len(without) < len(tails):
+        yield "Above p50, better is marked where the interval of the task by itself leaves out 0."
+    if findings.overall:
+        yield "All tasks together is the geometric mean of the tasks' ratios, as if one ratio held for all."
+    if findings.ended:
+        yield findings.ended
 
 
 _ONCE = "Measured once on each arm, one arm after the other: a difference here has no interval."
@@ -272,3 +184,59 @@ def _rate(samples: pa.Table, summary: Summary) -> float | None:
     starts, times = own["started_s"].to_numpy(), own["service_time_s"].to_numpy()
     seconds = float(np.max(starts + times) - np.min(starts))
     return float(pc.sum(own["ops"]).as_py()) / seconds if seconds > 0 else None
+
+
+_POINTS = 300  # of a curve
+
+
+def cold_start_plots(curves: Sequence[ColdStartCurve]) -> tuple[Plot, ...]:
+    """One per task; of a long curve every n-th point is drawn, and always the first and the last."""
+    return tuple(
+        Plot(
+            title=f"Cold start: {task}",
+            heading=task,
+            across="request since the caches were dropped",
+            up="service time, ms",
+            curves=tuple(_cold_start_curve(curve) for curve in curves if curve.task == task),
+        )
+        for task in dict.fromkeys(curve.task for curve in curves)
+    )
+
+
+def _cold_start_curve(curve: ColdStartCurve) -> Curve:
+    step = -(-len(curve.requests) // _POINTS)
+    places = sorted({*range(0, len(curve.requests), step), len(curve.requests) - 1})
+    return Curve(
+        name=curve.arm,
+        x=tuple(float(curve.requests[place]) for place in places),
+        y=tuple(float(curve.median_s[place]) * 1e3 for place in places),
+    )
+
+
+def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> Table | None:
+    """A row per task; None where every request was preceded by a drop."""
+    if not curves:
+        return None
+    return Table(
+        key="cold_start",
+        title="Cold start: from the drop to the warm level",
+        item_title="task",
+        columns=arm_columns(arms, ("first", "warm", "warm from")),
+        rows=arm_rows({(curve.task, curve.arm): curve for curve in curves}, arms, _cold_start_cells),
+        notes=(
+            "Medians over all rounds by number of the request since the drop. The warm level is that of the "
+            "last quarter; warm from: the request from which on all stay within 10 % of it.",
+        ),
+    )
+
+
+def _cold_start_cells(curve: ColdStartCurve | None) -> tuple[Cell, Cell, Cell]:
+    if curve is None:
+        return NOTHING, NOTHING, NOTHING
+    first = float(curve.median_s[0])
+    meets = "not yet" if curve.meets is None else f"request {curve.meets}"
+    return (
+        quantity("first_s", first, f"{first * 1e3:.2f} ms"),
+        quantity("warm_s", curve.warm_s, f"{curve.warm_s * 1e3:.2f} ms"),
+        Cell(text=meets, facts={"warm_from": curve.meets}),
+    )

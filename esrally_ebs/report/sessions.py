@@ -1,29 +1,33 @@
 """Recorded sessions side by side, as a report: what must agree first, then times and how they went."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from esrally_ebs.errors import PlanError
+from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.analysis.findings import Findings, find
+from esrally_ebs.analysis.pooling import PooledRatio, pool
+from esrally_ebs.analysis.sessions import allowed_differences, check_sessions, shared_arms
+from esrally_ebs.analysis.summary import PERCENTILES, Summary
+from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, State
-from esrally_ebs.report import search
-from esrally_ebs.report.cells import change_cell, time_cell
+from esrally_ebs.report import baseline
+from esrally_ebs.report.build import utc
+from esrally_ebs.report.cells import arm_names, change_cell, percent_change, ratio_cell, time_cell
+from esrally_ebs.report.head import labels, not_proven
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
     Column,
     Curve,
     Figures,
+    Plot,
     Report,
     Row,
     Table,
-    Trend,
     Value,
     quantity,
+    titled,
 )
-from esrally_ebs.report.search import Findings
-from esrally_ebs.report.text import utc
-from esrally_ebs.report.verdict import arm_names, labels
-from esrally_ebs.stats import PERCENTILES, Summary
-from esrally_ebs.stats.sessions import check_sessions, shared_arms, told_differences
+from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
 
 _SHORT = 8  # characters of an id, at least, that name a session
@@ -33,33 +37,57 @@ KIND = "compare"
 def compare_sessions(sessions: Sequence[Session]) -> Report:
     """What changed from the oldest session to the newest; no times when a check forbids the comparison.
 
-    Raises PlanError for fewer than two sessions, or one that is named twice.
+    Raises PlanError for fewer than two sessions, or one that is named twice; MeasurementError where some were
+    simulated and others measured.
     """
     ordered = sorted(sessions, key=lambda session: session.started_at)
     names = _names(ordered)
+    _require_one_kind(ordered, names)
     checks = _checks(ordered, names)
     arms = _arms(ordered)
-    tables = [_sessions_table(ordered, names)]
-    trends: tuple[Trend, ...] = ()
+    tables, pooled = [_sessions_table(ordered, names)], tuple[PooledRatio, ...]()
+    trends: tuple[Plot, ...] = ()
     if comparable(checks):
-        findings = {name: search.find(one) for name, one in zip(names, ordered, strict=True)}
-        tables += _tables(findings, arms)
+        findings = {name: find(one) for name, one in zip(names, ordered, strict=True)}
+        pooled = _pooled(ordered, list(findings.values()))
+        tables += [
+            *([_pooled_table(pooled, ordered[0].plan.design.confidence)] if pooled else []),
+            *(_tables(findings, arms) if any(one.summaries for one in findings.values()) else ()),
+            *_fio_tables(ordered, names, arms),
+        ]
         trends = tuple(_trends(findings, arms))
+    between = f"{names[-1]} against {names[0]}" if len(names) == 2 else f"{names[0]} to {names[-1]}"
+    plan = " and ".join(dict.fromkeys(one.plan.name for one in ordered))
+    state = f"all {State.COMPLETE}" if comparable(checks) else "not compared"
     return Report(
-        session=f"{names[-1]} against {names[0]}" if len(names) == 2 else f"{names[0]} to {names[-1]}",
         kind=KIND,
-        state=State.COMPLETE,
-        reason="",
-        plan=" and ".join(dict.fromkeys(str(one.plan.get("name", "")) for one in ordered)),
-        started_at=ordered[0].started_at,
-        ended_at=ordered[-1].ended_at,
-        verdict=_sentence(ordered, names, arms, checks),
+        title=f"{plan or KIND}: sessions {between}",
+        about=(f"Sessions {between}, plan {plan}, {state}",),
+        facts={
+            "session": between,
+            "kind": KIND,
+            "state": State.COMPLETE.value,
+            "reason": "",
+            "plan": plan,
+            "started_at": ordered[0].started_at,
+            "ended_at": ordered[-1].ended_at,
+        },
+        verdict=" ".join([_sentence(ordered, names, arms, checks), *_claims(ordered, pooled)]),
+        details=tuple(_different(ordered, names)),
         labels=tuple(dict.fromkeys(label for one in ordered for label in labels(one))),
         tables=tuple(tables),
         checks=checks,
-        warnings=tuple(_warnings(ordered, names)),
         figures=Figures(trends=trends),
     )
+
+
+def _require_one_kind(sessions: Sequence[Session], names: Sequence[str]) -> None:
+    simulated = [name for name, one in zip(names, sessions, strict=True) if one.kind == "simulate"]
+    if simulated and len(simulated) < len(names):
+        raise MeasurementError(
+            f"compare: {', '.join(simulated)}: simulated in virtual time, nothing was measured; compare with"
+            " simulated sessions alone"
+        )
 
 
 def comparable(checks: Sequence[Check]) -> bool:
@@ -87,17 +115,17 @@ def _checks(sessions: Sequence[Session], names: Sequence[str]) -> tuple[Check, .
     by_pair = [check_sessions(sessions[0], other) for other in sessions[1:]]
     if len(by_pair) == 1:
         return by_pair[0]
-    found = []
+    merged = []
     for group in zip(*by_pair, strict=True):
         failed = [(name, check) for name, check in zip(names[1:], group, strict=True) if not check.ok]
         of = _OWN.get(group[0].name)
         if of is None:
             texts = [f"second = {name}: {check.text}" for name, check in failed]
-        else:  # about one session by itself, and so said once of the oldest
+        else:  # about one session by itself, and so once of the oldest
             texts = [f"{names[0] if of == 0 else name}: {check.text}" for name, check in failed]
         text = "; ".join(dict.fromkeys(texts)) or f"holds for all {len(sessions)}"
-        found.append(Check(name=group[0].name, ok=not failed, value=str(len(group)), text=text))
-    return tuple(found)
+        merged.append(Check(name=group[0].name, ok=not failed, value=str(len(group)), text=text))
+    return tuple(merged)
 
 
 _OWN = {"first session": 0, "second session": 1}  # names of checks that look at one session of a pair
@@ -118,21 +146,18 @@ def _sentence(
         return f"Not comparable: {'; '.join(broken)}."
     called = {name: text for one in sessions for name, text in arm_names(one).items()}
     about = ", ".join(called[arm] for arm in arms)
+    what = "service times" if any(one.samples.num_rows for one in sessions) else "fio"
     if len(names) == 2:
-        return f"{names[1]} against {names[0]}: service times on {about}, and what changed."
-    return (
-        f"{len(names)} sessions from {names[0]} to {names[-1]}: service times on {about}, and how they went."
-    )
+        return f"{names[1]} against {names[0]}: {what} on {about}, and what changed."
+    return f"{len(names)} sessions from {names[0]} to {names[-1]}: {what} on {about}, and how they went."
 
 
-def _warnings(sessions: Sequence[Session], names: Sequence[str]) -> list[str]:
-    """What differs and may; of many sessions, each against the oldest."""
-    many = len(sessions) > 2
-    return [
-        f"{name} as the second: {text}" if many else text
-        for name, other in zip(names[1:], sessions[1:], strict=True)
-        for text in told_differences(sessions[0], other)
-    ]
+def _different(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[str]:
+    """What differs and may, a line for each session that differs from the oldest."""
+    for name, other in zip(names[1:], sessions[1:], strict=True):
+        differences = allowed_differences(sessions[0], other)
+        if differences:
+            yield f"Differs, {names[0]} the first and {name} the second: {'; '.join(differences)}."
 
 
 def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
@@ -143,7 +168,7 @@ def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
             "id": one.id,
             "started": utc(one.started_at),
             "state": one.state.value,
-            "plan": str(one.plan.get("name", "")),
+            "plan": one.plan.name,
             "arms": ", ".join(arm_names(one).values()),
         }
         cells = tuple(Cell(text=str(value) or "-", facts={key: value}) for key, value in facts.items())
@@ -152,9 +177,83 @@ def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
         key="sessions",
         title="Sessions",
         item_title="session",
-        columns=tuple(Column(title=title, subject=title, left=True) for title in titles),
+        columns=titled(*titles, left=True),
         rows=tuple(rows),
     )
+
+
+def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[PooledRatio, ...]:
+    """One verdict of all sessions, where they ask the same of the same volumes."""
+    plan = sessions[0].plan
+    for one in sessions:
+        if (one.plan.name, one.plan.arm, one.plan.cache) != (plan.name, plan.arm, plan.cache):
+            return ()
+    return pool(findings, margin=plan.design.margin, confidence=plan.design.confidence)
+
+
+_CLAIMS = {
+    Verdict.FASTER: "is faster than",
+    Verdict.SLOWER: "is slower than",
+    Verdict.EQUIVALENT: "is equivalent to",
+    Verdict.INCONCLUSIVE: "is not proven to differ from",
+}
+
+
+def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
+    """One sentence an arm: what all sessions together say over all tasks, or on the one task there is."""
+    called = arm_names(sessions[0])
+    for b in dict.fromkeys(one.b for one in pooled):
+        of_arm = [one for one in pooled if one.b == b]
+        whole = of_arm[-1]
+        if whole.task is None or len(of_arm) == 1:
+            claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}"
+            why = not_proven(whole.verdict, whole.ratio)
+            yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
+
+
+def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:
+    pairs = dict.fromkeys((one.a, one.b) for one in pooled)
+    of = {(one.task, one.b): one for one in pooled}
+    columns: list[Column] = []
+    for a, b in pairs:
+        subject = f"{b} against {a}"
+        columns += [
+            Column(title=f"{subject} [{confidence:.0%}]", subject=subject),
+            Column(title=f"{b} is", subject=subject, left=True),
+        ]
+        columns.append(Column(title="between sessions", subject=subject))
+    return Table(
+        key="all_sessions_p50",
+        title=f"All {pooled[0].sessions} sessions together, 50th percentile",
+        item_title="task",
+        columns=tuple(columns),
+        rows=tuple(
+            Row(
+                item=task or TOGETHER,
+                cells=tuple(cell for _, b in pairs for cell in _pooled_cells(of.get((task, b)))),
+            )
+            for task in dict.fromkeys(one.task for one in pooled)
+        ),
+        notes=(
+            "The session is a random effect: this holds for what each session drew anew (the start of a "
+            "node, the volumes that it made). 'Between sessions' is how much ratios differ beyond what "
+            "each session allows for, a standard deviation. Verdicts hold for all tasks together; a task "
+            "has one only where all together are decided.",
+        ),
+    )
+
+
+def _pooled_cells(one: PooledRatio | None) -> tuple[Cell, ...]:
+    if one is None:
+        return NOTHING, NOTHING, NOTHING
+    facts: dict[str, Value] = {
+        "verdict": one.verdict.value,
+        "p_different": one.p_different,
+        "p_equivalent": one.p_equivalent,
+        "sessions": one.sessions,
+    }
+    verdict = Cell(text=one.verdict.value, facts=facts)
+    return ratio_cell(one.ratio), verdict, quantity("between_sessions", one.between, f"{one.between:.1%}")
 
 
 _Of = Mapping[str, Findings]  # name of a session, from the oldest, to what its statistics say
@@ -167,6 +266,36 @@ def _tables(findings: _Of, arms: Sequence[str]) -> list[Table]:
         for arm in arms
     ]
     return [*tables, *_between_arms(arms, findings)]
+
+
+_FIO_CHANGE = (
+    "From the oldest session to the newest, of each the median of its passes. A change has no interval:"
+    " sessions of one plan on the same volumes show how much is chance."
+)
+
+
+def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequence[str]) -> Iterator[Table]:
+    """Of sessions of fio alone, a table an arm: what each job reached in all of them."""
+    if any(one.samples.num_rows for one in sessions):
+        return
+    spread = ("spread",) if len(sessions) > 2 else ()
+    for arm in arms:
+        by_session = [baseline.medians(one.baseline, arm) for one in sessions]
+        shared = [item for item in by_session[0] if all(item in one for one in by_session)]
+        rows = []
+        for item in shared:
+            values, cells = zip(*(one[item] for one in by_session), strict=True)
+            ratio = values[-1] / values[0] if values[0] else None
+            change = quantity("ratio", ratio, f"{((ratio or 0) - 1) * 100:+.1f} %")
+            rows.append(Row(item=item, cells=(*cells, change, *_spread(values))))
+        yield Table(
+            key=f"fio_{arm}",
+            title=f"fio on {arm}",
+            item_title="job",
+            columns=titled(*names, "change", *spread),
+            rows=tuple(rows),
+            notes=(_FIO_CHANGE,) if arm == arms[0] else (),
+        )
 
 
 def _summaries(findings: Findings, arm: str) -> dict[str, Summary]:
@@ -190,15 +319,15 @@ _CHANCE = (
 
 def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) -> Table:
     by_session = [_summaries(one, arm) for one in findings.values()]
-    columns = [Column(title=name, subject=name) for name in findings]
+    columns = list(titled(*findings))
     columns.append(Column(title="change", subject="change"))
     if len(findings) > 2:
         columns.append(Column(title="spread", subject="spread"))
     rows = []
     for task in _shared_tasks(by_session):
-        held = [one[task] for one in by_session]
-        cells = [time_cell(summary, percentile) for summary in held]
-        values = [summary.percentile(percentile).value for summary in held]
+        summaries = [one[task] for one in by_session]
+        cells = [time_cell(summary, percentile) for summary in summaries]
+        values = [summary.percentile(percentile).value for summary in summaries]
         rows.append(Row(item=task, cells=(*cells, _change(values), *_spread(values))))
     return Table(
         key=f"service_time_p{percentile}_{arm}",
@@ -234,12 +363,15 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
         name: {(c.task, c.a, c.b): c for c in one.comparisons if c.a in arms and c.b in arms}
         for name, one in findings.items()
     }
-    pairs = dict.fromkeys((a, b) for held in by_session.values() for _, a, b in held)
+    pairs = dict.fromkeys((a, b) for of_pair in by_session.values() for _, a, b in of_pair)
     tables = []
     for a, b in pairs:
-        tasks = dict.fromkeys(t for held in by_session.values() for t, x, y in held if (x, y) == (a, b))
+        tasks = dict.fromkeys(t for of_pair in by_session.values() for t, x, y in of_pair if (x, y) == (a, b))
         rows = [
-            Row(item=task, cells=tuple(change_cell(held.get((task, a, b))) for held in by_session.values()))
+            Row(
+                item=task,
+                cells=tuple(change_cell(of_pair.get((task, a, b))) for of_pair in by_session.values()),
+            )
             for task in tasks
         ]
         tables.append(
@@ -247,7 +379,7 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
                 key=f"between_arms_p50_{b}_{a}",
                 title=f"{b} against {a} in each session, 50th percentile",
                 item_title="task",
-                columns=tuple(Column(title=name, subject=name) for name in by_session),
+                columns=titled(*by_session),
                 rows=tuple(rows),
                 notes=("Intervals are those of each session by itself, at its plan's confidence.",),
             )
@@ -255,23 +387,27 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
     return tables
 
 
-def _trends(findings: _Of, arms: Sequence[str]) -> list[Trend]:
+def _trends(findings: _Of, arms: Sequence[str]) -> Iterator[Plot]:
     """The 50th percentile of each task that all sessions have, session by session."""
     by_arm = {arm: [_summaries(one, arm) for one in findings.values()] for arm in arms}
-    tasks = dict.fromkeys(task for held in by_arm.values() for task in _shared_tasks(held))
-    return [
-        Trend(
-            task=task,
-            sessions=tuple(findings),
-            curves=tuple(
-                Curve(
-                    arm=arm,
-                    x=tuple(float(place) for place in range(len(held))),
-                    y=tuple(one[task].p50_s for one in held),
-                )
-                for arm, held in by_arm.items()
-                if all(task in one for one in held)
-            ),
+    tasks = dict.fromkeys(task for summaries in by_arm.values() for task in _shared_tasks(summaries))
+    for task in tasks:
+        curves = [
+            Curve(
+                name=arm,
+                x=tuple(float(place) for place in range(len(summaries))),
+                y=tuple(of_session[task].p50_s * 1e3 for of_session in summaries),
+                hover=tuple(f"{arm}, {name}" for name in findings),
+                summary=f"{arm} {', '.join(f'{one[task].p50_s * 1e3:.2f} ms' for one in summaries)}",
+            )
+            for arm, summaries in by_arm.items()
+            if all(task in of_session for of_session in summaries)
+        ]
+        yield Plot(
+            title=f"Trend: {task}",
+            heading=task,
+            across="session",
+            up="service time, ms",
+            curves=tuple(curves),
+            places=tuple(findings),
         )
-        for task in tasks
-    ]

@@ -2,17 +2,21 @@
 
 import json
 import math
+import re
+import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import pyarrow as pa
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import BaselineRow, Event, Phase, Sample, TelemetryPoint, Volume
+from esrally_ebs.model import BaselineRow, Event, Sample, TelemetryPoint
 
+MAX_TIME = 253_402_300_800  # the year 10,000, which no calendar here can show
+Time = Annotated[float, Field(ge=0, lt=MAX_TIME, allow_inf_nan=False)]
+_MAX_INTEGER = 2**63  # what a signed number of 64 bits does not hold
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # few values, many rows
 
 SAMPLES = pa.schema(
@@ -59,22 +63,33 @@ TELEMETRY = pa.schema(
         ("unit", _TEXT),
     ]
 )
+TRACE = pa.schema(
+    [
+        ("arm", _TEXT),
+        ("device", _TEXT),
+        ("at_s", pa.float64()),
+        ("done_s", pa.float64()),
+        ("offset", pa.int64()),
+        ("bytes", pa.int64()),
+        ("op", _TEXT),
+        ("queue_s", pa.float64()),  # waited for a limit
+        ("path_s", pa.float64()),  # what the path to the device adds to done_s - at_s
+        ("ahead", pa.bool_()),  # known to be readahead, known not to be, or not known
+    ]
+)
+MAY_BE_MISSING = frozenset(
+    {"hits", "took_s", "resident_before", "ahead"}
+)  # every other column has a value in each row
 
-Row = Sample | BaselineRow | TelemetryPoint
 
-
-def to_table(rows: Iterable[Row], schema: pa.Schema) -> pa.Table:
+def to_table(rows: Iterable[Sample | BaselineRow | TelemetryPoint], schema: pa.Schema) -> pa.Table:
     """Records to a table with exactly the columns of ``schema``."""
-    held = list(rows)
+    records = list(rows)
     columns = [
-        pa.array([getattr(row, name) for row in held], type=schema.field(name).type) for name in schema.names
+        pa.array([getattr(record, name) for record in records], type=schema.field(name).type)
+        for name in schema.names
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def samples_of(table: pa.Table) -> tuple[Sample, ...]:
-    """The rows of a samples table as records."""
-    return tuple(Sample(**{**row, "phase": Phase(row["phase"])}) for row in table.to_pylist())
 
 
 def baseline_of(table: pa.Table) -> tuple[BaselineRow, ...]:
@@ -82,28 +97,9 @@ def baseline_of(table: pa.Table) -> tuple[BaselineRow, ...]:
     return tuple(BaselineRow(**row) for row in table.to_pylist())
 
 
-def telemetry_of(table: pa.Table) -> tuple[TelemetryPoint, ...]:
-    """The rows of a telemetry table as records."""
-    return tuple(TelemetryPoint(**row) for row in table.to_pylist())
-
-
 def plain(value: Any) -> Any:  # noqa: ANN401 - any record or value in, plain JSON values out
-    """Dataclasses, paths, enums, tuples and mappings as plain JSON values; a NaN becomes null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | None) else str(value)
+    """Records, paths, enums, tuples and mappings as plain JSON values; a NaN becomes null."""
+    return to_jsonable_python(value, by_alias=False, inf_nan_mode="null", fallback=str)
 
 
 def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
@@ -111,33 +107,89 @@ def dump(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401
     return json.dumps(plain(value), indent=indent, ensure_ascii=False)
 
 
-_VOLUME = TypeAdapter(Volume)
+_SEAL = re.compile(r',\s*"crc32": "([0-9a-f]{8})"\s*}\s*\Z')
+_SEAL_SIGNS = 80  # of a file's end; more than any seal has
 
 
-def parse_volume(table: Mapping[str, Any]) -> Volume:
-    """An arm as ``plain`` wrote it; keys that this release does not know are passed over.
+def seal(text: str) -> str:
+    """The text of a JSON object with one more key, ``crc32``: of all bytes before it."""
+    body = text[:-1].rstrip()
+    return f'{body},{text[len(body) : -1] or " "}"crc32": "{_crc32(body)}"}}'
 
-    Raises ValueError for a value of another type.
+
+def parse_sealed(text: str, source: str) -> Any:  # noqa: ANN401
+    """As parse_json, without the seal; text of an earlier release has none.
+
+    Raises FormatError, naming ``source``, for text that is not what was sealed.
     """
-    return _VOLUME.validate_python(table)
+    found = _SEAL.search(text, max(0, len(text) - _SEAL_SIGNS))
+    if found and _crc32(text[: found.start()]) != found[1]:
+        raise FormatError(
+            f"{source}: its checksum does not fit: a disk changed it; restore it from a copy, or remove its "
+            "key crc32 if it was you who changed it"
+        )
+    values = parse_json(text)
+    if found:
+        del values["crc32"]
+    return values
+
+
+def _crc32(text: str) -> str:
+    return f"{zlib.crc32(text.encode('utf-8', 'backslashreplace')):08x}"  # as files.write_text encodes
+
+
+def parse_json(text: str) -> Any:  # noqa: ANN401
+    """JSON text to plain values. ValueError for deep nesting, NaN, and numbers of more than 64 bits."""
+    try:
+        return json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or abs(int(text)) >= _MAX_INTEGER:
+        _refuse(text)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} is no number of 64 bits")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where the first misfit of a record is, and what it is, in one line."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    value = repr(problem["input"])
+    return f"{where}: {value[:60]} does not fit its format ({problem['msg']})"
+
+
+_EVENT = TypeAdapter(Event)
+_TIME = TypeAdapter(Time)
 
 
 def dump_event(event: Event) -> str:
     """One line of ``events.jsonl``, without its end."""
-    return dump({"at_s": event.at_s, "kind": event.kind, "arm": event.arm, **_own_keys(event.fields)})
+    return seal(dump({"at_s": event.at_s, "kind": event.kind, "arm": event.arm, **_own_keys(event.fields)}))
 
 
-def _own_keys(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    clash = sorted({"at_s", "kind", "arm"} & set(extra))
+def _own_keys(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    clash = sorted({"at_s", "kind", "arm", "crc32"} & set(fields))
     if clash:
         raise FormatError(f"event field {clash[0]!r} has the name of a column; give it another name")
-    return extra
+    return fields
 
 
 def parse_event(line: str, source: str) -> Event:
     """An event from its line; FormatError that names ``source`` when it is not one."""
     try:
-        table = json.loads(line)
-        return Event(at_s=table.pop("at_s"), kind=table.pop("kind"), arm=table.pop("arm"), fields=table)
+        fields = parse_sealed(line, source)
+        columns = {"at_s": _TIME.validate_python(fields.pop("at_s"))}
+        columns |= {"kind": fields.pop("kind"), "arm": fields.pop("arm"), "fields": fields}
+        return _EVENT.validate_python(columns)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise FormatError(f"{source}: not an event; was the session cut there?") from error

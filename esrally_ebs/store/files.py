@@ -1,15 +1,20 @@
-"""Files that are whole or absent: atomic replacement, one-write lines, a lock that dies with its holder."""
+"""Files that are whole or absent: atomic replacement, one-write lines, a lock that dies with its holder.
+
+A session folder may be somebody else's, so nothing here follows a link, waits for a pipe, or reads without
+bounds.
+"""
 
 import errno
 import fcntl
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import FormatError, SetupError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -26,18 +31,52 @@ def cannot_write(path: Path, error: OSError) -> NoReturn:
     ) from error
 
 
+def open_file(path: Path, max_bytes: int) -> BinaryIO:
+    """Open a regular file of at most ``max_bytes`` for reading.
+
+    Raises OSError, and FormatError for a link, a pipe, a device, a directory or a larger file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FormatError(f"{path}: a link; put the file itself in its place") from error
+        if error.errno == errno.ENXIO:
+            raise FormatError(f"{path}: not a file; remove it") from error
+        raise
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        raise FormatError(f"{path}: {status.st_size:,} bytes; a session writes at most {max_bytes:,} there")
+    raise FormatError(f"{path}: not a file; remove it")
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, or see that what is there is one and no link to one."""
+    try:
+        path.mkdir(exist_ok=True)
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory")
+    except OSError as error:
+        cannot_write(path, error)
+
+
 @contextmanager
-def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
-    """A temporary neighbour of ``path`` that takes its place when the block ends well, or vanishes.
+def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` when the block ends well, or vanishes.
 
     Its name starts with a dot and ends in ``.tmp``, so no reader takes it for data. ``sync`` also forces it
     to the disk: only for small files, because a flush disturbs the disk that may be under measurement.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        yield temporary
-        if sync:
-            _fsync(temporary)
+        with temporary.open("x+b") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         cannot_write(path, error)
@@ -45,25 +84,19 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:
     """Write a whole text file atomically."""
-    with replacing(path, sync=sync) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with replacing(path, sync=sync) as file:
+        file.write(_encoded(text))
 
 
 def append_line(path: Path, line: str) -> None:
     """Append one line in one write, so that lines of several processes never mix."""
-    data = line.encode() + b"\n"
+    data = _encoded(line + "\n")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644
+        )
         try:
             written = os.write(descriptor, data)
         finally:
@@ -74,6 +107,11 @@ def append_line(path: Path, line: str) -> None:
         cannot_write(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
+def _encoded(text: str) -> bytes:
+    # bytes of a path that are no UTF-8 become \udcXX, which JSON reads back as they were
+    return text.encode("utf-8", "backslashreplace")
+
+
 @contextmanager
 def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the folder's lock; the kernel lets go of it when the holder dies.
@@ -81,7 +119,7 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     A file system without locks (a folder copied to some network share) is read without one.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         cannot_write(folder, error)
     try:

@@ -1,19 +1,32 @@
 """Writing a session folder: an object that holds only its path, for several processes at once."""
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import pyarrow as pa
+
 from esrally_ebs.errors import FormatError, SetupError
-from esrally_ebs.model import BaselineRow, Check, Event, State
-from esrally_ebs.store.encoding import BASELINE, baseline_of, dump, dump_event, plain, to_table
-from esrally_ebs.store.files import append_line, cannot_write, locked, write_text
-from esrally_ebs.store.owner import Owner
-from esrally_ebs.store.parts import SCHEMAS, Growing, PartWriter, as_it_is, compact, write_table, writer_for
-from esrally_ebs.store.reading import read_baseline, read_document, read_events
-from esrally_ebs.store.session import FORMAT
+from esrally_ebs.model import BaselineRow, Check, Event, State, session_name
+from esrally_ebs.plan import Plan
+from esrally_ebs.store.encoding import BASELINE, TRACE, baseline_of, dump, dump_event, seal, to_table
+from esrally_ebs.store.files import append_line, cannot_write, locked, make_directory, write_text
+from esrally_ebs.store.owner import this_process
+from esrally_ebs.store.parts import (
+    SCHEMAS,
+    Growing,
+    PartWriter,
+    compact,
+    read_parts,
+    unchanged,
+    write_table,
+    writer_for,
+)
+from esrally_ebs.store.reading import read_baseline, read_events, read_record
+from esrally_ebs.store.session import SessionRecord, changed, document_of
 
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
 
@@ -31,37 +44,36 @@ class SessionFolder:
         session_id: str,
         *,
         kind: str,
-        plan: Mapping[str, Any],
+        plan: Plan,
         started_at: float | None = None,
     ) -> Self:
         """A new folder in state ``running``, owned by this process.
 
-        Raises SetupError when the session exists already or the folder cannot be made.
+        Raises SetupError when the session exists already or the folder cannot be made, PlanError when its id
+        is no session's name.
         """
-        path = home / "sessions" / session_id
+        path = home / "sessions" / session_name(session_id)
         try:
             path.mkdir(parents=True)
         except FileExistsError as error:
             raise SetupError(f"{path}: this session exists already; use another id or remove it") from error
         except OSError as error:
             cannot_write(path, error)
-        document = {
-            "format": FORMAT,
-            "id": session_id,
-            "kind": kind,
-            "state": State.RUNNING,
-            "reason": "",
-            "owner": Owner.here(),
-            "started_at": time.time() if started_at is None else started_at,
-            "ended_at": None,
-            "plan": plan,
-            "arms": [],
-            "environment": {},
-            "dataset": {},
-            "checks": [],
-            "warnings": [],
-        }
-        write_text(path / "session.json", dump(document, indent=2), sync=True)
+        record = SessionRecord(
+            id=session_id,
+            kind=kind,
+            owner=this_process(),
+            started_at=time.time() if started_at is None else started_at,
+            plan=plan,
+        )
+        write_text(path / "session.json", seal(dump(document_of(record), indent=2)), sync=True)
+        return cls(path)
+
+    @classmethod
+    def own(cls, path: Path) -> Self:
+        """A folder to write into. Raises SetupError when it is another user's, who may put links into it."""
+        if path.lstat().st_uid != os.geteuid():
+            raise SetupError(f"{path}: belongs to another user; run the command as its owner, or copy it")
         return cls(path)
 
     def update(self, **changes: Any) -> None:  # noqa: ANN401 - any key of session.json
@@ -69,36 +81,29 @@ class SessionFolder:
         fixed = sorted(_GIVEN_AT_CREATION & set(changes))
         if fixed:
             raise FormatError(f"{self.path}: {fixed[0]!r} is given when a session is created and stays")
-        self._edit(lambda document: document.update(plain(changes)))
+        self._edit(lambda record: changes)
 
     def add_check(self, check: Check) -> None:
         """Add one check, in place of an earlier one of the same name."""
-
-        def add(document: dict[str, Any]) -> None:
-            others = [held for held in document["checks"] if held["name"] != check.name]
-            document["checks"] = [*others, plain(check)]
-
-        self._edit(add)
+        self._edit(
+            lambda record: {"checks": [*(one for one in record.checks if one.name != check.name), check]}
+        )
 
     def add_warning(self, text: str) -> None:
         """Add a warning that every report shows; the same text is kept once."""
-
-        def add(document: dict[str, Any]) -> None:
-            document["warnings"] = [*(held for held in document["warnings"] if held != text), text]
-
-        self._edit(add)
+        self._edit(lambda record: {"warnings": [*(one for one in record.warnings if one != text), text]})
 
     def finish(self, state: State, reason: str = "", *, ended_at: float | None = None) -> None:
         """End the session, then merge the parts of its tables; a second call changes nothing but the tables.
 
         The state comes first, so that a failing merge (a full disk) does not hide how the session ended.
         """
+        ended_at = time.time() if ended_at is None else ended_at
 
-        def end(document: dict[str, Any]) -> None:
-            if document["state"] == State.RUNNING:
-                document.update(
-                    state=str(state), reason=reason, ended_at=time.time() if ended_at is None else ended_at
-                )
+        def end(record: SessionRecord) -> dict[str, Any]:
+            if record.state is not State.RUNNING:
+                return {}
+            return {"state": state, "reason": reason, "ended_at": ended_at}
 
         self._edit(end)
         self.compact()
@@ -113,6 +118,10 @@ class SessionFolder:
         """Append one line to ``events.jsonl``."""
         append_line(self.path / "events.jsonl", dump_event(event))
 
+    def note(self, kind: str, *, arm: str | None = None, **fields: object) -> None:
+        """Append an event of this moment."""
+        self.event(Event(at_s=time.time(), kind=kind, arm=arm, fields=fields))
+
     def events(self) -> tuple[Event, ...]:
         """All events so far, of all processes; a line that was cut is passed over."""
         return read_events(self.path)[0]
@@ -120,40 +129,46 @@ class SessionFolder:
     def write_baseline(self, round: int, arm: str, job: str, fio_json_text: str) -> Path:
         """Keep fio's own output, untouched, and say where."""
         path = self.path / "baseline" / f"{round}-{arm}-{job}.json"
-        self._make(path.parent)
+        make_directory(path.parent)
         write_text(path, fio_json_text)
         return path
 
     def rows_baseline(self, rows: Iterable[BaselineRow]) -> None:
         """Add rows to ``baseline.parquet``; a row of the same arm, round, job and op is replaced."""
         with locked(self.path):
-            held = {_row_key(row): row for row in baseline_of(read_baseline(self.path))}
-            held.update({_row_key(row): row for row in rows})
-            write_table(self.path / "baseline.parquet", to_table(held.values(), BASELINE))
+            rows_by_key = {_row_key(row): row for row in baseline_of(read_baseline(self.path))}
+            rows_by_key.update({_row_key(row): row for row in rows})
+            write_table(self.path / "baseline.parquet", to_table(rows_by_key.values(), BASELINE))
 
     def part_writer(
-        self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = as_it_is
+        self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = unchanged
     ) -> PartWriter:
         """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
-        self._make(self.path / kind)
         return writer_for(self.path / kind, kind, row)
+
+    def write_trace(self, arm: str, ios: pa.Table) -> None:
+        """Keep an arm's I/Os, a table of ``TRACE``, in place of those it had."""
+        make_directory(self.path / "trace")
+        write_table(self.path / "trace" / f"part-{arm}.parquet", ios)
+
+    def read_trace(self) -> pa.Table:
+        """The I/Os of all arms. Raises FormatError when a file cannot be read."""
+        ios, broken = read_parts(self.path / "trace", TRACE)
+        if broken:
+            raise FormatError(f"{self.path}/{broken[0]}; copy the session again")
+        return ios
 
     def write_file(self, name: str, text: str) -> Path:
         """Write ``race.json``, ``report.md`` and the like, atomically."""
         write_text(self.path / name, text)
         return self.path / name
 
-    def _make(self, folder: Path) -> None:
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            cannot_write(folder, error)
-
-    def _edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+    def _edit(self, changes: Callable[[SessionRecord], Mapping[str, Any]]) -> None:
+        path = self.path / "session.json"
         with locked(self.path):
-            document = read_document(self.path)
-            change(document)
-            write_text(self.path / "session.json", dump(document, indent=2), sync=True)
+            record = read_record(self.path)
+            after = changed(record, changes(record), str(path))
+            write_text(path, seal(dump(document_of(after), indent=2)), sync=True)
 
 
 def _row_key(row: BaselineRow) -> tuple[str, int, str, str]:

@@ -1,37 +1,29 @@
-"""Whose session is it, and does that process still live? The one part of the store that asks the machine."""
+"""Whether the process that owns a session lives: what the store asks of the machine."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
-from esrally_ebs.system import Process
+from esrally_ebs.machine.processes import Process
+from esrally_ebs.model import State
+from esrally_ebs.store.session import Owner, SessionRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process that cannot be mistaken for another, on this or any machine, before or after a reboot."""
+def this_process() -> Owner:
+    """The process that asks, as the owner of what it makes."""
+    process = Process.of(os.getpid())
+    return Owner(os.getpid(), process.start_ticks if process else 0, _boot_id())
 
-    pid: int
-    start_ticks: int
-    boot_id: str
 
-    @classmethod
-    def here(cls) -> Self:
-        """This process."""
-        process = Process.of(os.getpid())
-        return cls(os.getpid(), process.start_ticks if process else 0, _boot_id())
+def as_it_ended(record: SessionRecord) -> SessionRecord:
+    """The record; a session whose process died without a word is failed."""
+    if record.state is not State.RUNNING or _lives(record.owner):
+        return record
+    return replace(record, state=State.FAILED, reason="its process ended without saying so")
 
-    @classmethod
-    def parse(cls, table: Mapping[str, Any]) -> Self:
-        """As stored in ``session.json``."""
-        return cls(int(table["pid"]), int(table["start_ticks"]), str(table["boot_id"]))
 
-    @property
-    def alive(self) -> bool:
-        """True while that very process runs on this very machine."""
-        return self.boot_id == _boot_id() and Process(self.pid, self.start_ticks).alive
+def _lives(owner: Owner) -> bool:
+    return owner.boot_id == _boot_id() and Process(owner.pid, owner.start_ticks).alive
 
 
 def _boot_id() -> str:

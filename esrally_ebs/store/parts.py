@@ -2,40 +2,58 @@
 
 A merged file names, in its own metadata, the parts it stands for. A reader leaves those out, so a crash
 between the merge and the deletion of the parts shows no row twice and none less.
+
+A file carries the CRC-32 of all its bytes in its metadata, so that a bit that flips on the disk makes it
+unreadable instead of changing its values. Parquet's own checksums are of pages only, and pyarrow ends the
+process for some flips in the rest.
 """
 
 import json
 import os
+import re
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from esrally_ebs.errors import FormatError
 from esrally_ebs.model import Sample, TelemetryPoint
-from esrally_ebs.store.encoding import SAMPLES, TELEMETRY, to_table
-from esrally_ebs.store.files import locked, replacing
+from esrally_ebs.store.encoding import MAX_TIME, MAY_BE_MISSING, SAMPLES, TELEMETRY, parse_json, to_table
+from esrally_ebs.store.files import locked, make_directory, open_file, replacing
 
 FLUSH_EVERY_S = 1.0
 _TELEMETRY_FLUSH_EVERY_S = 2.0  # each takes a processor for 3 ms, and a row more comes every second
 _NICENESS = 10
 SCHEMAS = {"samples": SAMPLES, "telemetry": TELEMETRY}
 _REPLACES = b"esrally_ebs.replaces"
+_CRC = b"esrally_ebs.crc32"
+_NO_CRC = b"00000000"  # stands in the place of the checksum while it is computed
+_CRC_FIELD = re.compile(re.escape(_CRC) + rb"\x18\x08([0-9a-f]{8})")  # a key and its value in Thrift
+_MAX_FOOTER_BYTES = 2**24
 _ROWS_PER_GROUP = 128 * 1024
+_PART_NAME = re.compile(r"(part|merged)-[^/]*\.parquet")
 UNREADABLE = "not readable as Parquet"
 # Of a file that was cut, whose data is damaged, or that lacks columns; ArrowInvalid is a ValueError.
-_BROKEN = (pa.ArrowException, OSError, ValueError)
+BROKEN = (pa.ArrowException, FormatError, OSError, ValueError, TypeError, LookupError)
+_TIMES = frozenset({"started_s", "at_s", "done_s"})  # columns that clocks and axes are made of
+# What a table of measurements cannot do better than, and a file that was made to fill the memory does.
+_MAX_BYTES = 2**40
+_MAX_ROWS_PER_BYTE, _MAX_COMPRESSION = 1, 200
+_SMALL = 2**24  # rows or bytes that are no danger
 
 Growing = Sample | TelemetryPoint
 
 
-def as_it_is(row: Growing) -> Growing:
-    """What a writer makes of rows."""
+def unchanged(row: Growing) -> Growing:
+    """The row itself: what a writer makes of rows unless told otherwise."""
     return row
 
 
@@ -51,7 +69,7 @@ class PartWriter:
         folder: Path,
         schema: pa.Schema,
         *,
-        row: Callable[[Any], Growing] = as_it_is,
+        row: Callable[[Any], Growing] = unchanged,
         flush_every_s: float = FLUSH_EVERY_S,
     ) -> None:
         """``row`` makes a row of what is added, in the writer's thread: adding costs next to nothing."""
@@ -131,8 +149,53 @@ def _write_part(folder: Path, table: pa.Table) -> None:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write one Parquet file atomically."""
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    with _new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+@contextmanager
+def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """A ParquetWriter of a file that appears, with its checksum, when the block ends well."""
+    sealed = schema.with_metadata({**(schema.metadata or {}), _CRC: _NO_CRC})
+    with replacing(path) as file:
+        with pq.ParquetWriter(file, sealed, compression="zstd", write_page_checksum=True) as writer:
+            yield writer
+        place = _place_of_crc(file)
+        assert place is not None
+        crc = _crc32(file, place)
+        file.seek(place)
+        file.write(b"%08x" % crc)
+
+
+def _place_of_crc(file: BinaryIO) -> int | None:
+    """Where the file's own checksum stands; None in one that an earlier release wrote."""
+    start = max(0, file.seek(0, os.SEEK_END) - _MAX_FOOTER_BYTES)
+    file.seek(start)
+    places = [match.start(1) for match in _CRC_FIELD.finditer(file.read())]
+    return start + places[-1] if places else None
+
+
+def _crc32(file: BinaryIO, place: int) -> int:
+    """Of all bytes, without the checksum that stands at ``place``."""
+    file.seek(0)
+    crc, left = 0, place
+    while left and (chunk := file.read(min(left, 2**20))):
+        crc, left = zlib.crc32(chunk, crc), left - len(chunk)
+    crc = zlib.crc32(_NO_CRC, crc)
+    file.seek(place + len(_NO_CRC))
+    while chunk := file.read(2**20):
+        crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def _check_crc(file: BinaryIO, path: Path) -> None:
+    place = _place_of_crc(file)
+    if place is not None:
+        crc = _crc32(file, place)
+        file.seek(place)
+        if file.read(len(_NO_CRC)) != b"%08x" % crc:
+            raise FormatError(f"{path}: its checksum is wrong; has the disk lost something?")
+    file.seek(0)
 
 
 def compact(folder: Path, schema: pa.Schema) -> None:
@@ -141,6 +204,7 @@ def compact(folder: Path, schema: pa.Schema) -> None:
     Parts that cannot be read stay as they are. Memory stays at about ``_ROWS_PER_GROUP`` rows, whatever
     their number.
     """
+    make_directory(folder)
     with locked(folder):
         # First what an earlier merge left: a merged file may go only after the parts that it stands for.
         _remove_replaced(folder)
@@ -148,7 +212,9 @@ def compact(folder: Path, schema: pa.Schema) -> None:
         if len(parts) > 1:
             replaces = {_REPLACES: json.dumps([part.name for part in parts]).encode()}
             target = folder / f"merged-{time.time_ns():020d}-{uuid.uuid4().hex[:6]}.parquet"
-            _merge(parts, target, schema.with_metadata(replaces))
+            with _new_file(target, schema.with_metadata(replaces)) as writer:
+                for table in _batches(parts, schema):
+                    writer.write_table(table)
             _remove_replaced(folder)
 
 
@@ -157,34 +223,34 @@ def _remove_replaced(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _merge(parts: Iterable[Path], target: Path, schema: pa.Schema) -> None:
-    with replacing(target) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for table in _batches(parts, schema):
-            writer.write_table(table)
-
-
 def _is_whole(part: Path, schema: pa.Schema) -> bool:
     try:
-        with pq.ParquetFile(part) as source:
-            for group in range(source.num_row_groups):
-                source.read_row_group(group).cast(schema)
-            source.schema_arrow.empty_table().cast(schema)  # of a file without rows, too
-    except _BROKEN:
+        with ExitStack() as files:
+            for _ in _groups(open_parquet(files, part), schema):
+                pass
+    except BROKEN:
         return False
     return True
 
 
 def _batches(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    held: list[pa.Table] = []
+    pending: list[pa.Table] = []
     for part in parts:
-        with pq.ParquetFile(part) as source:
-            for group in range(source.num_row_groups):
-                held.append(source.read_row_group(group).cast(schema))
-                if sum(table.num_rows for table in held) >= _ROWS_PER_GROUP:
-                    yield pa.concat_tables(held).unify_dictionaries()
-                    held = []
-    if held:
-        yield pa.concat_tables(held).unify_dictionaries()
+        with ExitStack() as files:
+            for table in _groups(open_parquet(files, part), schema):
+                pending.append(table)
+                if sum(table.num_rows for table in pending) >= _ROWS_PER_GROUP:
+                    yield pa.concat_tables(pending).unify_dictionaries()
+                    pending = []
+    if pending:
+        yield pa.concat_tables(pending).unify_dictionaries()
+
+
+def _groups(file: Any, schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401 - a ParquetFile
+    """The row groups of a file, checked; one without rows for a file that has none."""
+    for group in range(file.num_row_groups):
+        yield _checked(file.read_row_group(group), schema)
+    yield _checked(file.schema_arrow.empty_table(), schema)
 
 
 def read_parts(
@@ -194,34 +260,74 @@ def read_parts(
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     if not folder.is_dir():
         return wanted.empty_table(), ()
+    tables, broken = [wanted.empty_table()], []
     with ExitStack() as files:
         with locked(folder, shared=True):  # opened files stay readable when a merge deletes them
-            parts, _ = _live_parts(folder)
-            opened = [_open(files, part) for part in parts]
-        tables = [_read(file, wanted) for file in opened]
-    broken = tuple(
-        f"{part.parent.name}/{part.name}: {UNREADABLE}; its rows are left out"
-        for part, table in zip(parts, tables, strict=True)
-        if table is None
+            opened = [(part, _opened(files, part)) for part in _live_parts(folder)[0]]
+        for part, file in opened:
+            table = None if file is None else _read(file, wanted)
+            if table is None:
+                broken.append(f"{folder.name}/{part.name}: {UNREADABLE}; its rows are left out")
+            else:
+                tables.append(table)
+    return pa.concat_tables(tables).unify_dictionaries(), tuple(broken)
+
+
+def _opened(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - a ParquetFile, or None
+    try:
+        return open_parquet(files, path)
+    except BROKEN:
+        return None
+
+
+def _read(file: Any, wanted: pa.Schema) -> pa.Table | None:  # noqa: ANN401 - a ParquetFile
+    try:
+        return read_table(file, wanted)
+    except BROKEN:
+        return None
+
+
+def open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """A ParquetFile that ``files`` closes; raises one of BROKEN, also for what would fill the memory."""
+    source = files.enter_context(open_file(path, _MAX_BYTES))
+    _check_crc(source, path)
+    size = os.fstat(source.fileno()).st_size
+    file = files.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
+    metadata = file.metadata
+    uncompressed = sum(
+        metadata.row_group(group).column(column).total_uncompressed_size
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
     )
-    whole = [table for table in tables if table is not None]
-    return pa.concat_tables([wanted.empty_table(), *whole]).unify_dictionaries(), broken
+    if (
+        metadata.num_rows > _SMALL + size * _MAX_ROWS_PER_BYTE
+        or uncompressed > _SMALL + size * _MAX_COMPRESSION
+    ):
+        raise FormatError(f"{path}: {metadata.num_rows:,} rows in {size:,} bytes are no measurements")
+    return file
 
 
-def _open(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types; ParquetFile or None
-    try:
-        return files.enter_context(pq.ParquetFile(path))
-    except _BROKEN:
-        return None
+def read_table(file: Any, wanted: pa.Schema) -> pa.Table:  # noqa: ANN401 - a ParquetFile
+    """The wanted columns of an open file; raises one of BROKEN."""
+    return _checked(file.read(columns=wanted.names), wanted)
 
 
-def _read(file: Any, wanted: pa.Schema) -> pa.Table | None:  # noqa: ANN401 - as above
-    if file is None:
-        return None
-    try:
-        return file.read(columns=wanted.names).cast(wanted)
-    except _BROKEN:
-        return None
+def _checked(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The table with exactly the wanted columns; ValueError for values that nobody wrote."""
+    table = table.cast(wanted)
+    table.validate(full=True)
+    for name in wanted.names:
+        column = table[name]
+        if column.null_count and name not in MAY_BE_MISSING:
+            raise ValueError(f"{name}: a value is missing")
+        if (
+            name in _TIMES
+            and not pc.all(
+                pc.and_(pc.greater_equal(column, 0), pc.less(column, MAX_TIME)), min_count=0
+            ).as_py()
+        ):
+            raise ValueError(f"{name}: a value is no time")
+    return table
 
 
 def _live_parts(folder: Path) -> tuple[list[Path], list[str]]:
@@ -234,19 +340,19 @@ def _live_parts(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _replaced_by(merged: Path) -> list[str]:
+    """The parts that a merged file names; of a folder that somebody else wrote, nothing else is believed."""
     try:
-        metadata = pq.read_schema(merged).metadata or {}
-    except (pa.ArrowInvalid, OSError):
+        with ExitStack() as files:
+            names = parse_json(
+                (open_parquet(files, merged).schema_arrow.metadata or {}).get(_REPLACES, b"[]")
+            )
+            return [name for name in names if _PART_NAME.fullmatch(name)]
+    except BROKEN:
         return []
-    try:
-        names: list[str] = json.loads(metadata.get(_REPLACES, b"[]"))
-    except ValueError:
-        return []
-    return names
 
 
-def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = as_it_is) -> PartWriter:
+def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = unchanged) -> PartWriter:
     """A writer for ``samples`` or ``telemetry``; ``row`` as in PartWriter."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     flush_every_s = _TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S
     return PartWriter(folder, SCHEMAS[kind], row=row, flush_every_s=flush_every_s)

@@ -1,27 +1,22 @@
 """Reading session folders: one whole, all as a list, or one by a name that a person would type."""
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from esrally_ebs.errors import FormatError, PlanError
-from esrally_ebs.model import Event, Kind, State
-from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event
-from esrally_ebs.store.owner import Owner
-from esrally_ebs.store.parts import read_parts
-from esrally_ebs.store.session import (
-    ENDED_SILENTLY,
-    Session,
-    SessionSummary,
-    check_format,
-    parse_arms,
-    parse_checks,
-)
+from esrally_ebs.model import Event, State
+from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event, parse_sealed
+from esrally_ebs.store.files import open_file
+from esrally_ebs.store.owner import as_it_ended
+from esrally_ebs.store.parts import BROKEN, open_parquet, read_parts, read_table
+from esrally_ebs.store.session import Session, SessionRecord, SessionSummary, parse_record
+
+_MAX_RECORD_BYTES = 2**26
+_MAX_EVENTS_BYTES = 2**31
+_MAX_BROKEN_LINES = 5  # of events.jsonl that are named one by one
 
 
 def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Session:
@@ -30,73 +25,74 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
     A part that a crash cut short is left out with a warning. Raises FormatError for a ``session.json`` that
     is missing, broken, or of a format version unknown here.
     """
-    document = read_document(path)
+    record = as_it_ended(read_record(path))
     samples, broken_samples = read_parts(path / "samples", SAMPLES, sample_columns)
     telemetry, broken_telemetry = read_parts(path / "telemetry", TELEMETRY)
     events, broken_events = read_events(path)
-    with _well_formed(path):
-        state, reason = _state(document)
-        return Session(
-            id=document["id"],
-            path=path,
-            kind=document["kind"],
-            state=state,
-            reason=reason,
-            started_at=document["started_at"],
-            ended_at=document["ended_at"],
-            plan=document["plan"],
-            arms=parse_arms(document),
-            environment=document["environment"],
-            dataset=document["dataset"],
-            checks=parse_checks(document),
-            warnings=(*document["warnings"], *broken_samples, *broken_telemetry, *broken_events),
-            samples=samples,
-            baseline=read_baseline(path),
-            telemetry=telemetry,
-            events=events,
-        )
+    own = {field.name: getattr(record, field.name) for field in fields(record)}
+    own["warnings"] = (*record.warnings, *broken_samples, *broken_telemetry, *broken_events)
+    return Session(
+        **own,
+        path=path,
+        samples=samples,
+        baseline=read_baseline(path),
+        telemetry=telemetry,
+        events=events,
+    )
 
 
 def read_baseline(path: Path) -> pa.Table:
     """The rows of ``baseline.parquet``; an empty table when there is none yet."""
+    file = path / "baseline.parquet"
     try:
-        return pq.read_table(path / "baseline.parquet").cast(BASELINE)
+        with ExitStack() as files:
+            return read_table(open_parquet(files, file), BASELINE)
     except FileNotFoundError:
         return BASELINE.empty_table()
-    except (pa.ArrowException, OSError, ValueError) as error:  # cut, damaged, or of other columns
-        raise FormatError(
-            f"{path / 'baseline.parquet'}: not readable as Parquet; its fio output is beside it"
-        ) from error
+    except BROKEN as error:  # cut, damaged, or of other columns
+        raise FormatError(f"{file}: not readable as Parquet; its fio output is beside it") from error
 
 
 def list_sessions(home: Path) -> list[SessionSummary]:
     """All sessions under ``home``, oldest first; a broken one is listed as failed, with the reason."""
     folders = [path for path in (home / "sessions").glob("[!.]*") if path.is_dir()]
-    return sorted((_summary(path) for path in folders), key=lambda found: (found.started_at or 0.0, found.id))
+    return sorted((_summary(path) for path in folders), key=lambda one: (one.started_at or 0.0, one.id))
 
 
 def find_session(home: Path, name: str) -> Path:
     """The folder of a session given by id, by the start of its id, by path, or as ``latest``.
 
+    The latest is the last that was measured to its end, also when a check then failed it: a gate must not
+    pass on the one before. One that ended early, by a typo perhaps, has nothing to report.
+
     Raises PlanError when there is none, or more than one, that fits.
     """
+    if not name:
+        raise PlanError("session '': an empty name; is a variable of your shell not set?")
     for path in (home / "sessions" / name, Path(name)):
-        if name and _holds_session(path):
+        if _holds_session(path):
             return path
     sessions = list_sessions(home)
-    fitting = (
-        sessions[-1:] if name == "latest" else [found for found in sessions if found.id.startswith(name)]
-    )
+    if name == "latest":
+        fitting = [session for session in sessions if _is_measured(session)][-1:]
+    else:
+        fitting = [session for session in sessions if session.id.startswith(name)]
+    if not fitting and name == "latest":
+        raise PlanError(f"session 'latest': none in {home / 'sessions'} is complete; name one of its ids")
     if not fitting:
         raise PlanError(
             f"session {name!r}: not found in {home / 'sessions'}; 'esrally-ebs sessions' lists them"
         )
     if len(fitting) > 1:
-        ids = ", ".join(found.id for found in fitting[:3])
+        ids = ", ".join(session.id for session in fitting[:3])
         raise PlanError(
             f"session {name!r}: {len(fitting)} sessions start so ({ids} ...); give more of the id"
         )
     return fitting[0].path
+
+
+def _is_measured(session: SessionSummary) -> bool:
+    return session.state is State.COMPLETE or (session.path / "report.json").is_file()
 
 
 def _holds_session(path: Path) -> bool:
@@ -108,50 +104,32 @@ def _holds_session(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def _well_formed(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = str(error).splitlines()[:2]  # of a list of problems: how many, and where the first is
-        raise FormatError(
-            f"{path / 'session.json'}: {' '.join(what)} does not fit its format; was it edited by hand?"
-        ) from error
-
-
-def read_document(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> SessionRecord:
     """What ``session.json`` of a folder holds. Raises FormatError that says why it is of no use here."""
-    file = path / "session.json"
+    source = path / "session.json"
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        with open_file(source, _MAX_RECORD_BYTES) as file:
+            document = parse_sealed(file.read().decode(), str(source))
     except FileNotFoundError as error:
         raise FormatError(
-            f"{file}: missing; this is not a session folder, or it was cut at its start"
+            f"{source}: missing; this is not a session folder, or it was cut at its start"
         ) from error
     except OSError as error:
-        raise FormatError(f"{file}: {error.strerror}; read it as its owner or as root") from error
+        raise FormatError(f"{source}: {error.strerror}; read it as its owner or as root") from error
     except ValueError as error:
-        raise FormatError(f"{file}: not readable as JSON; was it edited by hand?") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"{file}: not an object; was it edited by hand?")
-    check_format(document, str(file))
-    return document
-
-
-def _state(document: Mapping[str, Any]) -> tuple[State, str]:
-    state = State(document["state"])
-    if state is State.RUNNING and not Owner.parse(document["owner"]).alive:
-        return State.FAILED, ENDED_SILENTLY
-    return state, document["reason"]
+        raise FormatError(f"{source}: not readable as JSON ({error}); was it edited by hand?") from error
+    return parse_record(document, str(source))
 
 
 def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events of a session folder, and a warning for each line that is none."""
-    file = path / "events.jsonl"
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        with open_file(path / "events.jsonl", _MAX_EVENTS_BYTES) as file:
+            text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return (), ()
+    except FormatError as error:
+        return (), (f"{str(error).removeprefix(f'{path}/')}; its events are left out",)
     except OSError as error:
         return (), (f"events.jsonl: {error.strerror}; its events are left out",)
     events, broken = [], []
@@ -162,40 +140,29 @@ def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
             events.append(parse_event(line, f"events.jsonl:{number}"))
         except FormatError as error:
             broken.append(str(error))
-    return tuple(events), tuple(broken)
+    more = len(broken) - _MAX_BROKEN_LINES
+    named = (
+        broken[:_MAX_BROKEN_LINES]
+        if more <= 0
+        else [*broken[:_MAX_BROKEN_LINES], f"events.jsonl: {more} more"]
+    )
+    return tuple(events), tuple(named)
 
 
 def _summary(path: Path) -> SessionSummary:
     try:
-        return _parse_summary(path, read_document(path))
+        record = as_it_ended(read_record(path))
     except FormatError as error:
-        return SessionSummary(
-            id=path.name,
-            path=path,
-            kind="",
-            state=State.FAILED,
-            reason=str(error),
-            started_at=None,
-            ended_at=None,
-            plan="",
-            arms=(),
-            emulated=False,
-        )
-
-
-def _parse_summary(path: Path, document: Mapping[str, Any]) -> SessionSummary:
-    with _well_formed(path):
-        arms = parse_arms(document)
-        state, reason = _state(document)
-        return SessionSummary(
-            id=document["id"],
-            path=path,
-            kind=document["kind"],
-            state=state,
-            reason=reason,
-            started_at=document["started_at"],
-            ended_at=document["ended_at"],
-            plan=str(document["plan"].get("name", "")),
-            arms=tuple(arm.spec.name for arm in arms),
-            emulated=any(arm.kind is Kind.EMULATED for arm in arms),
-        )
+        return SessionSummary(id=path.name, path=path, reason=str(error))
+    return SessionSummary(
+        id=record.id,
+        path=path,
+        kind=record.kind,
+        state=record.state,
+        reason=record.reason,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        plan=record.plan.name,
+        arms=tuple(arm.spec.name for arm in record.arms),
+        emulated=record.emulated,
+    )

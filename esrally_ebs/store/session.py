@@ -1,43 +1,116 @@
 """What a session folder holds, as frozen records: no I/O, so that analysis runs on any machine."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeGuard
+from typing import Annotated, Any, NotRequired
 
 import pyarrow as pa
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic takes Python 3.11's own for none
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import Check, Event, Kind, Severity, State, Volume
-from esrally_ebs.store.encoding import parse_volume
+from esrally_ebs.model import Check, Event, Kind, State, Volume
+from esrally_ebs.plan import Plan
+from esrally_ebs.store.encoding import Time, first_problem, plain
 
 FORMAT = 1
 READABLE = (1,)
-ENDED_SILENTLY = "its process ended without saying so"
+
+
+class _EbsVolume(TypedDict):
+    volume_id: str
+    type: str
+    size_bytes: int
+    iops: int | None
+    throughput_bytes_per_s: float | None
+    encrypted: bool
+    state: str
+    snapshot_id: str
+    modification: str | None
+
+
+class _FileSystem(TypedDict):
+    file_system_id: str
+    throughput_mode: str
+    provisioned_bytes_per_s: float | None
+    encrypted: bool
+    size_bytes: int
+    state: str
+
+
+class _AwsArm(TypedDict):
+    volume_ids: tuple[str, ...]
+    file_system_id: str
+    volumes: NotRequired[tuple[_EbsVolume, ...]]
+    file_system: NotRequired[_FileSystem | None]
+
+
+class _Instance(TypedDict, total=False):
+    instance_id: str
+    region: str | None
+
+
+class _Limits(TypedDict):
+    instance_type: str
+    baseline_iops: int
+    baseline_bytes_per_s: float
+    maximum_iops: int
+    maximum_bytes_per_s: float
+
+
+class _Aws(TypedDict, total=False):
+    arms: dict[str, _AwsArm]
+    instance: _Instance | None
+    limits: _Limits | None
+    unknown: tuple[str, ...]
+
+
+class _Environment(TypedDict, total=False):
+    """What is read of a session's environment; there is more in it."""
+
+    nodes: dict[str, dict[str, Any]]
+    aws: _Aws | None
+
+
+_ENVIRONMENT = TypeAdapter(_Environment)
+
+
+def _checked(environment: Mapping[str, Any]) -> Mapping[str, Any]:
+    _ENVIRONMENT.validate_python(environment)
+    return environment
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that cannot be mistaken for another, on this or any machine, before or after a reboot."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+NOBODY = Owner(pid=0, start_ticks=0, boot_id="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """One session as recorded; the tables have the columns of DESIGN's session folder."""
+class SessionRecord:
+    """``session.json``: all of a session that is in no table."""
 
+    format: int = FORMAT
     id: str
-    path: Path
     kind: str  # race | baseline | simulate ...
-    state: State
-    reason: str  # why it failed or was cancelled; empty otherwise
-    started_at: float
-    ended_at: float | None
-    plan: Mapping[str, Any]
-    arms: tuple[Volume, ...]
-    environment: Mapping[str, Any]
-    dataset: Mapping[str, Any]
-    checks: tuple[Check, ...]
-    warnings: tuple[str, ...]
-    samples: pa.Table
-    baseline: pa.Table
-    telemetry: pa.Table
-    events: tuple[Event, ...]
+    state: State = State.RUNNING
+    reason: str = ""  # why it failed or was cancelled; empty otherwise
+    owner: Owner = NOBODY
+    started_at: Time
+    ended_at: Time | None = None
+    plan: Plan
+    arms: tuple[Volume, ...] = ()
+    environment: Annotated[Mapping[str, Any], AfterValidator(_checked)] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -46,53 +119,39 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Session(SessionRecord):
+    """One session as recorded; the tables have the columns of DESIGN's session folder."""
+
+    path: Path
+    samples: pa.Table
+    baseline: pa.Table
+    telemetry: pa.Table
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """One line of the list of sessions."""
+    """One line of the list of sessions; one that cannot be read is failed, with the reason."""
 
     id: str
     path: Path
-    kind: str
-    state: State
+    kind: str = ""
+    state: State = State.FAILED
     reason: str
-    started_at: float | None
-    ended_at: float | None
-    plan: str
-    arms: tuple[str, ...]
-    emulated: bool
+    started_at: float | None = None
+    ended_at: float | None = None
+    plan: str = ""
+    arms: tuple[str, ...] = ()
+    emulated: bool = False
 
 
-# What every reader relies on in session.json, and the tables in its tables that reports look into.
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "id": (str,),
-    "kind": (str,),
-    "reason": (str,),
-    "started_at": (int, float),
-    "ended_at": (int, float, NoneType),
-    "plan": (dict,),
-    "arms": (list,),
-    "environment": (dict,),
-    "dataset": (dict,),
-    "checks": (list,),
-    "warnings": (list,),
-}
-_TABLES = (
-    *(("plan", key) for key in ("race", "cache", "design", "dataset", "node", "cost")),
-    ("environment", "nodes"),
-)
-_LAST_AT = 253_402_300_800  # the year 10,000, which no calendar here can show
-# Numbers that reports divide by or turn into floats: least and most, and whether these may be.
-_RANGES = (
-    ("design", "margin", 0.0, 1.0, False),
-    ("design", "confidence", 0.5, 1.0, False),
-    ("design", "max_rounds", 1, 1_000_000, True),
-    ("cache", "max_resident", 0.0, 1.0, True),
-)
-_MOST_TIME_SCALE = 10_000
-_MOST = 2**63  # what a signed number of 64 bits does not hold
+_RECORD = TypeAdapter(SessionRecord)
 
 
-def check_format(document: Mapping[str, Any], source: str) -> None:
-    """Raise FormatError, naming versions or key, when this release cannot read the document."""
+def parse_record(document: Any, source: str) -> SessionRecord:  # noqa: ANN401 - whatever the file holds
+    """A record from JSON values; FormatError, naming version or key, when this release cannot read it."""
+    if not isinstance(document, dict):
+        raise FormatError(f"{source}: not an object; was it edited by hand?")
     version = document.get("format")
     if version not in READABLE:
         readable = ", ".join(str(number) for number in READABLE)
@@ -100,76 +159,17 @@ def check_format(document: Mapping[str, Any], source: str) -> None:
             f"{source}: format version {version} is not readable here (this release reads {readable}); "
             "use the release of esrally_ebs that wrote it"
         )
-    for key, value in _misfits(document):
-        text = repr(value)[:60]
-        raise FormatError(f"{source}: {key}: {text} does not fit its format; was it edited by hand?")
-    for key, value, allowed in _impossible(document):
-        text = repr(value)[:60]
-        raise FormatError(f"{source}: {key}: {text} is no number {allowed}; was it edited by hand? write one")
+    try:
+        return _RECORD.validate_python(document)
+    except ValidationError as error:
+        raise FormatError(f"{source}: {first_problem(error)}; was it edited by hand?") from error
 
 
-def _misfits(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Keys with a value of another type, for a reader that stops at the first: the rest relies on it."""
-    for key, kinds in _KINDS.items():
-        if not isinstance(document.get(key), kinds):
-            yield key, document.get(key)
-    for key in ("started_at", "ended_at"):
-        if not 0 <= (document[key] or 0) < _LAST_AT:
-            yield key, document[key]
-    yield from _misfits_within(document)
+def document_of(record: SessionRecord) -> dict[str, Any]:
+    """The JSON values that ``parse_record`` reads."""
+    return {**plain(record), "plan": record.plan.record()}
 
 
-def _misfits_within(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    for part, key in _TABLES:
-        value = document[part].get(key, {})
-        if not (isinstance(value, dict) or (key == "race" and value is None)):
-            yield f"{part}.{key}", value
-    for arm, node in document["environment"].get("nodes", {}).items():
-        if not isinstance(node, dict):
-            yield f"environment.nodes.{arm}", node
-    for index, warning in enumerate(document["warnings"]):
-        if not isinstance(warning, str):
-            yield f"warnings.{index}", warning
-
-
-def _impossible(document: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
-    """Keys with a number that no plan and no volume has, and what it may be."""
-    for part, key, least, most, ends in _RANGES:
-        table = document["plan"].get(part, {})
-        value = table.get(key)
-        inside = _is_number(value) and (least < value < most or (ends and value in (least, most)))
-        if key in table and not inside:
-            words = ("from", "to") if ends else ("between", "and")
-            yield f"plan.{part}.{key}", value, f"{words[0]} {least:g} {words[1]} {most:,.7g}"
-    tables = {part: document[part] for part in ("environment", "dataset")}
-    for index, arm in enumerate(document["arms"]):
-        tables[f"arms.{index}"] = arm
-        tables[f"arms.{index}.spec"] = spec = _table(_table(arm).get("spec"))
-        times = spec.get("time_scale", 1)
-        if not _is_number(times) or not 1 <= times <= _MOST_TIME_SCALE:
-            yield f"arms.{index}.spec.time_scale", times, f"from 1 to {_MOST_TIME_SCALE:,}"
-    for where, table in tables.items():
-        for key, value in _table(table).items():
-            if isinstance(value, int) and abs(value) >= _MOST:
-                yield f"{where}.{key}", value, "of bytes or I/Os that a volume has"
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def parse_arms(document: Mapping[str, Any]) -> tuple[Volume, ...]:
-    """The arms of ``session.json``."""
-    return tuple(parse_volume(table) for table in document.get("arms", ()))
-
-
-def parse_checks(document: Mapping[str, Any]) -> tuple[Check, ...]:
-    """The checks of ``session.json``."""
-    return tuple(
-        Check(**{**table, "severity": Severity(table.get("severity", "stop"))})
-        for table in document.get("checks", ())
-    )
+def changed(record: SessionRecord, changes: Mapping[str, Any], source: str) -> SessionRecord:
+    """The record with other values of some keys, checked like one that is read."""
+    return parse_record({**document_of(record), **plain(changes)}, source)

@@ -5,20 +5,20 @@ Each has a plan and a data file in ``pipelines/`` and a module here for what onl
 
 from collections.abc import Callable, Mapping
 
+from esrally_ebs.catalog.prices import PriceList
 from esrally_ebs.errors import PlanError
+from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import load_plan
-from esrally_ebs.prices import PriceList
-from esrally_ebs.published import Result, Study, compare, parse_study
-from esrally_ebs.resources import resource
 from esrally_ebs.store import Session
 from esrally_ebs.studies import burst, efs, nikkei, striping, tuning
 from esrally_ebs.studies.devices import DeviceRunner
-from esrally_ebs.studies.parts import Parts, Task
+from esrally_ebs.studies.parts import Inputs, Parts, Result
+from esrally_ebs.studies.published import Study, compare, parse_study
 from esrally_ebs.studies.runs import Runner, VirtualRunner
 
 __all__ = ["DeviceRunner", "Runner", "VirtualRunner", "names", "read_study", "run_study"]
 
-_PARTS: Mapping[str, Callable[[Task], Parts]] = {
+_PARTS: Mapping[str, Callable[[Inputs], Parts]] = {
     "nikkei-2021": nikkei.run,
     "burst-2014": burst.run,
     "tuning-2023": tuning.run,
@@ -48,12 +48,10 @@ def run_study(name: str, runner: Runner, prices: PriceList, *, session: Session 
     """
     study = read_study(name)
     plan = load_plan(resource("pipelines") / f"{name}.toml")
-    parts = _PARTS[name](Task(study=study, plan=plan, runner=runner, prices=prices, session=session))
+    parts = _PARTS[name](Inputs(study=study, plan=plan, runner=runner, prices=prices, session=session))
     return Result(
         study=study,
         how=runner.how,
         figures=compare(study, parts.observed),
-        tables=parts.tables,
-        plots=parts.plots,
-        remarks=parts.remarks,
+        parts=parts,
     )

@@ -8,19 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from esrally_ebs.context import Arm, Context
-from esrally_ebs.emulator.control import change
-from esrally_ebs.formats.diskstats import DiskCounters, parse_diskstats
-from esrally_ebs.model import Event
-from esrally_ebs.plan import ArmPlan, BaselineJob, Plan
-from esrally_ebs.runs import measure_plan
+from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
+from esrally_ebs.model import Event, VolumeSpec
+from esrally_ebs.plan import BaselineJob, Plan
+from esrally_ebs.session.runs import measure_plan
 from esrally_ebs.store import load_session
-from esrally_ebs.studies.runs import PREWARM, Phase, Run, run_of
+from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.studies.runs import PREWARM, LoadPhase, Run, run_of
 from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes.emulated.control import change
 
 CUT_S = 20.0
 CUT_BYTES = GIB
@@ -47,9 +47,9 @@ class DeviceRunner:
     @property
     def how(self) -> str:
         """What the figures are."""
-        told = ", ".join(self.sessions)
+        sessions = ", ".join(self.sessions)
         runs = f"{self.repeats} runs" if self.repeats > 1 else "one run"
-        return f"measured with fio on emulated devices, {runs} of a job (session {told}){self.cut}"
+        return f"measured with fio on emulated devices, {runs} of a job (session {sessions}){self.cut}"
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
         """See Runner; the coin of a mix is fio's own here."""
@@ -71,7 +71,7 @@ class DeviceRunner:
             runs += _recorded(folder, short, number)
         return runs
 
-    def phases(self, plan: Plan) -> list[Phase]:
+    def phases(self, plan: Plan) -> list[LoadPhase]:
         """See Runner; nothing is prewarmed, as no block of an emulated device is slower than another."""
         self.cut = f"; credits, rests and seconds are {BURST_SCALE} times fewer, and scaled back"
         jobs = [job for job in plan.baseline if job.name != PREWARM]
@@ -122,14 +122,14 @@ class DiskWatch:
             counters = parse_diskstats(_DISKSTATS.read_text(), str(_DISKSTATS))[device]
             self._samples.append((time.time(), counters))
 
-    def phase(self, event: Event, start_s: int) -> Phase:
+    def phase(self, event: Event, start_s: int) -> LoadPhase:
         """A job's seconds: counters at whole seconds after its begin, drawn straight between samples."""
         began_at, ended_at = event.fields["began_at"], event.at_s
         marks = [self._at(began_at + i) for i in range(int(ended_at - began_at) + 1)]
         seconds = [
             (round(done - before), spent - until) for (before, until), (done, spent) in pairwise(marks)
         ]
-        return Phase(name=event.fields["job"], start_s=start_s, seconds=seconds)
+        return LoadPhase(name=event.fields["job"], start_s=start_s, seconds=seconds)
 
     def _at(self, moment: float) -> tuple[float, float]:
         """I/Os done and seconds that they took, all added up."""
@@ -159,9 +159,9 @@ def _is_long(job: BaselineJob) -> bool:
     return job.size > CUT_BYTES if job.runtime is None else job.runtime > CUT_S
 
 
-def _scaled_arm(plan: Plan) -> ArmPlan:
+def _scaled_arm(plan: Plan) -> VolumeSpec:
     arm = plan.arm[0]
-    return arm.model_copy(update={"credits": arm.credits / BURST_SCALE})
+    return replace(arm, credits=arm.credits / BURST_SCALE)
 
 
 def _burst_job(job: BaselineJob) -> BaselineJob:

@@ -3,45 +3,50 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from esrally_ebs import cost
-from esrally_ebs.cost import Usage
-from esrally_ebs.emulator.catalog import model_for
-from esrally_ebs.emulator.limits import Limit
+from esrally_ebs.catalog import cost
+from esrally_ebs.catalog.cost import Usage
+from esrally_ebs.catalog.limits import Limit
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.published import Cell, Plot, Table
-from esrally_ebs.studies.observed import grouped, marks, observed
-from esrally_ebs.studies.parts import Parts, Task
-from esrally_ebs.studies.runs import Run
+from esrally_ebs.report.model import Plot, Table, Value, plain_table
+from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.runs import Run, grouped, marks, observed
 from esrally_ebs.units import GIB, MIB
 
 _Figures = dict[tuple[str, str, str], float]
 
 
-def run(task: Task) -> Parts:
+def run(inputs: Inputs) -> Parts:
     """All of the study."""
-    specs = {spec.name: spec for spec in task.plan.specs()}
-    runs = task.runner.jobs(task.plan, {})
+    specs = {spec.name: spec for spec in inputs.plan.arm}
+    runs = inputs.runner.jobs(inputs.plan, {})
     figures = observed(runs)
     for job in ("write", "read"):
         if {("bursting", job, "bandwidth"), ("elastic", job, "bandwidth")} <= figures.keys():
             ratio = figures["elastic", job, "bandwidth"] / figures["bursting", job, "bandwidth"]
             figures["", job, "ratio"] = ratio
-    if task.runner.virtual:  # a device moves less, see DeviceRunner
+    if inputs.runner.virtual:  # a device moves less, see DeviceRunner
         for run_ in runs:
             if run_.arm == "elastic":
                 figures[run_.arm, run_.job, "billed"] = float(run_.ios * run_.block_bytes)
-    _permitted(task, specs, figures)
+    _permitted(inputs, specs, figures)
+    ratios = [
+        f"{job}s {figures['', job, 'ratio']:.2f}"
+        for job in ("read", "write")
+        if ("", job, "ratio") in figures
+    ]
     return Parts(
         observed=figures,
-        tables=(_metered(specs, runs), _bill(task, specs["elastic"])),
-        plots=(_throughputs(task, figures),),
+        conclusion=f"Elastic against Bursting, as a ratio: {', '.join(ratios)}." if ratios else "",
+        tables=(_metered(specs, runs), _bill(inputs, specs["elastic"])),
+        plots=(_throughputs(inputs, figures),),
     )
 
 
-def _permitted(task: Task, specs: Mapping[str, VolumeSpec], figures: _Figures) -> None:
+def _permitted(inputs: Inputs, specs: Mapping[str, VolumeSpec], figures: _Figures) -> None:
     """PermittedThroughput, as CloudWatch has it: what may be metered; Elastic shows its write rate."""
-    standard = task.study.settings["ia"]["standard_bytes"]
+    standard = inputs.study.settings["ia"]["standard_bytes"]
     with_ia = replace(specs["bursting"], size_bytes=standard)  # what lies in IA does not count
     figures["bursting", "", "permitted"] = _limit(specs["bursting"], "throughput").rate
     figures["bursting", "", "permitted_mb"] = _limit(with_ia, "throughput").rate
@@ -54,7 +59,7 @@ def _limit(spec: VolumeSpec, name: str) -> Limit:
 
 def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
     """What was moved against what EFS meters of it, which for Bursting is what its credits pay."""
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     for (arm, job), group in grouped(runs).items():
         run = group[0]
         weight = _weight(specs[arm], job)
@@ -73,7 +78,7 @@ def _metered(specs: Mapping[str, VolumeSpec], runs: list[Run]) -> Table:
         "metered (MiB/s)",
         "credits spent (GiB)",
     )
-    return Table(title="Metered throughput: a byte read counts a third", columns=columns, rows=rows)
+    return plain_table("metered", "Metered throughput: a byte read counts a third", columns, rows)
 
 
 def _weight(spec: VolumeSpec, job: str) -> float:
@@ -86,14 +91,14 @@ def _earned(spec: VolumeSpec) -> float:
     return next((limit.rate for limit in model_for(spec).limits if limit.of_credits), 0.0)
 
 
-def _bill(task: Task, elastic: VolumeSpec) -> Table:
+def _bill(inputs: Inputs, elastic: VolumeSpec) -> Table:
     """What Elastic charges for what the article moved; Bursting and Provisioned charge nothing for it."""
-    moved = task.study.settings["moved_bytes"]
+    moved = inputs.study.settings["moved_bytes"]
     usage = Usage(stored_bytes=0, read_bytes=moved, written_bytes=moved)
-    rows: list[list[Cell]] = []
-    for region in task.study.settings["regions"]:
+    rows: list[list[Value]] = []
+    for region in inputs.study.settings["regions"]:
         try:
-            price = cost.monthly(elastic, region, usage=usage, prices=task.prices)
+            price = cost.monthly(elastic, region, usage=usage, prices=inputs.prices)
         except PlanError as error:
             rows.append([region, None, None, None, None, str(error)])
             continue
@@ -103,12 +108,13 @@ def _bill(task: Task, elastic: VolumeSpec) -> Table:
             rows.append([region, part.what, part.amount, part.rate.usd, part.usd, source])
         rows.append([region, "together", None, None, price.usd, ""])
     columns = ("region", "what", "GiB", "USD per GiB", "USD", "prices of")
-    return Table(title="The bill for the transfer, Elastic", columns=columns, rows=rows)
+    return plain_table("bill", "The bill for the transfer, Elastic", columns, rows)
 
 
-def _throughputs(task: Task, figures: _Figures) -> Plot:
-    jobs = [job.name for job in task.plan.baseline]
-    series = [
-        marks(arm.name, [(arm.name, job, "bandwidth") for job in jobs], figures, 1e6) for arm in task.plan.arm
-    ]
-    return Plot(title="Throughput", across="job", up="MB/s", series=series, names=jobs)
+def _throughputs(inputs: Inputs, figures: _Figures) -> Plot:
+    jobs = [job.name for job in inputs.plan.baseline]
+    curves = tuple(
+        marks(arm.name, [(arm.name, job, "bandwidth") for job in jobs], figures, 1e6)
+        for arm in inputs.plan.arm
+    )
+    return Plot(title="Throughput", across="job", up="MB/s", curves=curves, places=tuple(jobs))

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from esrally_ebs import cost
+from esrally_ebs.analysis.summary import summarize
+from esrally_ebs.catalog import cost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.published import Cell, Plot, Series, Table
-from esrally_ebs.stats import summarize
+from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
-from esrally_ebs.studies.observed import marks, observed
-from esrally_ebs.studies.parts import Parts, Task
+from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.runs import marks, observed
 from esrally_ebs.units import GIB
 
 _SIZES_GIB = (1, 33, 34, 100, 170, 250, 334, 500, 750, 1000, 1500, 2000, 3000, 4000, 5334, 8000, 16384)
@@ -21,20 +21,25 @@ _HOW_TO_RACE = (
 )
 
 
-def run(task: Task) -> Parts:
+def run(inputs: Inputs) -> Parts:
     """All of the study."""
-    settings = task.study.settings
-    specs = {spec.name: spec for spec in task.plan.specs()}
-    figures = observed(task.runner.jobs(task.plan, settings["reads"]))
+    settings = inputs.study.settings
+    specs = {spec.name: spec for spec in inputs.plan.arm}
+    figures = observed(inputs.runner.jobs(inputs.plan, settings["reads"]))
     for arm in ("gp2", "gp3"):
-        price = cost.monthly(specs[arm], settings["region"], prices=task.prices, on=settings["prices_on"])
+        price = cost.monthly(specs[arm], settings["region"], prices=inputs.prices, on=settings["prices_on"])
         figures[arm, "", "usd"] = price.usd
     figures["", "", "crossover"] = crossover(specs["gp2"], specs["gp3"]) * GIB
+    conclusion = (
+        f"gp3 costs {figures['gp3', '', 'usd']:.2f} USD a month, gp2 {figures['gp2', '', 'usd']:.2f}; "
+        f"gp2's baseline reaches gp3's from {figures['', '', 'crossover'] / GIB:,.0f} GiB on."
+    )
     return Parts(
         observed=figures,
-        tables=(_bills(task, specs), rally_table(settings["rally"], task.session)),
-        plots=(_latencies(figures, task), _baselines(specs["gp2"], specs["gp3"])),
-        remarks=(_HOW_TO_RACE,) if task.session is None else (),
+        conclusion=conclusion,
+        tables=(_bills(inputs, specs), rally_table(settings["rally"], inputs.session)),
+        plots=(_latencies(figures, inputs), _baselines(specs["gp2"], specs["gp3"])),
+        remarks=(_HOW_TO_RACE,) if inputs.session is None else (),
     )
 
 
@@ -56,30 +61,30 @@ def _baseline(spec: VolumeSpec, size_gib: int) -> float:
 
 
 def _baselines(gp2: VolumeSpec, gp3: VolumeSpec) -> Plot:
-    series = [
-        Series(name=spec.name, points=[(float(size), _baseline(spec, size)) for size in _SIZES_GIB])
+    curves = tuple(
+        curve_through(spec.name, [(float(size), _baseline(spec, size)) for size in _SIZES_GIB])
         for spec in (gp2, gp3)
-    ]
-    return Plot(
-        title="Baseline IOPS by size, as in the article's graph", across="GiB", up="IOPS", series=series
     )
+    title = "Baseline IOPS by size, as in the article's graph"
+    return Plot(title=title, across="GiB", up="IOPS", curves=curves)
 
 
-def _latencies(figures: Mapping[tuple[str, str, str], float], task: Task) -> Plot:
+def _latencies(figures: Mapping[tuple[str, str, str], float], inputs: Inputs) -> Plot:
     """Read p50 of the arms, ours."""
-    jobs = [job.name for job in task.plan.baseline]
-    ours = [
-        marks(arm.name, [(arm.name, job, "read_p50") for job in jobs], figures, 1e-6) for arm in task.plan.arm
-    ]
-    return Plot(title="Read p50", across="job", up="us", series=ours, logarithmic=True, names=jobs)
+    jobs = [job.name for job in inputs.plan.baseline]
+    ours = tuple(
+        marks(arm.name, [(arm.name, job, "read_p50") for job in jobs], figures, 1e-6)
+        for arm in inputs.plan.arm
+    )
+    return Plot(title="Read p50", across="job", up="us", curves=ours, log_y=True, places=tuple(jobs))
 
 
-def _bills(task: Task, specs: Mapping[str, VolumeSpec]) -> Table:
+def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:
     """What the arms cost, by the list of the article's time and by the newest."""
-    region = task.study.settings["region"]
-    rows: list[Sequence[Cell]] = []
-    for on in (task.study.settings["prices_on"], None):
-        for arm in cost.of_arms([specs["gp2"], specs["gp3"]], region, prices=task.prices, on=on):
+    region = inputs.study.settings["region"]
+    rows: list[list[Value]] = []
+    for on in (inputs.study.settings["prices_on"], None):
+        for arm in cost.of_arms([specs["gp2"], specs["gp3"]], region, prices=inputs.prices, on=on):
             if arm.price is None:
                 raise PlanError(arm.problem)
             rows.append(
@@ -94,14 +99,14 @@ def _bills(task: Task, specs: Mapping[str, VolumeSpec]) -> Table:
             )
     columns = ("arm", "prices of", "USD a month", "USD per 1,000 IOPS", "USD per MiB/s", "source")
     note = "IOPS that the volume holds for good: gp2's 300, not the 3,000 of its burst."
-    return Table(title=f"Price in {region}", columns=columns, rows=rows, note=note)
+    return plain_table("prices", f"Price in {region}", columns, rows, note)
 
 
 def rally_table(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
     """The article's medians in ms, and those of a recorded session when there is one."""
     arms = [] if session is None else [arm.spec.name for arm in session.arms]
     medians = {} if session is None else {(s.task, s.arm): s.p50_s * 1e3 for s in summarize(session.samples)}
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     for name, gp2, gp3 in published:
         ours = [medians.get((name, arm)) for arm in arms]
         rows.append([name, gp2, gp3, "gp2" if gp2 < gp3 else "gp3", *ours, *_faster(arms, ours)])
@@ -115,15 +120,15 @@ def rally_table(published: Sequence[tuple[str, float, float]], session: Session 
         *(["faster, ours"] if len(arms) > 1 else []),
     )
     if session is None:
-        return Table(title="The Rally tasks, p50 of service time, as published", columns=columns, rows=rows)
+        return plain_table("rally", "The Rally tasks, p50 of service time, as published", columns, rows)
     note = f"session {session.id}"
     if {"gp2", "gp3"} <= set(arms):
         agree = sum(row[3] == row[-1] for row in rows)
         note += f"; the same arm is faster in {agree} of {len(rows)} tasks"
-    return Table(title="The Rally tasks, p50 of service time", columns=columns, rows=rows, note=note)
+    return plain_table("rally", "The Rally tasks, p50 of service time", columns, rows, note)
 
 
-def _faster(arms: Sequence[str], ours: Sequence[float | None]) -> list[Cell]:
+def _faster(arms: Sequence[str], ours: Sequence[float | None]) -> list[Value]:
     if len(arms) < 2:
         return []
     known = {arm: value for arm, value in zip(arms, ours, strict=True) if value is not None}

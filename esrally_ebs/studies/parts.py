@@ -1,18 +1,19 @@
-"""What a study's own module gives: observed figures, and what only that study shows."""
+"""What a study's own module gets and gives, and a study as run once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from esrally_ebs.catalog.prices import PriceList
 from esrally_ebs.plan import Plan
-from esrally_ebs.prices import PriceList
-from esrally_ebs.published import Observed, Plot, Study, Table
+from esrally_ebs.report.model import Plot, Table
 from esrally_ebs.store import Session
+from esrally_ebs.studies.published import Figure, Observed, Study
 from esrally_ebs.studies.runs import Runner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What a study is asked for."""
+class Inputs:
+    """What a study is run with."""
 
     study: Study
     plan: Plan
@@ -23,9 +24,20 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What came of it."""
+    """Figures of our own, and what only this study shows."""
 
     observed: Observed
+    conclusion: str = ""  # in one sentence, from our own figures
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A study as run once."""
+
+    study: Study
+    how: str  # in one line: how ours came about, and on what
+    figures: Sequence[Figure]
+    parts: Parts

@@ -1,15 +1,16 @@
-"""How a study's jobs are run: in virtual time here, on devices in ``devices``; both give the same records."""
+"""A study's jobs run in virtual time (on devices: ``devices``), and the figures of its runs."""
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from esrally_ebs.formats.fio import FioDirection, parse_fio
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
-from esrally_ebs.simulate import SimulatedInstance, SimulatedVolume
+from esrally_ebs.report.model import Curve, curve_through
+from esrally_ebs.volumes.fio import FioDirection, parse_fio
+from esrally_ebs.volumes.virtual import SimulatedInstance, SimulatedVolume
 
 # Percentiles of the thousand I/Os of a small job scatter by some per cent, so it is run more often.
 _SMALL_IOS = 200_000
@@ -44,7 +45,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class LoadPhase:
     """Some time under load, second by second."""
 
     name: str
@@ -58,7 +59,7 @@ class Phase:
             return 0.0
         return sum(done - baseline for done in fast) / (statistics.median(fast) - baseline)
 
-    def part(self, begin_s: int, end_s: int) -> "Phase":
+    def part(self, begin_s: int, end_s: int) -> "LoadPhase":
         """Some of its seconds."""
         return replace(self, start_s=self.start_s + begin_s, seconds=self.seconds[begin_s:end_s])
 
@@ -84,7 +85,7 @@ class Runner(Protocol):
     def how(self) -> str:
         """What the figures are, in one line for people."""
 
-    def phases(self, plan: Plan) -> list[Phase]:
+    def phases(self, plan: Plan) -> list[LoadPhase]:
         """The plan's jobs on its first arm one after another, with their rests, watched by the second."""
 
     def jobs(self, plan: Plan, reads: Mapping[str, float]) -> list[Run]:
@@ -114,21 +115,21 @@ class VirtualRunner:
         """See Runner."""
         return [
             run
-            for spec in plan.specs()
+            for spec in plan.arm
             for job in plan.baseline
             for run in self._of_job(spec, job, reads.get(job.name))
         ]
 
-    def phases(self, plan: Plan) -> list[Phase]:
+    def phases(self, plan: Plan) -> list[LoadPhase]:
         """See Runner; a job called prewarm finds blocks that were never written before."""
-        volume = SimulatedVolume(plan.specs()[0])
+        volume = SimulatedVolume(plan.arm[0])
         phases = []
         for job in plan.baseline:
             volume.rest(job.rest)
             start_s = round(volume.clock_s)
             seconds = int(job.runtime or 0)
             run = simulated_on(volume, job, seconds=seconds, untouched=job.name == PREWARM)
-            phases.append(Phase(name=job.name, start_s=start_s, seconds=run.per_second))
+            phases.append(LoadPhase(name=job.name, start_s=start_s, seconds=run.per_second))
         return phases
 
     def _of_job(self, spec: VolumeSpec, job: BaselineJob, reads: float | None) -> Iterator[Run]:
@@ -211,3 +212,56 @@ def _unstriped(waited_s: Mapping[str, float]) -> dict[str, float]:
         of = rest if dash and number.isdigit() else name
         together[of] = together.get(of, 0.0) + seconds
     return together
+
+
+_OF_DIRECTION: Mapping[str, Callable[[FioDirection], float]] = {
+    "bandwidth": lambda direction: direction.bandwidth_bytes_per_s,
+    "p50": lambda direction: direction.p50_s,
+    "p90": lambda direction: direction.p90_s,
+}
+
+
+def grouped(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """The runs of each arm and job, in order of appearance."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.arm, run.job), []).append(run)
+    return groups
+
+
+def observed(runs: Iterable[Run]) -> dict[tuple[str, str, str], float]:
+    """By arm, job and kind: IOPS and throughput of both directions together, await, and each direction's."""
+    figures: dict[tuple[str, str, str], float] = {}
+    for (arm, job), group in grouped(runs).items():
+        figures[arm, job, "iops"] = statistics.median(iops_of(run) for run in group)
+        figures[arm, job, "bandwidth"] = statistics.median(bandwidth_of(run) for run in group)
+        figures[arm, job, "await"] = statistics.median(run.latency_s / run.ios for run in group)
+        for op in dict.fromkeys(direction.op for run in group for direction in run.directions):
+            for what, value in _OF_DIRECTION.items():
+                figures[arm, job, f"{op}_{what}"] = statistics.median(_each(group, op, value))
+    return figures
+
+
+def marks(
+    name: str,
+    keys: Sequence[tuple[str, str, str]],
+    figures: Mapping[tuple[str, str, str], float],
+    unit: float,
+) -> Curve:
+    """A mark of each figure that there is, at its key's place, in units of so many base units."""
+    points = ((float(place), figures[key] / unit) for place, key in enumerate(keys) if key in figures)
+    return curve_through(name, points, "marks")
+
+
+def iops_of(run: Run) -> float:
+    """Reads and writes together."""
+    return sum(direction.iops for direction in run.directions)
+
+
+def bandwidth_of(run: Run) -> float:
+    """Bytes a second, reads and writes together."""
+    return sum(direction.bandwidth_bytes_per_s for direction in run.directions)
+
+
+def _each(group: Sequence[Run], op: str, value: Callable[[FioDirection], float]) -> list[float]:
+    return [value(direction) for run in group for direction in run.directions if direction.op == op]

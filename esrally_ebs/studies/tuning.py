@@ -2,24 +2,24 @@
 to raise next.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from esrally_ebs.emulator.catalog import Model, model_for
-from esrally_ebs.emulator.latency import Service
-from esrally_ebs.emulator.limits import per_second
-from esrally_ebs.emulator.queue import saved_of
+from esrally_ebs.catalog.limits import Model, Service, per_second
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.published import Cell, Plot, Series, Table
-from esrally_ebs.simulate import SimulatedInstance
-from esrally_ebs.studies.observed import bandwidth_of, grouped, iops_of, observed
-from esrally_ebs.studies.parts import Parts, Task
-from esrally_ebs.studies.runs import Run, simulated
+from esrally_ebs.report.head import STEPS
+from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
+from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.runs import Run, bandwidth_of, grouped, iops_of, observed, simulated
 from esrally_ebs.units import MIB
+from esrally_ebs.volumes.emulated.law.queue import saved_of
+from esrally_ebs.volumes.virtual import SimulatedInstance
 
 QUEUE = "queue depth"
-_HELD = 0.1  # of all latency: with less waiting than that, no limit held the load back
+_MIN_WAITING = 0.1  # of all latency: with less waiting than that, no limit held the load back
 
 _NAMES = {
     "throughput": "volume throughput",
@@ -31,21 +31,11 @@ _NAMES = {
     "instance-throughput-credits": "instance burst",
     "instance-iops-credits": "instance burst",
 }
-_STEPS = {
-    "throughput": "raise throughput",
-    "iops": "raise iops",
-    "instance-throughput": "take a larger instance",
-    "instance-iops": "take a larger instance",
-    "network": "take a faster network: no setting of the volume helps",
-    "credits": "raise size, or take gp3",
-    "instance-throughput-credits": "take an instance with a higher baseline",
-    "instance-iops-credits": "take an instance with a higher baseline",
-    QUEUE: "keep more I/Os in flight",
-}
+_STEPS = STEPS | {QUEUE: "keep more I/Os in flight"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Bottleneck:
     """What held one run back."""
 
     arm: str
@@ -54,52 +44,61 @@ class Verdict:
     bytes_per_s: float
     limit: str  # of the volume or its instance, or QUEUE
     share: float  # of all latency that was spent waiting because of it
-    then: str  # the limit that comes next when this one is raised
-    then_bytes_per_s: float | None
+    next_limit: str  # the one that holds it back when this one is raised
+    next_bytes_per_s: float | None
 
 
-def run(task: Task) -> Parts:
+def run(inputs: Inputs) -> Parts:
     """All of the study."""
-    specs = {spec.name: spec for spec in task.plan.specs()}
-    jobs = {job.name: job for job in task.plan.baseline}
-    runs = task.runner.jobs(task.plan, {})
+    specs = {spec.name: spec for spec in inputs.plan.arm}
+    jobs = {job.name: job for job in inputs.plan.baseline}
+    runs = inputs.runner.jobs(inputs.plan, {})
     figures = observed(runs)
-    verdicts = [
-        verdict_of(group[0], jobs[name], model_for(specs[of]))
+    bottlenecks = [
+        bottleneck_of(group[0], jobs[name], model_for(specs[of]))
         for (of, name), group in grouped(runs).items()
         if group[0].waited_s
     ]
-    if task.runner.virtual:
-        copied, verdict = _copy(task, specs)
+    if inputs.runner.virtual:
+        copied, bottleneck = _copy(inputs, specs)
         figures[copied.arm, copied.job, "network"] = bandwidth_of(copied)
-        verdicts.append(verdict)
+        bottlenecks.append(bottleneck)
     return Parts(
         observed=figures,
-        tables=(_table(verdicts), _agreement(task, verdicts)),
-        plots=(_plot(verdicts),),
+        conclusion=_conclusion(bottlenecks),
+        tables=(_table(bottlenecks), _agreement(inputs, bottlenecks)),
+        plots=(_plot(bottlenecks),),
     )
 
 
-def verdict_of(run: Run, job: BaselineJob, model: Model, more: Mapping[str, float] | None = None) -> Verdict:
+def _conclusion(bottlenecks: Sequence[Bottleneck]) -> str:
+    counts = Counter(_NAMES.get(bottleneck.limit, bottleneck.limit) for bottleneck in bottlenecks)
+    parts = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    return f"Of {len(bottlenecks)} runs these limits held back: {parts}."
+
+
+def bottleneck_of(
+    run: Run, job: BaselineJob, model: Model, more: Mapping[str, float] | None = None
+) -> Bottleneck:
     """The limit that most of the waiting was due to; the queue, when there was hardly any waiting.
 
     ``more`` are limits in bytes a second that are not the volume's or its instance's.
     """
     waits = {name: seconds / run.latency_s for name, seconds in run.waited_s.items() if seconds > 0}
     limit = max(waits, key=lambda name: waits[name], default=QUEUE)
-    if sum(waits.values()) < _HELD:
+    if sum(waits.values()) < _MIN_WAITING:
         limit = QUEUE
     others = {name: at for name, at in ceilings(run, job, model, more).items() if name != limit}
-    then = min(others, key=lambda name: others[name], default="")
-    return Verdict(
+    next_limit = min(others, key=lambda name: others[name], default="")
+    return Bottleneck(
         arm=run.arm,
         job=run.job,
         iops=iops_of(run),
         bytes_per_s=bandwidth_of(run),
         limit=limit,
         share=waits.get(limit, 0.0),
-        then=then,
-        then_bytes_per_s=others.get(then),
+        next_limit=next_limit,
+        next_bytes_per_s=others.get(next_limit),
     )
 
 
@@ -108,15 +107,15 @@ def ceilings(
 ) -> dict[str, float]:
     """Bytes a second that this load would get from each limit alone, and from the queue that it keeps."""
     per_operation = min(job.bs, model.accounting.max_io_bytes) / (1 - _merged(job, model))
-    found = dict(more or {})
+    ceiling_of = dict(more or {})
     for limit in (*model.limits, *model.instance_limits):
         if not limit.of_credits:  # how long a burst lasts is another question
-            found[limit.name] = limit.rate * (per_operation if limit.counts == "operations" else 1.0)
+            ceiling_of[limit.name] = limit.rate * (per_operation if limit.counts == "operations" else 1.0)
     services = {"read": model.read, "write": model.write}
     served_s = sum(x.ios * _served_s(services[x.op], job.bs) for x in run.directions) / run.ios
     depth = job.numjobs * job.in_flight
-    found[QUEUE] = depth * job.bs / served_s
-    return found
+    ceiling_of[QUEUE] = depth * job.bs / served_s
+    return ceiling_of
 
 
 def _served_s(service: Service, size: int) -> float:
@@ -131,9 +130,9 @@ def _merged(job: BaselineJob, model: Model) -> float:
     return saved_of(job.bs, model.accounting.max_io_bytes, model.accounting.merges_over)
 
 
-def _copy(task: Task, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Verdict]:
+def _copy(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Bottleneck]:
     """The copy over a VPN: the network as one more limit before the volume."""
-    settings = task.study.settings["network"]
+    settings = inputs.study.settings["network"]
     spec = specs[settings["like"]]
     model = model_for(spec)
     rate = settings["bits_per_s"] / 8
@@ -149,23 +148,23 @@ def _copy(task: Task, specs: Mapping[str, VolumeSpec]) -> tuple[Run, Verdict]:
     network = per_second("network", "bytes", rate, 0.1)
     ours = simulated(spec, job, instance=SimulatedInstance((*model.instance_limits, network)))
     copied = replace(ours, arm=settings["arm"])
-    return copied, verdict_of(copied, job, model, {"network": rate})
+    return copied, bottleneck_of(copied, job, model, {"network": rate})
 
 
-def _table(verdicts: Sequence[Verdict]) -> Table:
-    rows: list[list[Cell]] = [
+def _table(bottlenecks: Sequence[Bottleneck]) -> Table:
+    rows: list[list[Value]] = [
         [
-            verdict.arm,
-            verdict.job,
-            verdict.bytes_per_s / MIB,
-            verdict.iops,
-            _NAMES.get(verdict.limit, verdict.limit),
-            f"{verdict.share * 100:.0f} %",
-            _STEPS.get(verdict.limit, ""),
-            _NAMES.get(verdict.then, verdict.then),
-            None if verdict.then_bytes_per_s is None else verdict.then_bytes_per_s / MIB,
+            bottleneck.arm,
+            bottleneck.job,
+            bottleneck.bytes_per_s / MIB,
+            bottleneck.iops,
+            _NAMES.get(bottleneck.limit, bottleneck.limit),
+            f"{bottleneck.share * 100:.0f} %",
+            _STEPS.get(bottleneck.limit, ""),
+            _NAMES.get(bottleneck.next_limit, bottleneck.next_limit),
+            None if bottleneck.next_bytes_per_s is None else bottleneck.next_bytes_per_s / MIB,
         ]
-        for verdict in verdicts
+        for bottleneck in bottlenecks
     ]
     columns = (
         "arm",
@@ -179,36 +178,36 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
         "at MiB/s",
     )
     note = "Held back by: the limit that I/Os waited for, from its own count of seconds; no wait: the queue."
-    return Table(title="What held each run back", columns=columns, rows=rows, note=note)
+    return plain_table("bottlenecks", "What held each run back", columns, rows, note)
 
 
-def _agreement(task: Task, verdicts: Sequence[Verdict]) -> Table:
+def _agreement(inputs: Inputs, bottlenecks: Sequence[Bottleneck]) -> Table:
     """The article's reading of each run beside ours."""
-    ours = {(verdict.arm, verdict.job): verdict.limit for verdict in verdicts}
-    rows: list[list[Cell]] = []
-    for arm, job, theirs in task.study.settings["verdicts"]:
+    ours = {(bottleneck.arm, bottleneck.job): bottleneck.limit for bottleneck in bottlenecks}
+    rows: list[list[Value]] = []
+    for arm, job, theirs in inputs.study.settings["verdicts"]:
         limit = ours.get((arm, job))
         if limit is not None:
-            said = "instance" if theirs == "instance" else _NAMES[theirs]
+            published = "instance" if theirs == "instance" else _NAMES[theirs]
             agrees = limit.startswith(theirs)
-            rows.append([arm, job, said, _NAMES.get(limit, limit), "yes" if agrees else "no"])
+            rows.append([arm, job, published, _NAMES.get(limit, limit), "yes" if agrees else "no"])
     columns = ("arm", "job", "the article", "ours", "agree")
     note = (
         "t3.small lets 248.6 MiB/s through, a little less than 250: the instance holds that arm back, not the"
         " volume."
     )
-    return Table(title="The article's reading and ours", columns=columns, rows=rows, note=note)
+    return plain_table("agreement", "The article's reading and ours", columns, rows, note)
 
 
-def _plot(verdicts: Sequence[Verdict]) -> Plot:
-    arms = list(dict.fromkeys(verdict.arm for verdict in verdicts))
-    jobs = list(dict.fromkeys(verdict.job for verdict in verdicts))
-    series = [
-        Series(
-            name=job,
-            marks=True,
-            points=[(float(arms.index(v.arm)), v.bytes_per_s / MIB) for v in verdicts if v.job == job],
+def _plot(bottlenecks: Sequence[Bottleneck]) -> Plot:
+    arms = list(dict.fromkeys(bottleneck.arm for bottleneck in bottlenecks))
+    jobs = list(dict.fromkeys(bottleneck.job for bottleneck in bottlenecks))
+    curves = tuple(
+        curve_through(
+            job,
+            [(float(arms.index(v.arm)), v.bytes_per_s / MIB) for v in bottlenecks if v.job == job],
+            "marks",
         )
         for job in jobs
-    ]
-    return Plot(title="Throughput", across="arm", up="MiB/s", series=series, names=arms)
+    )
+    return Plot(title="Throughput", across="arm", up="MiB/s", curves=curves, places=tuple(arms))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from esrally_ebs.formats.diskstats import parse_diskstats
-from esrally_ebs.formats.proc_stat import parse_proc_stat
+from esrally_ebs.machine.diskstats import parse_diskstats
+from esrally_ebs.machine.proc_stat import parse_proc_stat
 from esrally_ebs.model import Volume
 from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState, ReadText
 
@@ -39,31 +39,42 @@ def snapshot(
     volume: Volume,
     *,
     read_state: ReadState,
+    processor_time: Path | None = None,
     read_text: ReadText = Path.read_text,
     read_more: ReadMore = _nothing_more,
 ) -> dict[str, float]:
-    """Counters of the device (``device.*``), of an emulated volume (``emulator.*``) and of the machine's
-    processors (``processor.*``) now.
+    """Counters of the device (``device.*``), of an emulated volume (``emulator.*``), of the machine's
+    processors (``processor.*``) and of what the node used of them (``node.processor_s``) now.
 
     A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
     """
-    found: dict[str, float] = {}
+    counters: dict[str, float] = {}
     for read in (
         partial(_processors, read_text),
+        partial(_node, processor_time, read_text),
         partial(_emulator, volume, read_state),
         partial(read_more, volume),
         partial(_device, volume, read_text),
     ):
         try:
-            found.update(read())
+            counters.update(read())
         except Exception:  # noqa: BLE001 - a request is never lost because it could not be explained
             continue
-    return found
+    return counters
 
 
 def _processors(read_text: ReadText) -> Mapping[str, float]:
     now = parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
     return {"processor.busy_s": now.busy_s, "processor.stolen_s": now.stolen_s}
+
+
+def _node(file: Path | None, read_text: ReadText) -> Mapping[str, float]:
+    """cpuacct.usage has nanoseconds (control groups of version 1), cpu.stat microseconds (version 2)."""
+    if file is None:
+        return {}
+    words = read_text(file).split()
+    used_s = int(words[0]) / 1e9 if len(words) == 1 else int(words[words.index("usage_usec") + 1]) / 1e6
+    return {"node.processor_s": used_s}
 
 
 def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:

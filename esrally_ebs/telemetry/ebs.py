@@ -7,12 +7,11 @@ since the volume was attached for which more was asked than it, or its instance,
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from esrally_ebs.aws.disks import Sort
+from esrally_ebs.aws.ebs_statistics import Bin, LogPage, StatisticsReader
 from esrally_ebs.aws.identity import identify
-from esrally_ebs.aws.nvme import StatisticsReader
-from esrally_ebs.aws.roots import Roots
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.formats.ebs_log_page import Bin, LogPage
+from esrally_ebs.machine.disks import Sort
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.model import Kind, Volume
 from esrally_ebs.telemetry.sources import Value
 
@@ -88,10 +87,10 @@ def _growth(before: Sequence[LogPage], now: Sequence[LogPage]) -> Iterator[Value
 def _bins(metric: str, before: Sequence[tuple[Bin, ...]], now: Sequence[tuple[Bin, ...]]) -> Iterator[Value]:
     grown: dict[tuple[int, int], int] = {}
     for old, new in zip(before, now, strict=True):
-        held = {(each.lower_us, each.upper_us): each.count for each in old}
+        counts = {(each.lower_us, each.upper_us): each.count for each in old}
         for each in new:
             edges = (each.lower_us, each.upper_us)
-            count = (each.count - held.get(edges, 0)) % 2**32  # 32 bits: it goes round on a busy volume
+            count = (each.count - counts.get(edges, 0)) % 2**32  # 32 bits: it goes round on a busy volume
             if count:
                 grown[edges] = grown.get(edges, 0) + count
     for (lower, upper), count in grown.items():

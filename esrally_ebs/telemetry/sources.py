@@ -1,6 +1,6 @@
 """Where telemetry comes from: a block device, a node's memory cgroup, an emulated volume's limiters.
 
-A source gives its values each time it is asked, and raises when it cannot.
+A source gives its values at each call, and raises when it cannot.
 """
 
 import dataclasses
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.formats.diskstats import DiskCounters, parse_diskstats
-from esrally_ebs.formats.memory_stat import MemoryCounters, parse_memory_stat
+from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
+from esrally_ebs.machine.memory_stat import MemoryCounters, parse_memory_stat
 
 ReadText = Callable[[Path], str]
 ReadState = Callable[[Path], object]
@@ -109,15 +109,15 @@ class Limiters:
         return list(_numbers(("emulator",), self._read_state(self._control)))
 
 
-def _numbers(path: tuple[str, ...], found: object) -> Iterator[Value]:
-    if isinstance(found, bool | int | float):
-        yield Value(".".join(path), float(found), _unit(path))
-    elif isinstance(found, Mapping):
-        for name, inner in found.items():
+def _numbers(path: tuple[str, ...], state: object) -> Iterator[Value]:
+    if isinstance(state, bool | int | float):
+        yield Value(".".join(path), float(state), _unit(path))
+    elif isinstance(state, Mapping):
+        for name, inner in state.items():
             yield from _numbers((*path, str(name)), inner)
-    elif dataclasses.is_dataclass(found):
-        for field in dataclasses.fields(found):
-            yield from _numbers((*path, field.name), getattr(found, field.name))
+    elif dataclasses.is_dataclass(state):
+        for field in dataclasses.fields(state):
+            yield from _numbers((*path, field.name), getattr(state, field.name))
 
 
 def _unit(path: tuple[str, ...]) -> str:

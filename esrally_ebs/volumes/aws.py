@@ -8,54 +8,59 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from esrally_ebs.aws.clients import Api, Aws, configured_region
-from esrally_ebs.aws.disks import Sort
+from esrally_ebs.aws.clients import Api, Aws, configured_region, credentials_end
 from esrally_ebs.aws.identity import identify
-from esrally_ebs.aws.provision.caveats import caveats as caveats_of
+from esrally_ebs.aws.instance import Place, instance_here, on_aws, place_of, region_here, rehearsed_instance
 from esrally_ebs.aws.provision.dryrun import dry_run as dry_runs
 from esrally_ebs.aws.provision.execute import Executor
-from esrally_ebs.aws.provision.goal import Goal, Place, new_goal, sort_of
+from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_SESSION, Goal, RunOwner, new_goal, sort_of
+from esrally_ebs.aws.provision.host import ArmHost, LinuxHost, LoopHost
 from esrally_ebs.aws.provision.journal import Journal
-from esrally_ebs.aws.provision.look import target_of
-from esrally_ebs.aws.provision.loop import LoopMachine
-from esrally_ebs.aws.provision.machine import LinuxMachine, Machine
-from esrally_ebs.aws.provision.place import (
-    instance_here,
-    on_aws,
-    place_of,
-    region_here,
-    rehearsed_instance,
-)
-from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, Owner, adopt, on_disks, orphans
-from esrally_ebs.aws.roots import Roots
+from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, adopt, on_disks, orphans
 from esrally_ebs.errors import EbsError, PlanError, SetupError
-from esrally_ebs.model import AwsSpec, Kind, Volume, VolumeSpec
-from esrally_ebs.resources import home, run_dir
-from esrally_ebs.system import SYSTEM_CLOCK, is_root
+from esrally_ebs.machine.disks import Sort
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mounts import describe, mount_at
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run
+from esrally_ebs.machine.resources import home, run_dir
+from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
+from esrally_ebs.store import running
 from esrally_ebs.units import GIB
 from esrally_ebs.volumes.mounted import OWN_PREFIX
-from esrally_ebs.volumes.mounts import describe, mount_at
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
-__all__ = ["attach", "caveats", "detach", "dry_run", "open_volume", "sweep"]
+__all__ = ["attach", "caveats", "detach", "dry_run", "grow", "sweep", "this_owner"]
 
 _BACKEND = "aws"
+_ASKED_AGAIN_S = 3.0
+_GROW_S = 600.0
 _SOME_REGION = "us-east-1"  # of a dry run that nothing tells its region
 _KINDS = {"ebs": Kind.EBS, "efs": Kind.EFS, "instance-store": Kind.INSTANCE_STORE}
+# By type; the types here cannot be made from a snapshot.
+_CAVEATS = {
+    "efs": (
+        "an NFS file system: Elasticsearch is not supported on it, and a request pays the network even when"
+        " warm",
+        "read ahead is 15,360 KiB by Amazon's own rule for NFS, of a block device 128 KiB: cold reads are"
+        " larger",
+        "what is not elastic lives on burst credits or a bought rate; elastic is billed by what is moved",
+    ),
+    "instance-store": (
+        "disks of the instance: all data are lost when it stops, hibernates, ends or changes its type",
+        "writes get slower as a disk fills; what is measured on an empty one does not last",
+    ),
+}
+_STRIPE_CAVEATS = (
+    "a stripe loses everything with any one of its volumes",
+    "limits add up only to the instance's own; a small sequential read is on one volume alone",
+)
+_SNAPSHOT_CAVEAT = "made from a snapshot: blocks that were not read yet come slowly; leave aws.initialise on"
 Say = Callable[[str], None]
-
-
-@contextmanager
-def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
-    """Attach for the time of the ``with``; see ``attach``."""
-    try:
-        yield attach(spec, directory, backing=backing)
-    finally:
-        detach(directory)
 
 
 def attach(
@@ -68,11 +73,11 @@ def attach(
     """
     del backing
     directory = directory.resolve()
+    directory.parent.mkdir(parents=True, exist_ok=True)
     api = Aws(_region(spec))
     with _alone(directory):
         goal = _begin(spec, directory, api)
-        seen = _executor(api, goal, directory, say).up()
-    target = target_of(seen)
+        target = _executor(api, goal, directory, say).up().target
     size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
     return describe(
         replace(spec, size_bytes=size or spec.size_bytes),
@@ -88,9 +93,14 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
     Raises SetupError when something of it has to stay; the journal stays then, too.
     """
     directory = directory.resolve()
+    if not directory.parent.is_dir():
+        return
     with _alone(directory):
-        history = Journal(directory).read()
-        if history is not None:
+        journal = Journal(directory)
+        history = journal.read()
+        if history is None:
+            journal.path.unlink(missing_ok=True)  # cut in its first line, before anything was done
+        else:
             _executor(Aws(history.goal.place.region), history.goal, directory, say).down()
         if mount_at(directory / MOUNT_NAME) is not None:
             raise SetupError(f"{directory / MOUNT_NAME}: its device is gone, but not the mount; umount it")
@@ -100,37 +110,54 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:
-    """What must be known of an arm on AWS before its figures are believed, one line each.
+    """What must be known of an arm on AWS before its figures are believed, one line each; none for others.
 
     A mount of the user's own that is EFS or the instance's own disks has the caveats of an arm made on them.
     """
-    if spec.aws is None and spec.mount is not None:
-        found = identify(spec.mount.resolve(), Roots())
-        is_local = any(disk.sort is Sort.INSTANCE_STORE for disk in found.stack.disks)
-        really = "efs" if found.file_system_id else "instance-store" if is_local else ""
-        if not really:
+    if spec.backend is Backend.MOUNTED and spec.mount is not None:
+        identity = identify(spec.mount.resolve(), Roots())
+        is_local = any(disk.sort is Sort.INSTANCE_STORE for disk in identity.stack.disks)
+        type_ = "efs" if identity.file_system_id else "instance-store" if is_local else ""
+        if not type_:
             return ()
-        spec = replace(spec, type=really, stripes=1, aws=AwsSpec())  # whatever type the plan calls it
-    return caveats_of(spec)
+        spec = replace(spec, type=type_, stripes=1, aws=AwsSpec())  # whatever type the plan calls it
+    if spec.aws is None:
+        return ()
+    lines = [*_CAVEATS.get(spec.type, ()), *(_STRIPE_CAVEATS if spec.stripes > 1 else ())]
+    end_s = credentials_end(Roots()) if spec.mount is None and spec.type != "instance-store" else None
+    if end_s is not None:
+        lines.append(
+            f"the AWS credentials end in {max(0.0, end_s - SYSTEM_CLOCK.epoch()) / 60:.0f} minutes: what is"
+            " not deleted by then stays and costs; renew them, or give the instance a role"
+        )
+    if spec.aws.snapshot is not None and not spec.aws.initialise and spec.type not in _CAVEATS:
+        lines.append(_SNAPSHOT_CAVEAT)
+    return tuple(f"arm {spec.name}: {line}" for line in lines)
 
 
-def sweep(say: Say) -> list[str]:
+def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
     """Take down what AWS still has of this run directory though nothing here knows of it.
 
-    Nothing is asked where this is no EC2 instance. ``say`` hears what is removed, and what is left alone or
-    not looked at with good reason. Returns one line per thing that could not be removed or asked for;
-    SetupError when AWS could not be asked at all.
+    ``dead_instances`` adds what instances left that are no more. AWS is asked twice, some seconds apart: what
+    it lists is sometimes of yesterday. Nothing is asked where this is no EC2 instance. ``say`` hears what is
+    removed, and what is left alone or not looked at with good reason. Returns one line per thing that could
+    not be removed or asked for; SetupError when AWS could not be asked at all.
     """
     if not on_aws():
         return []
     instance = instance_here()
     problems = _sweep_disks(instance, say)
     api = Aws(configured_region() or region_here())
-    found = orphans(api, _owner(instance))
-    problems += found.problems
-    for note in found.notes:
+    ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
+    left = ask(now_s=SYSTEM_CLOCK.epoch())
+    if left.arms:
+        SYSTEM_CLOCK.sleep(_ASKED_AGAIN_S)
+        first, left = left, ask(now_s=SYSTEM_CLOCK.epoch())
+        left = replace(left, arms=[arm for arm in left.arms if arm in first.arms])
+    problems += left.problems
+    for note in left.notes:
         say(note)
-    for orphan in found.orphans:
+    for orphan in left.arms:
         say(f"AWS still has {orphan.text}")
         problems += _remove(orphan, place_of(api, instance), say)
     return problems
@@ -141,13 +168,13 @@ def _sweep_disks(instance: str, say: Say) -> list[str]:
     if not is_root() or rehearsed_instance() is not None:
         return []
     try:
-        held = LinuxMachine().on_disks()
+        devices = LinuxHost().on_disks()
     except SetupError as error:
         return [f"the instance's own disks were not looked at: {error}"]
     problems = []
     # Of a place that is asked for nothing; without a region the SDK would be asked for one.
     place = Place(instance=instance, zone="", region=_SOME_REGION)
-    for orphan in on_disks(held, run_dir()):
+    for orphan in on_disks(devices, run_dir()):
         say(f"the instance's own disks still have {orphan.text}")
         problems += _remove(orphan, place, say)
     return problems
@@ -155,18 +182,43 @@ def _sweep_disks(instance: str, say: Say) -> list[str]:
 
 def _remove(orphan: Orphan, place: Place, say: Say) -> list[str]:
     try:
-        directory = adopt(orphan, place, run_dir(), at_s=SYSTEM_CLOCK.epoch())
-        write_record(directory, Record(backend=_BACKEND, name=directory.name, type=orphan.sort))
+        session, arm = orphan.tags[TAG_SESSION], session_name(orphan.tags[TAG_ARM])  # both become folders
+        if not running.is_ours(session):
+            running.begin(session)
+        directory = running.folder_of(session) / arm
+        write_record(directory, Record(backend=_BACKEND, name=arm, type=orphan.sort))
+        adopt(orphan, place, run_dir(), at_s=SYSTEM_CLOCK.epoch())
         detach(directory, say=say)
     except (EbsError, OSError) as error:
         return [str(error)]
-    with suppress(OSError):  # another arm of that session could not be removed
-        directory.parent.rmdir()
+    running.remove(session, ())  # unless another arm of that session could not be removed
     return []
 
 
-def _owner(instance: str) -> Owner:
-    return Owner(instance=instance, boot=Roots().boot_id(), run_dir=run_dir())
+def _owner(instance: str) -> RunOwner:
+    return RunOwner(instance=instance, boot=Roots().boot_id(), run_dir=run_dir())
+
+
+def this_owner() -> RunOwner | None:
+    """Whose the volumes are that are made here; None where none can be made."""
+    return _owner(instance_here()) if on_aws() else None
+
+
+def grow(point: Path) -> str:
+    """Make the file system at a mount point as large as its volume is now; a line that says so, or how to."""
+    stack = identify(point, Roots()).stack
+    commands: dict[str, list[str | Path]] = {
+        "xfs": ["xfs_growfs", point],
+        "btrfs": ["btrfs", "filesystem", "resize", "max", point],
+        **{name: ["resize2fs", stack.mount.source] for name in ("ext2", "ext3", "ext4")},
+    }
+    command = commands.get(stack.mount.filesystem)
+    layers = [layer for layer in stack.layers if not layer.startswith("loop ")]  # those of a rehearsal
+    if command is None or layers:
+        under = ", ".join(layers) or stack.mount.filesystem
+        return f"{point}: the file system ({under}) has its old size; see docs/aws-arms.md for how it grows"
+    run(command, timeout_s=_GROW_S)
+    return f"{point}: the file system is as large as its volume now"
 
 
 def _own_place(goal: Goal) -> Path:
@@ -181,7 +233,6 @@ def _own_place(goal: Goal) -> Path:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """One process at a time works on a session's arms: a reaper may come while its owner still takes down."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(directory.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -191,8 +242,8 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _region(spec: VolumeSpec) -> str | None:
-    asked = spec.aws.region if spec.aws else None
-    return asked or configured_region() or region_here()
+    planned = spec.aws.region if spec.aws else None
+    return planned or configured_region() or region_here()
 
 
 def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
@@ -251,20 +302,20 @@ def _check_same(goal: Goal, spec: VolumeSpec, directory: Path) -> None:
 def _executor(api: Api, goal: Goal, directory: Path, say: Say) -> Executor:
     return Executor(
         api=api,
-        machine=_machine(goal, say),
+        host=_host(goal, say),
         journal=Journal(directory),
         say=lambda text: say(f"{goal.arm}: {text}"),
     )
 
 
-def _machine(goal: Goal, say: Say) -> Machine:
+def _host(goal: Goal, say: Say) -> ArmHost:
     def progress(done: int, total: int) -> None:
         say(f"{goal.arm}: initialised {done // GIB} of {total // GIB} GiB")
 
-    linux = LinuxMachine(progress=progress)
+    linux = LinuxHost(progress=progress)
     if rehearsed_instance() is None:
         return linux
-    return LoopMachine(home() / "rehearsal" / goal.run, linux)
+    return LoopHost(home() / "rehearsal" / goal.run, linux)
 
 
 def _identities(journal: Journal) -> list[str]:
@@ -281,14 +332,14 @@ def dry_run(specs: Sequence[VolumeSpec], session: str) -> list[str]:
 
     This instance's place where it is one; stand-ins for what is not known elsewhere. Nothing is changed.
     """
-    made = [spec for spec in specs if spec.aws is not None]
-    if not made:
+    on_aws_specs = [spec for spec in specs if spec.backend is Backend.AWS]
+    if not on_aws_specs:
         raise PlanError("dry run: no arm of this plan is made on AWS; add --set 'aws={}' or a table [aws]")
     run = run_dir() / session
     if on_aws():
-        place = place_of(Aws(_region(made[0])), instance_here())
+        place = place_of(Aws(_region(on_aws_specs[0])), instance_here())
     else:
-        asked = made[0].aws.region if made[0].aws else None
-        region = asked or os.environ.get("AWS_REGION") or _SOME_REGION
+        planned = on_aws_specs[0].aws
+        region = (planned and planned.region) or os.environ.get("AWS_REGION") or _SOME_REGION
         place = Place(instance="i-of-this-machine", zone=f"{region}a", region=region, subnet="subnet-of-it")
-    return dry_runs(made, place, session=session, run=run)
+    return dry_runs(on_aws_specs, place, session=session, run=run)

@@ -8,33 +8,23 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from esrally_ebs.aws.identity import identify
-from esrally_ebs.aws.roots import Roots
-from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.formats.mountinfo import Mount
+from esrally_ebs.errors import PlanError, SetupError, near
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mountinfo import Mount
+from esrally_ebs.machine.mounts import describe, mount_at, mounts
+from esrally_ebs.machine.private import may_be_replaced_by
 from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
-from esrally_ebs.volumes.mounts import describe, mount_at
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 MIN_FREE_BYTES = 256 * MIB
 OWN_PREFIX = "esrally-ebs-"  # of our directory on a mount; the rest of its name is the session
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # said better by the check for room
-
-
-@contextmanager
-def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
-    """Use the mount for the time of the ``with``; see ``attach``."""
-    volume = attach(spec, directory, backing=backing)
-    try:
-        yield volume
-    finally:
-        detach(directory)
 
 
 def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
@@ -43,7 +33,7 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     if spec.mount is None:
         raise PlanError(f"volume '{spec.name}': mount is missing; give the path of the mount point")
     mount = check_mount(spec.mount, name=spec.name)
-    own = mount.mount_point / f"{OWN_PREFIX}{directory.parent.name}"
+    own = mount.mount_point / own_name(directory)
     if own.exists():
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
@@ -52,30 +42,40 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
     spec = replace(
         spec, size_bytes=usage.f_blocks * usage.f_frsize
     )  # what is mounted, whatever was asked for
-    found = identify(own, Roots())
-    return describe(spec, own, found.kind, identity=found.name)
+    identity = identify(own, Roots())
+    return describe(spec, own, identity.kind, identity=identity.name)
 
 
 def detach(directory: Path) -> None:
     """Remove our own directory on the mount and forget it; the mount stays."""
     record = read_record(directory)
     for path in record.created if record is not None else ():
-        if path.name.startswith(OWN_PREFIX):
+        if path.name == own_name(directory):
             shutil.rmtree(path, ignore_errors=True)
     drop_record(directory)
+
+
+def own_name(directory: Path) -> str:
+    """What our directory is called on the mount of the arm whose run directory this is."""
+    return f"{OWN_PREFIX}{directory.parent.name}"
 
 
 def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) -> Mount:
     """The mount at ``path`` if it can be used.
 
-    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only or has less than
-    ``min_free_bytes`` free.
+    Raises PlanError when ``path`` is no mount point, SetupError when it is read-only, has less than
+    ``min_free_bytes`` free, or when others than root may put something else in the place of our directory.
     """
     mount = mount_at(path.resolve())
     if mount is None:
-        raise PlanError(f"volume '{name}': {path} is not a mount point; mount the volume there first")
+        raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
     if mount.read_only or not _takes_files(path):
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
+    if others := may_be_replaced_by(mount.mount_point):
+        raise SetupError(
+            f"volume '{name}': {path} may be changed by {others}, while root works in it: have it be root's"
+            f" (chown root {path} && chmod 0755 {path})"
+        )
     usage = os.statvfs(path)
     free = usage.f_bavail * usage.f_frsize
     if free < min_free_bytes:
@@ -84,6 +84,14 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
             f" {format_bytes(min_free_bytes)} needed; make room on it"
         )
     return mount
+
+
+def _not_a_mount(path: Path) -> str:
+    problem = "does not exist"
+    if path.exists():
+        problem = "is not a mount point" if path.is_dir() else "is a file, not a mount point"
+    points = [str(mount.mount_point) for mount in mounts() if mount.mount_point != Path("/")]
+    return f"{path} {problem}; mount the volume there first{near(str(path), points)}"
 
 
 def check_distinct(specs: Sequence[VolumeSpec]) -> None:
@@ -97,7 +105,8 @@ def check_distinct(specs: Sequence[VolumeSpec]) -> None:
         if other is not spec:
             raise PlanError(
                 f"volumes '{other.name}' and '{spec.name}': {other.mount} and {spec.mount} are on one device"
-                f" ({mount.source}); give each arm a device of its own"
+                f" ({mount.source}); give each arm a device of its own",
+                key="mount",
             )
 
 

@@ -4,11 +4,10 @@ alone.
 Written before the first thing is acquired.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from esrally_ebs.errors import SetupError
 
@@ -23,7 +22,9 @@ class Record:
     name: str
     type: str
     created: tuple[Path, ...] = ()  # files and directories that detaching removes
-    parents: tuple[Path, ...] = ()  # of what was created, outermost first: removed if nothing is in them
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def write_record(directory: Path, record: Record) -> None:
@@ -35,39 +36,26 @@ def write_record(directory: Path, record: Record) -> None:
         raise SetupError(
             f"{directory}: a volume is attached there already; run 'esrally-ebs volumes down' first"
         )
-    fields: Mapping[str, Any] = {
-        "backend": record.backend,
-        "name": record.name,
-        "type": record.type,
-        "created": [str(path) for path in record.created],
-        "parents": [str(path) for path in record.parents],
-    }
     part = target.with_suffix(".part")
-    part.write_text(json.dumps(fields))
+    part.write_bytes(_RECORD.dump_json(record))
     part.replace(target)
 
 
 def read_record(directory: Path) -> Record | None:
     """The record of a volume's directory; None when there is none. SetupError when it was cut."""
     try:
-        fields = json.loads((directory / RECORD_NAME).read_text())
+        return _RECORD.validate_json((directory / RECORD_NAME).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise SetupError(
-            f"{directory / RECORD_NAME}: not JSON: {error}; look at what is mounted there, then remove it"
+            f"{directory / RECORD_NAME}: cut, or not ours; look at what is mounted there, then remove it"
         ) from error
-    return Record(
-        backend=fields["backend"],
-        name=fields["name"],
-        type=fields["type"],
-        created=tuple(Path(path) for path in fields["created"]),
-        parents=tuple(Path(path) for path in fields.get("parents", ())),  # none by an earlier release
-    )
 
 
 def drop_record(directory: Path) -> None:
     """The last step of detaching: the record, and the directory if nothing else is in it."""
+    (directory / RECORD_NAME).with_suffix(".part").unlink(missing_ok=True)  # of who was killed on the way
     (directory / RECORD_NAME).unlink(missing_ok=True)
     try:
         directory.rmdir()

@@ -17,15 +17,15 @@ from dying import Doomed
 from instance_on_moto import make_instance
 from moto_server import Moto
 
-from esrally_ebs import clean
 from esrally_ebs.aws.clients import Aws
-from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_OWNER, TAG_RUN, TAG_SESSION
-from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE
-from esrally_ebs.aws.provision.sweep import Owner
+from esrally_ebs.aws.instance import REHEARSAL_VARIABLE
+from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_OWNER, TAG_RUN, TAG_SESSION, RunOwner
 from esrally_ebs.cli import main
-from esrally_ebs.resources import run_dir
-from esrally_ebs.system import run
-from esrally_ebs.volumes.mounts import mount_at, mounts
+from esrally_ebs.machine.mounts import mount_at, mounts
+from esrally_ebs.machine.processes import run
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
 
 pytestmark = pytest.mark.system
 
@@ -65,7 +65,7 @@ class Account:
                 run(["umount", path], timeout_s=10)
         for path in sorted(run_dir().rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        earlier = Owner(instance=self.instance, boot="earlier", run_dir=run_dir()).tag
+        earlier = RunOwner(instance=self.instance, boot="earlier", run_dir=run_dir()).tag
         for volume in self.volumes().keys() - self.theirs.keys():
             tags = [{"Key": TAG_OWNER, "Value": earlier}]
             self.api.call("ec2", "CreateTags", Resources=[volume], Tags=tags)
@@ -82,7 +82,7 @@ def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     monkeypatch.setenv(REHEARSAL_VARIABLE, instance)
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    here = Owner(instance=instance, boot="b00t", run_dir=Path("/of/another/container")).tag
+    here = RunOwner(instance=instance, boot="b00t", run_dir=Path("/of/another/container")).tag
     ours = {TAG_SESSION: "by-hand-killed", TAG_RUN: "f" * 32, TAG_ARM: "a", TAG_MEMBER: "0", TAG_OWNER: here}
     for number, left_out in enumerate((None, TAG_RUN, TAG_OWNER)):
         tags = [{"Key": name, "Value": value} for name, value in ours.items() if name != left_out]
@@ -113,7 +113,7 @@ def account(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
 
 def take_all_down() -> None:
     """What a test that failed has left."""
-    for session in clean.live_sessions():
+    for session in running.sessions()[0]:
         clean.take_down(session)
 
 

@@ -15,27 +15,27 @@ from typing import Any
 
 import pytest
 from instance_on_moto import make_instance
+from memory_aws import MemoryAws
+from memory_host import MemoryHost
 from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
 
-from esrally_ebs import by_hand, clean, volumes
 from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import Aws, AwsError, action_of
-from esrally_ebs.aws.provision.blocks import is_held
+from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, place_of
 from esrally_ebs.aws.provision.execute import Executor
-from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, new_goal
+from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, RunOwner, new_goal
+from esrally_ebs.aws.provision.host import LinuxHost, LoopHost, is_held
 from esrally_ebs.aws.provision.journal import Journal
-from esrally_ebs.aws.provision.loop import LoopMachine
-from esrally_ebs.aws.provision.machine import LinuxMachine
-from esrally_ebs.aws.provision.memory import MemoryAws
-from esrally_ebs.aws.provision.memory_machine import MemoryMachine
-from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
-from esrally_ebs.aws.provision.sweep import Owner
 from esrally_ebs.cli import main
 from esrally_ebs.errors import EbsError
+from esrally_ebs.machine.mounts import mounts
+from esrally_ebs.machine.processes import Clock, run
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import AwsSpec, Kind, VolumeSpec
-from esrally_ebs.resources import run_dir
-from esrally_ebs.system import Clock, run
-from esrally_ebs.volumes.mounts import mounts
+from esrally_ebs.session import clean
+from esrally_ebs.session import manual as by_hand
+from esrally_ebs.store import running
+from esrally_ebs.volumes import backends as volumes
 
 pytestmark = pytest.mark.system
 
@@ -77,7 +77,7 @@ def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
     yield made
-    for session in clean.live_sessions():
+    for session in running.sessions()[0]:
         if (run_dir() / session).exists():
             clean.take_down(session)
     for loop in loops(tmp_path):
@@ -136,7 +136,7 @@ def kill_at(word: str, line: str, process: subprocess.Popen[str]) -> bool:
 
 
 def test_an_up_that_was_killed_goes_on_where_it_was(instance: str, plan: str, tmp_path: Path) -> None:
-    command = {**os.environ, "MODULE": "esrally_ebs.by_hand", "PLAN": plan}
+    command = {**os.environ, "MODULE": "esrally_ebs.session.manual", "PLAN": plan}
     with subprocess.Popen(
         [sys.executable, "-uc", LAUNCH], env=command, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -144,7 +144,7 @@ def test_an_up_that_was_killed_goes_on_where_it_was(instance: str, plan: str, tm
         assert [line for line in iter(process.stdout.readline, "") if kill_at("AttachVolume", line, process)]
     before = {volume["VolumeId"] for volume in ours()}
     assert before
-    assert [clean.owner_lives(path.name) for path in run_dir().iterdir()] == [False]
+    assert [running.owner_lives(session) for session in running.sessions()[0]] == [False]
     identities = {volume.identity for volume in by_hand.up(plan)}
     assert before <= identities
     assert len(ours()) == 2
@@ -162,7 +162,7 @@ def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: 
     for volume in by_hand.up(plan):
         run(["umount", volume.mount], timeout_s=10)
     forget()
-    earlier = Owner(instance=instance, boot="earlier", run_dir=run_dir()).tag
+    earlier = RunOwner(instance=instance, boot="earlier", run_dir=run_dir()).tag
     for volume in ours():
         owner = [{"Key": TAG_OWNER, "Value": earlier}]
         aws_api().call("ec2", "CreateTags", Resources=[volume["VolumeId"]], Tags=owner)
@@ -240,9 +240,9 @@ def test_a_call_that_fails_is_made_good(instance: str, tmp_path: Path, number: i
     )
     goal = new_goal(spec, place_of(aws_api(), instance), session="s", owner="o", point=tmp_path / "mnt")
     journal.begin(goal, now[0])
-    machine = LoopMachine(tmp_path / "loops", LinuxMachine())
-    failing = Executor(api=Failing(number, after=after), machine=machine, journal=journal, clock=clock)
-    sound = Executor(api=aws_api(), machine=machine, journal=journal, clock=clock)
+    machine = LoopHost(tmp_path / "loops", LinuxHost())
+    failing = Executor(api=Failing(number, after=after), host=machine, journal=journal, clock=clock)
+    sound = Executor(api=aws_api(), host=machine, journal=journal, clock=clock)
     with pytest.raises(EbsError, match="no answer"):
         up_and_down(failing)
     sound.down()
@@ -255,8 +255,8 @@ def test_an_efs_arm_is_made_and_removed(instance: str, tmp_path: Path) -> None:
     goal = new_goal(spec, place_of(aws_api(), instance), session="s", owner="o", point=tmp_path / "mnt")
     journal = Journal(tmp_path / "run")
     journal.begin(goal, time.time())
-    machine = MemoryMachine(MemoryAws(Clock()), instance)  # nothing here speaks NFS
-    executor = Executor(api=aws_api(), machine=machine, journal=journal, clock=Clock(sleep=lambda _: None))
+    machine = MemoryHost(MemoryAws(Clock()), instance)  # nothing here speaks NFS
+    executor = Executor(api=aws_api(), host=machine, journal=journal, clock=Clock(sleep=lambda _: None))
     executor.up()
     made = aws_api().call("efs", "DescribeFileSystems")["FileSystems"]
     assert [(fs["ThroughputMode"], fs["NumberOfMountTargets"]) for fs in made] == [("elastic", 1)]
@@ -272,10 +272,25 @@ def test_a_volume_is_changed_in_place_while_it_is_used(
         main(["volumes", "modify", "gp2", "--type", "gp3", "--iops", "3000", "--throughput", "250MiB/s"]) == 0
     )
     assert "from gp2 of 1 GiB" in capsys.readouterr().out
-    now, made_by_us = modify.settings_of(aws_api(), gp2.identity)
+    now, made_by_us = modify.settings_of(aws_api(), gp2.identity, volumes.this_owner())
     assert made_by_us
     assert (now.type, now.iops, now.throughput_mib) == ("gp3", 3000, 250)
     (gp2.mount / "file").write_text("x")
+    by_hand.down()
+    assert nothing_left(tmp_path)
+
+
+def test_the_file_system_grows_with_its_volume(instance: str, plan: str, tmp_path: Path) -> None:
+    gp2, _ = by_hand.up(plan)
+    before = os.statvfs(gp2.mount)
+    (image,) = (tmp_path / "home").rglob(gp2.identity)
+    with image.open("ab") as file:
+        file.truncate(2 * GIB)
+    (device,) = (mount.source for mount in mounts() if mount.mount_point == gp2.mount)
+    run(["losetup", "--set-capacity", device], timeout_s=10)
+    assert volumes.grow(gp2.mount) == f"{gp2.mount}: the file system is as large as its volume now"
+    after = os.statvfs(gp2.mount)
+    assert after.f_blocks * after.f_frsize > 1.5 * before.f_blocks * before.f_frsize
     by_hand.down()
     assert nothing_left(tmp_path)
 

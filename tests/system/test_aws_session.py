@@ -14,19 +14,20 @@ from hanging_server import hanging
 from instance_on_moto import make_instance
 from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
 from planted import PLANTED, leaks, refusing
+from quick_node import NODE_TABLE
 from rally_command import Homes, homes
 
-from esrally_ebs import clean
 from esrally_ebs.aws import cloudwatch, describe
 from esrally_ebs.aws.clients import Aws
-from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE
-from esrally_ebs.aws_telemetry import PATIENCE_S
+from esrally_ebs.aws.instance import REHEARSAL_VARIABLE
+from esrally_ebs.aws.session_telemetry import PATIENCE_S
 from esrally_ebs.cli import main
-from esrally_ebs.metrics_store import documents
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.report import RENDERERS
-from esrally_ebs.resources import run_dir
-from esrally_ebs.store import find_session, load_session
+from esrally_ebs.report.documents import documents
+from esrally_ebs.session import clean
+from esrally_ebs.store import find_session, load_session, running
 from esrally_ebs.units import MIB
 
 pytestmark = pytest.mark.system
@@ -126,7 +127,7 @@ def rehearsed(
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
     (tmp_path / "rehearsed.toml").write_text(PLAN)
     yield tmp_path
-    for session in clean.live_sessions():
+    for session in running.sessions()[0]:
         if (run_dir() / session).exists():
             clean.take_down(session)
 
@@ -209,13 +210,13 @@ def racing(
         monkeypatch.setenv(REHEARSAL_VARIABLE, instance[1])
         for name, value in own.variables.items():
             monkeypatch.setenv(name, value)
-        (own.rally / "aws.toml").write_text(PLAN + RACE)
+        (own.rally / "aws.toml").write_text(PLAN + NODE_TABLE + RACE)
         logging = json.loads((files("esrally") / "resources" / "logging.json").read_text())
         logging["root"]["level"] = "DEBUG"
         (own.rally / ".rally").mkdir()
         (own.rally / ".rally" / "logging.json").write_text(json.dumps(logging))
         yield own
-        for session in clean.live_sessions():
+        for session in running.sessions()[0]:
             if (own.run / session).exists():
                 clean.take_down(session)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.baseline import run_job
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.formats.fio import parse_fio
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.system import run
-from esrally_ebs.telemetry import Sampler
+from esrally_ebs.telemetry.sampler import Sampler
+from esrally_ebs.volumes.baseline import run_job
+from esrally_ebs.volumes.fio import parse_fio
 
 pytestmark = [
     pytest.mark.system,
@@ -47,7 +47,7 @@ def wait_for(path: Path) -> int:
     until = time.monotonic() + 10
     while time.monotonic() < until:
         if path.exists() and (text := path.read_text()):
-            return int(text)
+            return int(text.split()[0])
         time.sleep(0.01)
     raise AssertionError(f"{path} did not appear")
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs import by_hand, clean
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.resources import run_dir
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.session import manual as by_hand
+from esrally_ebs.store import running
 
 pytestmark = pytest.mark.system  # taking down asks Docker
 
@@ -29,7 +30,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_what_is_up_is_the_users_own_until_it_goes_down(plan: str) -> None:
     assert [volume.spec.name for volume in by_hand.up(plan)] == ["a", "b"]
-    assert clean.owner_lives("by-hand-two")
+    assert running.owner_lives("by-hand-two")
     with pytest.raises(SetupError, match="attached already"):
         by_hand.up(plan)
     assert by_hand.down() == ["two"]
@@ -40,10 +41,10 @@ def test_an_up_that_was_killed_is_nobodys_and_the_next_one_begins_anew(plan: str
     first = by_hand.up(plan)
     (first[0].mount / "file").touch()
     (run_dir() / "by-hand-two" / "owner").write_text("1 0")  # as if a process had died before it was done
-    assert not clean.owner_lives("by-hand-two")
+    assert not running.owner_lives("by-hand-two")
     second = by_hand.up(plan)
     assert not (second[0].mount / "file").exists()
-    assert clean.owner_lives("by-hand-two")
+    assert running.owner_lives("by-hand-two")
     by_hand.down()
 
 

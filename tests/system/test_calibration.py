@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from emulated_arms import control_of, daemon_of, lay_out, spec_of
 
-from esrally_ebs import volumes
-from esrally_ebs.emulator.control import read_state
 from esrally_ebs.errors import SetupError
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.control import read_state
 
 pytestmark = pytest.mark.system
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.simulate import SimulatedVolume
+from esrally_ebs.volumes.virtual import SimulatedVolume
 
 pytestmark = pytest.mark.system
 

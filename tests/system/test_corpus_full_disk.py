@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.corpus import generate
 from esrally_ebs.errors import SetupError
-from esrally_ebs.system import run
+from esrally_ebs.machine.processes import run
+from esrally_ebs.workload.corpus import generate
 
 pytestmark = pytest.mark.system
 

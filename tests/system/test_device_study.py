@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs import cost, studies
+from esrally_ebs import studies
+from esrally_ebs.catalog import cost
+from esrally_ebs.machine.resources import resource, run_dir
 from esrally_ebs.plan import load_plan
-from esrally_ebs.published import compare
-from esrally_ebs.resources import resource, run_dir
 from esrally_ebs.store import list_sessions
 from esrally_ebs.studies import striping
-from esrally_ebs.studies.parts import Task
+from esrally_ebs.studies.parts import Inputs
+from esrally_ebs.studies.published import compare
 from esrally_ebs.units import MIB
 
 pytestmark = [
@@ -37,7 +38,7 @@ def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
     study = replace(studies.read_study("striping-2015"), settings={"compared": []})
     runner = studies.DeviceRunner(say=lambda text: None)
 
-    parts = striping.run(Task(study=study, plan=plan, runner=runner, prices=cost.price_list()))
+    parts = striping.run(Inputs(study=study, plan=plan, runner=runner, prices=cost.price_list()))
 
     # 3 x 3072 IOPS, and 0.03 s of them saved up, in 4 s; the article had 9,307.6
     assert parts.observed["3x1tib", "random-read", "iops"] == pytest.approx(3 * 3072 * 4.03 / 4, rel=0.03)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
-from esrally_ebs import volumes
-from esrally_ebs.emulator.control import change, read_state
 from esrally_ebs.errors import SetupError
-from esrally_ebs.formats.diskstats import parse_diskstats
+from esrally_ebs.machine.diskstats import parse_diskstats
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Kind
-from esrally_ebs.system import run
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.control import change, read_state
 
 pytestmark = pytest.mark.system
 

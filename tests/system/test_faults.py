@@ -17,7 +17,7 @@ import pytest
 from faulted import FIO, QUERIES, Afterwards, assert_one_line
 from race_under_test import RUN, Race, docker, plan, race
 
-from esrally_ebs.resources import run_dir
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.store import load_session
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]

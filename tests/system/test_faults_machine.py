@@ -12,7 +12,7 @@ import pytest
 from faulted import FIO, QUERIES, Afterwards, assert_one_line
 from race_under_test import fio_job, plan, race
 
-from esrally_ebs.volumes.release import image_roots
+from esrally_ebs.volumes.emulated.release import image_roots
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
@@ -90,7 +90,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[di
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(run))
     memory, _ = image_roots()
     memory.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", memory], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m,mode=0700", "tmpfs", memory], check=True)
     try:
         yield {"ESRALLY_EBS_RUN": str(run)}
     finally:

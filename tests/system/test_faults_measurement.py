@@ -8,7 +8,7 @@ import pytest
 from faulted import Afterwards, assert_one_line
 from race_under_test import Race, docker, plan, race
 
-from esrally_ebs.context import FILE, INDEX, Arm, load_context
+from esrally_ebs.store.context import FILE, Arm, load_context
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
@@ -48,6 +48,8 @@ def test_arms_that_answer_differently_make_the_race_fail(home: Path, afterwards:
 def delete_half(arm: Arm) -> None:
     assert arm.node is not None
     client = elasticsearch.Elasticsearch(f"http://{arm.node.host}:{arm.node.port}")
-    found = client.search(index=INDEX, size=1000, source=False)["hits"]["hits"]
-    client.bulk(index=INDEX, refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in found])
+    found = client.search(index="weather-data-2016", size=1000, source=False)["hits"]["hits"]
+    client.bulk(
+        index="weather-data-2016", refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in found]
+    )
     client.close()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # axe-core 4.14.1 by Deque Systems, MPL-2.0, as published; used by tests only
-AXE = (Path(__file__).parent / "data" / "axe.min.js").read_text()
+AXE = (Path(__file__).parents[1] / "support" / "data" / "axe.min.js").read_text()
 AXE_RUN = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
     v => `${v.impact}: ${v.id}: ${v.nodes.length} times, first ${v.nodes[0].target}`))"""
 SIZES = {"desktop": {}, "phone": {"width": 390, "height": 844}, "paper": {"width": 794, "medium": "print"}}
@@ -83,6 +83,20 @@ def test_nothing_is_wider_than_the_page(browser: Browser, address: str, size: st
     browser.open(address)
     width = SIZES[size].get("width", 1280)
     assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_the_first_screen_has_verdict_cause_cost_and_next_step(
+    browser: Browser, address: str, size: str
+) -> None:
+    browser.show_as(**SIZES[size])
+    browser.open(address)
+    ends = browser.run("""[".verdict", ".answers"].map(name => document.querySelector(name))
+        .filter(part => part).map(part => part.getBoundingClientRect().bottom)""")
+    assert len(ends) == (
+        2 if address.endswith("report.html") else 1
+    )  # sessions side by side only say what changed
+    assert max(ends) < SIZES[size].get("height", 720)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quick_node import JAVA_OPTS
+from small_plan import small_plan
 
 from esrally_ebs import node
 from esrally_ebs.errors import EbsError
-from esrally_ebs.metrics_store import PATTERN, StoreAddress, documents, send
-from esrally_ebs.metrics_store.dashboard import panels
 from esrally_ebs.model import (
     BaselineRow,
     Event,
@@ -27,6 +27,9 @@ from esrally_ebs.model import (
     VolumeSpec,
 )
 from esrally_ebs.rally.cars import load_settings
+from esrally_ebs.rally.metrics_store import PATTERN, StoreAddress, send
+from esrally_ebs.report.dashboard import panels
+from esrally_ebs.report.documents import documents
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 
@@ -47,7 +50,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreAddress]:
     spec = VolumeSpec(name="store", type="directory", size_bytes=0)
     volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path_factory.mktemp("store"))
     try:
-        up = node.start(volume, load_settings(["defaults"], {}), session=session, image=image)
+        up = node.start(
+            volume, load_settings(["defaults"], {"java_opts": JAVA_OPTS}), session=session, image=image
+        )
         yield StoreAddress(host=up.host, port=up.port, replicas=0)
     finally:
         node.remove(session)
@@ -69,7 +74,7 @@ def sample(session: str, name: str, round_: int, at: float) -> Sample:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """A complete session on two arms that ended a minute ago."""
     start = time.time() - SECONDS - 60
-    plan = {"name": "p", "race": {"track": "noaa-ebs", "challenge": "search-only"}}
+    plan = small_plan(race={"challenge": "search-only"})
     name = str(uuid.uuid4())
     folder = SessionFolder.create(
         tmp_path_factory.mktemp("home"), name, kind="race", plan=plan, started_at=start

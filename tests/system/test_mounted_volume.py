@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs import volumes
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Kind, VolumeSpec
-from esrally_ebs.system import run
-from esrally_ebs.volumes.mounted import check_mount
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.mounted import check_distinct, check_mount
 
 pytestmark = pytest.mark.system
 
@@ -85,6 +85,6 @@ def test_one_device_mounted_twice_is_not_two_arms(mount: Path, tmp_path: Path) -
     run(["mount", "--bind", mount, second], timeout_s=10)
     try:
         with pytest.raises(PlanError, match=r"^volumes 'gp2' and 'gp3': .* are on one device"):
-            volumes.check_distinct([_spec(mount), _spec(second, "gp3")])
+            check_distinct([_spec(mount), _spec(second, "gp3")])
     finally:
         run(["umount", second], timeout_s=10)

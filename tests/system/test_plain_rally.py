@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from article import SEARCHES
+from quick_node import JAVA_OPTS
 from rally_command import Homes, homes
 
 from esrally_ebs import node
 from esrally_ebs.errors import EbsError
-from esrally_ebs.node import engine
-from esrally_ebs.resources import resource
+from esrally_ebs.machine.resources import resource
 
 pytestmark = pytest.mark.system
 
@@ -48,7 +48,13 @@ def race(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainRace]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    by_hand = {**os.environ, "ES_IMAGE": image, "ES_PORT": str(port), "ES_DATA": str(data)}
+    by_hand = {
+        **os.environ,
+        "ES_IMAGE": image,
+        "ES_PORT": str(port),
+        "ES_DATA": str(data),
+        "ES_EXTRA_OPTS": JAVA_OPTS,
+    }
     project = f"plain-{uuid.uuid4().hex[:8]}"
     compose = ["docker", "compose", "-p", project, "-f", str(resource("compose/node.yml"))]
     try:
@@ -107,4 +113,4 @@ def test_tasks_keep_the_names_and_numbers_of_the_track(race: PlainRace) -> None:
 def test_nothing_of_ours_is_started_or_recorded(race: PlainRace) -> None:
     assert not race.homes.pack.exists()
     assert list(race.homes.run.iterdir()) == []
-    assert engine.BY_HAND not in node.leftovers()
+    assert "by-hand" not in node.leftovers()

@@ -8,26 +8,26 @@ from collections import Counter
 import pytest
 from small_race import ARMS, JOBS, TASKS, Raced, telemetry
 
-from esrally_ebs import causes
+from esrally_ebs.analysis.profile import pooled, profiles_of, read_windows
 
 pytestmark = pytest.mark.system
 
 
 def test_every_measured_request_is_observed_and_reads_the_same_on_both_arms(race: Raced) -> None:
-    found, broken = causes.windows(race.session.events)
+    found, broken = read_windows(race.session.events)
     assert broken == 0
     assert Counter((w.task, w.arm, w.round) for w in found) == Counter(
         (row["task"], row["arm"], row["round"]) for row in race.measured
     )
     # the same segments, cold: the same bytes, to a page or two of a read ahead that came too late
     for task in TASKS:
-        a, b = (causes.pooled(causes.profiles(found)[task, arm].values()).read_bytes for arm in ARMS)
+        a, b = (pooled(profiles_of(found)[task, arm].values()).read_bytes for arm in ARMS)
         assert a
         assert a == pytest.approx(b, rel=0.1)
 
 
 def test_observed_requests_read_less_than_the_devices_did_in_all(race: Raced) -> None:
-    found, _ = causes.windows(race.session.events)
+    found, _ = read_windows(race.session.events)
     rates = telemetry(race)
     for arm in ARMS:
         rows = rates[arm, "device.read_bytes_per_s"]

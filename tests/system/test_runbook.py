@@ -13,12 +13,12 @@ import pytest
 from moto_server import Moto
 from sessions_of_six_rounds import make
 
-from esrally_ebs import by_hand
 from esrally_ebs.aws.clients import Aws
-from esrally_ebs.aws.provision.place import REHEARSAL_VARIABLE, place_of
+from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, place_of
 from esrally_ebs.cli import main
-from esrally_ebs.resources import run_dir
-from esrally_ebs.system import run
+from esrally_ebs.machine.processes import run
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.session import manual as by_hand
 
 pytestmark = pytest.mark.system
 
@@ -63,7 +63,7 @@ def leave_an_arm(plan: str) -> None:
     Path(plan).write_text('name = "left"\n[aws]\n[[arm]]\nname = "a"\ntype = "gp3"\nsize = "1GiB"\n')
     by_hand.up(plan)
     assert tagged_as_ours()
-    (run_dir() / "by-hand-left" / "owner").unlink()
+    (run_dir() / "by-hand-left" / "owner").write_text("1 0")
 
 
 def tagged_as_ours() -> list[str]:

@@ -41,7 +41,7 @@ def clone(tmp_path: Path) -> Path:
     place = tmp_path / "a clone"
     for name in ("scripts", "compose"):
         shutil.copytree(ROOT / name, place / name)
-    for name in ("setup.cfg", "pyproject.toml", "Makefile"):
+    for name in ("setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml", "Makefile"):
         shutil.copy(ROOT / name, place / name)
     return place
 

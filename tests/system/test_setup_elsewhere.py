@@ -41,7 +41,7 @@ class Elsewhere:
         self.programs.mkdir()
         for name in ("scripts", "compose"):
             shutil.copytree(ROOT / name, self.clone / name)
-        for name in ("setup.cfg", "pyproject.toml"):
+        for name in ("setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone / name)
         self.said.touch()
         self.give_away()

@@ -43,7 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("source")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", ".", cwd=copy)
     (built,) = (copy / "dist").glob("*.whl")
@@ -104,3 +104,39 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 )
 def test_it_works_where_there_is_no_checkout(installed: Path, words: tuple[str, ...], said: str) -> None:
     assert said in call(installed / "bin" / "python", "launch.py", *words, cwd=installed)
+
+
+SHOWS_SYSTEM = "import esrally.actor as actor\nprint(getattr(actor, '__SYSTEM_BASE'))\n"
+
+
+@pytest.fixture(scope="module")
+def editable(wheel: Path) -> Path:
+    """An environment that has the pack as set-up installs it."""
+    place = wheel.parents[1] / "editable"
+    call(sys.executable, "-m", "venv", "--without-pip", place, cwd=wheel.parent)
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        place / "bin" / "python",
+        "install",
+        "--quiet",
+        "--no-deps",
+    )
+    call(*pip, "--editable", ".", cwd=wheel.parents[1])
+    (place_of_packages,) = place.glob("lib/python*/site-packages")
+    (place_of_packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place
+
+
+@pytest.mark.parametrize("environment", ["installed", "editable"])
+@pytest.mark.parametrize(
+    ("command", "system"), [("esrally", "multiprocQueueBase"), ("esrallyd", "multiprocTCPBase")]
+)
+def test_where_it_is_installed_esrally_opens_no_port(
+    environment: str, command: str, system: str, request: pytest.FixtureRequest
+) -> None:
+    place: Path = request.getfixturevalue(environment)
+    (place / "bin" / command).write_text(SHOWS_SYSTEM)
+    assert call(place / "bin" / "python", place / "bin" / command, cwd=place).strip() == system

@@ -4,34 +4,27 @@ A device is written to only when it carries the serial of a volume that we creat
 instance that we took while it was blank) and holds nothing, or only what we ourselves began to put there.
 """
 
+from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.seen import Seen, SeenDevice
-from esrally_ebs.aws.provision.steps import Step, Work, first_step, refuse
+from esrally_ebs.aws.provision.state import ArmState
+from esrally_ebs.aws.provision.steps import HostWork, Note, Step, Wait, in_order, refuse
 
-_OPTIONS = {"xfs": "noatime,nouuid"}  # two volumes of one snapshot have one UUID
-_OTHER_OPTIONS = "noatime"
+# A snapshot may be a stranger's: nothing in it gives rights.
+_OTHER_OPTIONS = "noatime,nosuid,nodev,noexec"
+_OPTIONS = {"xfs": f"{_OTHER_OPTIONS},nouuid"}  # two volumes of one snapshot have one UUID
 _FILE_SYSTEMS = ("xfs", "ext4", "ext3", "ext2", "btrfs")  # not partitions, or a part of an array
 _MEMBERS = ("linux_raid_member", "LVM2_member")
+_HIDDEN_S = 30.0
 
 
-def devices_up(history: History, seen: Seen) -> Step | None:
-    """The next step from bare devices to a mounted file system."""
-    return first_step((_initialise, _stripe, _format, _mount), history, seen)
-
-
-def devices_down(history: History, seen: Seen) -> Step | None:
-    """The next step back to devices that nothing uses; they may be gone already."""
-    return first_step((_unmount, _unstripe, _check_holders, _wipe), history, seen)
-
-
-def _initialise(history: History, seen: Seen) -> Step | None:
+def _initialise(history: History, state: ArmState) -> Step | None:
     goal = history.goal
     if goal.snapshot is None or not goal.initialise:
         return None
-    for device in _devices(seen):
+    for device in state.devices:
         key = f"initialise/{device.serial}"
         if history.done(key) is None:
-            return Work(
+            return HostWork(
                 key=key,
                 operation="initialise",
                 arguments={"serial": device.serial, "device": str(device.path), "size": device.size_bytes},
@@ -39,18 +32,18 @@ def _initialise(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _stripe(history: History, seen: Seen) -> Step | None:
+def _stripe(history: History, state: ArmState) -> Step | None:
     goal = history.goal
-    if goal.count == 1 or seen.machine.array is not None:
+    if goal.count == 1 or state.host.array is not None:
         return None
-    devices = _devices(seen)
+    devices = state.devices
     for device in devices:
         if not device.blank or device.mounts or device.holders:
             refuse(
                 history,
                 f"{device.path} ({device.serial}) is not empty; take the arm down and try again",
             )
-    return Work(
+    return HostWork(
         key="stripe",
         operation="stripe",
         arguments={
@@ -62,12 +55,12 @@ def _stripe(history: History, seen: Seen) -> Step | None:
     )
 
 
-def _format(history: History, seen: Seen) -> Step | None:
-    goal, target = history.goal, _target(history, seen)
+def _format(history: History, state: ArmState) -> Step | None:
+    goal, target = history.goal, _target(history, state)
     ours = target.uuid == goal.filesystem_uuid
     if goal.snapshot is not None or (ours and history.done("format") is not None):
         return None
-    begun = history.intent("format") is not None  # and broken off: what is there, we began
+    begun = history.pending("format")  # and broken off: what is there, we began
     users = [*map(str, target.mounts), *target.holders]
     if users:
         refuse(history, f"{target.path} ({target.serial}) is used by {', '.join(users)}; it is not formatted")
@@ -77,7 +70,7 @@ def _format(history: History, seen: Seen) -> Step | None:
             f"{target.path} ({target.serial}) holds {target.signature or 'data'} that we did not make;"
             " it is not formatted",
         )
-    return Work(
+    return HostWork(
         key="format",
         operation="mkfs",
         arguments={
@@ -92,19 +85,19 @@ def _format(history: History, seen: Seen) -> Step | None:
     )
 
 
-def _mount(history: History, seen: Seen) -> Step | None:
-    goal, target = history.goal, _target(history, seen)
+def _mount(history: History, state: ArmState) -> Step | None:
+    goal, target = history.goal, _target(history, state)
     if goal.point in target.mounts:
         return None
-    if seen.machine.mounted:
-        refuse(history, f"{goal.point}: {seen.machine.mounted} is mounted there already; unmount it")
+    if state.host.mounted:
+        refuse(history, f"{goal.point}: {state.host.mounted} is mounted there already; unmount it")
     if target.signature not in _FILE_SYSTEMS:
         refuse(
             history,
             f"{target.path} holds {target.signature or 'no file system'}; use a snapshot of a volume that is"
             " a file system from its first block on",
         )
-    return Work(
+    return HostWork(
         key="mount",
         operation="mount",
         arguments={
@@ -117,52 +110,60 @@ def _mount(history: History, seen: Seen) -> Step | None:
     )
 
 
-def _unmount(history: History, seen: Seen) -> Step | None:
+def _unmount(history: History, state: ArmState) -> Step | None:
     point = history.goal.point
-    for device in (*([seen.machine.array] if seen.machine.array else []), *_devices(seen)):
+    array = [state.host.array] if state.host.array else []
+    for device in (*array, *state.devices):
         others = [mount for mount in device.mounts if mount != point]
         if others:
             refuse(history, f"{device.path} is also mounted at {others[0]}; unmount it there")
         if device.mounts:
-            return Work(key="unmount", operation="unmount", arguments={"point": str(point)})
+            return HostWork(key="unmount", operation="unmount", arguments={"point": str(point)})
     return None
 
 
-def _unstripe(history: History, seen: Seen) -> Step | None:
-    if seen.machine.array is None:
+def _unstripe(history: History, state: ArmState) -> Step | None:
+    if state.host.array is None:
         return None
-    path = seen.machine.array.path
-    if seen.machine.array.holders:
-        refuse(history, f"{path} is used by {', '.join(seen.machine.array.holders)}; end that first")
-    return Work(
+    path = state.host.array.path
+    if state.host.array.holders:
+        return _wait_or_refuse(history, state.host.array)
+    return HostWork(
         key="unstripe",
         operation="unstripe",
         arguments={
             "kind": "lvm" if path.name.startswith("dm-") else "mdadm",  # a journal made anew knows neither
             "name": history.goal.stripe_name,
             "array": str(path),
-            "devices": {device.serial: str(device.path) for device in _devices(seen)},
+            "devices": {device.serial: str(device.path) for device in state.devices},
         },
     )
 
 
-def _check_holders(history: History, seen: Seen) -> Step | None:
-    for device in _devices(seen):
+def _check_holders(history: History, state: ArmState) -> Step | None:
+    for device in state.devices:
         if device.holders:
-            refuse(history, f"{device.path} is used by {', '.join(device.holders)}; end that first")
+            return _wait_or_refuse(history, device)
     return None
 
 
-def _wipe(history: History, seen: Seen) -> Step | None:
+def _wait_or_refuse(history: History, device: ArmDevice) -> Step:
+    """A container that starts copies the table of mounts, and holds what is unmounted here for a moment."""
+    if device.holders != (HIDDEN_HOLDER,):
+        refuse(history, f"{device.path} is used by {', '.join(device.holders)}; end that first")
+    return Wait(text=f"what uses {device.path}: {HIDDEN_HOLDER}", limit_s=_HIDDEN_S, advice="end that")
+
+
+def _wipe(history: History, state: ArmState) -> Step | None:
     """A disk of the instance stays: what we made on it goes. Volumes are deleted with all they hold."""
     if history.goal.sort != "instance-store":
         return None
-    written = history.asked("stripe") or history.asked("format")  # to a disk that was blank when we took it
-    for device in _devices(seen):
-        part = history.asked("stripe") and device.signature in _MEMBERS
+    written = history.begun("stripe") or history.begun("format")  # to a disk that was blank when we took it
+    for device in state.devices:
+        part = history.begun("stripe") and device.signature in _MEMBERS
         unsigned = written and not device.signature and not device.blank
         if device.uuid == history.goal.filesystem_uuid or part or unsigned:
-            return Work(
+            return HostWork(
                 key="wipe",
                 operation="wipe",
                 arguments={"serial": device.serial, "device": str(device.path), "uuid": device.uuid},
@@ -170,14 +171,33 @@ def _wipe(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _devices(seen: Seen) -> list[SeenDevice]:
-    return [seen.machine.devices[serial] for serial in sorted(seen.machine.devices)]
-
-
-def _target(history: History, seen: Seen) -> SeenDevice:
+def _target(history: History, state: ArmState) -> ArmDevice:
     """What the file system is on."""
-    if seen.machine.array is not None:
-        return seen.machine.array
-    if history.goal.count > 1:
+    if history.goal.count > 1 and state.host.array is None:
         refuse(history, "its stripe is gone; take the arm down and try again")
-    return _devices(seen)[0]
+    if state.target is None:
+        refuse(history, "its disk is gone; take the arm down and try again")
+    return state.target
+
+
+def _claim(history: History, state: ArmState) -> Step | None:
+    """Choose blank disks of the instance."""
+    if history.done("claim") is not None:
+        return None
+    count = history.goal.count
+    free = [disk for disk in state.host.disks if disk.blank and not disk.mounts and not disk.holders]
+    if len(free) < count:
+        refuse(
+            history,
+            f"{len(free)} blank instance store disks are free here, {count} needed; use an instance type with"
+            " disks, or empty one (wipefs -a, then blkdiscard -z) that may be used",
+        )
+    return Note(key="claim", fields={"serials": [disk.serial for disk in free[:count]]})
+
+
+# The next step from bare devices to a mounted file system.
+devices_up = in_order(_initialise, _stripe, _format, _mount)
+# The next step back to devices that nothing uses; they may be gone already.
+devices_down = in_order(_unmount, _unstripe, _check_holders, _wipe)
+# The next step towards mounted disks of the instance; the way back is that of all devices.
+local_up = in_order(_claim, devices_up)

@@ -1,28 +1,27 @@
 """What ``volumes up`` and ``down`` would do on AWS: every call with its parameters, and what an hour costs.
 
-It is the real executor that runs, on AWS and a machine in memory; nothing is asked of anybody.
+The planners of the real executor are asked step by step, and each step's outcome is predicted: nothing is
+asked of anybody. A prediction is an arm without delays, refusals or other people's things.
 """
 
 import itertools
 import json
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs import cost
-from esrally_ebs.aws.provision.execute import Executor
-from esrally_ebs.aws.provision.goal import Goal, Place, new_goal
-from esrally_ebs.aws.provision.journal import Journal
-from esrally_ebs.aws.provision.memory import MemoryAws
-from esrally_ebs.aws.provision.memory_machine import MemoryMachine
-from esrally_ebs.aws.provision.sweep import Owner
+from esrally_ebs.aws.instance import Place
+from esrally_ebs.aws.provision.execute import DOWN, UP
+from esrally_ebs.aws.provision.goal import HOURS_A_MONTH, Goal, RunOwner, new_goal, tags_of
+from esrally_ebs.aws.provision.host import ArmDevice, HostState
+from esrally_ebs.aws.provision.journal import History, JournalEntry
+from esrally_ebs.aws.provision.state import ArmState, EfsState, MountTarget, VolumeState
+from esrally_ebs.aws.provision.steps import Call, HostWork, Note, Stage, Step, Wait
+from esrally_ebs.catalog import cost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.system import Clock
-
-_HOURS = 730  # of a month, as AWS counts
+from esrally_ebs.units import GIB
 
 
 def dry_run(specs: Sequence[VolumeSpec], place: Place, *, session: str, run: Path) -> list[str]:
@@ -30,26 +29,15 @@ def dry_run(specs: Sequence[VolumeSpec], place: Place, *, session: str, run: Pat
 
     Reading calls (Describe...) are left out. Raises PlanError for what AWS does not have.
     """
-    world = _World(place)
-    lines: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        executors = []
-        for spec in specs:
-            goal = new_goal(
-                spec,
-                place,
-                session=session,
-                owner=Owner(instance=place.instance, boot="dry-run", run_dir=run.parent).tag,
-                point=run / spec.name / "mnt",
-            )
-            executors.append(world.executor(_told(goal), Path(folder) / spec.name))
-        for executor in executors:
-            executor.up()
-        lines += ["up:", *world.take(), "down:"]
-        for executor in reversed(executors):
-            executor.down()
-        lines += world.take()
-    return [*lines, "price:", *prices(specs, place.region)]
+    instance = _PredictedInstance()
+    owner = RunOwner(instance=place.instance, boot="dry-run", run_dir=run.parent).tag
+    arms = []
+    for spec in specs:
+        goal = new_goal(spec, place, session=session, owner=owner, point=run / spec.name / "mnt")
+        arms.append(_PredictedArm(replace(goal, run=f"dry-run-{goal.arm}"), instance))
+    up = [line for arm in arms for line in arm.lines(UP[arm.history.goal.sort])]
+    down = [line for arm in reversed(arms) for line in arm.lines(DOWN[arm.history.goal.sort])]
+    return ["up:", *up, "down:", *down, "price:", *prices(specs, place.region)]
 
 
 def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
@@ -62,10 +50,10 @@ def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
         except PlanError as error:
             lines.append(f"  {spec.name}: not known: {error}")
             continue
-        total += price.usd / _HOURS
+        total += price.usd / HOURS_A_MONTH
         doubt = f"; not verified: {', '.join(price.unverified)}" if price.unverified else ""
         lines.append(
-            f"  {spec.name}: {price.usd / _HOURS:.4f} USD an hour ({price.usd:.2f} a month, {region},"
+            f"  {spec.name}: {price.usd / HOURS_A_MONTH:.4f} USD an hour ({price.usd:.2f} a month, {region},"
             f" prices of {price.dated}{doubt})"
         )
     return [
@@ -74,47 +62,164 @@ def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
     ]
 
 
-def _told(goal: Goal) -> Goal:
-    """A run that says of itself that it is none."""
-    return replace(goal, run=f"dry-run-{goal.arm}")
+@dataclass(kw_only=True)
+class _PredictedInstance:
+    """What the arms of one instance share: ids that AWS gives, device names, disks of its own."""
+
+    volumes: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    file_systems: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    names: set[str] = field(default_factory=set)
+    disks: list[ArmDevice] = field(
+        default_factory=lambda: [
+            ArmDevice(serial=f"AWS{n}", path=Path(f"/dev/nvme{900 + n}n1"), size_bytes=GIB, blank=True)
+            for n in range(32)
+        ]
+    )
 
 
-class _World:
-    """AWS and a machine in memory that write down what is asked of them."""
+class _PredictedArm:
+    """One arm's history and state, as they would be after each step."""
 
-    def __init__(self, place: Place) -> None:
-        now = itertools.count()
-        passed = [0.0]
+    def __init__(self, goal: Goal, instance: _PredictedInstance) -> None:
+        self.history = History(goal=goal)
+        self._instance = instance
+        self._volumes: dict[str, VolumeState] = {}
+        self._file_system: EfsState | None = None
+        self._devices: dict[str, ArmDevice] = {}
+        self._array: ArmDevice | None = None
+        self._mounted = ""
 
-        def sleep(seconds: float) -> None:
-            passed[0] += seconds
+    def lines(self, plan: Stage) -> Iterator[str]:
+        """One line per step that changes anything, until the planner has no more."""
+        while (step := plan(self.history, self._state())) is not None:
+            if isinstance(step, Call) and not step.asks_for_rights:
+                yield f"  {step.service} {step.operation} {json.dumps(step.parameters)}"
+            elif isinstance(step, HostWork):
+                yield f"  machine {step.operation} {json.dumps(dict(step.arguments))}"
+            self._take(step)
 
-        self._clock = Clock(
-            monotonic=lambda: passed[0], sleep=sleep, epoch=lambda: passed[0] + next(now) * 1e-6
+    def _state(self) -> ArmState:
+        return ArmState(
+            watched_s=float("inf"),
+            volumes=tuple(self._volumes.values()),
+            names_in_use=frozenset(self._instance.names),
+            file_system=self._file_system,
+            host=HostState(
+                devices=self._devices,
+                disks=tuple(self._instance.disks),
+                array=self._array,
+                mounted=self._mounted,
+            ),
         )
-        self._aws = MemoryAws(self._clock)
-        self._machine = MemoryMachine(self._aws, place.instance, disks=[f"AWS{n}" for n in range(32)])
-        self._lines: list[str] = []
-        self.look = self._machine.look
 
-    def executor(self, goal: Goal, directory: Path) -> Executor:
-        """One arm's executor in this world."""
-        journal = Journal(directory)
-        journal.begin(goal, 0.0)
-        return Executor(api=self, machine=self, journal=journal, clock=self._clock)
+    def _take(self, step: Step) -> None:
+        assert not isinstance(step, Wait), step.text
+        intent: Mapping[str, Any] = {}
+        if isinstance(step, Note):
+            outcome = step.fields
+            for serial in step.fields.get("serials", ()):
+                disk = next(disk for disk in self._instance.disks if disk.serial == serial)
+                self._instance.disks.remove(disk)
+                self._devices[serial] = disk
+        elif isinstance(step, Call) and step.asks_for_rights:
+            outcome = {}
+        else:
+            given = step.parameters if isinstance(step, Call) else step.arguments
+            intent = {"arguments": given}
+            outcome = getattr(self, f"_{step.operation}")(given) or {}
+        entries = (
+            JournalEntry(key=step.key, state="intent", at_s=0.0, fields=intent),
+            JournalEntry(key=step.key, state="done", at_s=0.0, fields=outcome),
+        )
+        self.history = replace(self.history, entries=(*self.history.entries, *entries))
 
-    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        """As Aws."""
-        if not operation.startswith("Describe"):
-            self._lines.append(f"  {service} {operation} {json.dumps(params)}")
-        return self._aws.call(service, operation, **params)
+    def _CreateVolume(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        id_ = f"vol-{next(self._instance.volumes):017x}"
+        tags = tags_of(given["TagSpecifications"][0]["Tags"])
+        self._volumes[id_] = VolumeState(
+            id=id_,
+            state="available",
+            size_gib=given["Size"],
+            tags=tags,
+            snapshot=given.get("SnapshotId", ""),
+        )
+        return {"VolumeId": id_}
 
-    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """As Machine."""
-        self._lines.append(f"  machine {operation} {json.dumps(dict(arguments))}")
-        self._machine.do(operation, arguments)
+    def _AttachVolume(self, given: Mapping[str, Any]) -> None:
+        id_, goal = given["VolumeId"], self.history.goal
+        attachment = {"instance": given["InstanceId"], "attachment": "attached", "device": given["Device"]}
+        volume = self._volumes[id_] = replace(self._volumes[id_], state="in-use", **attachment)
+        self._instance.names.add(given["Device"])
+        self._devices[id_] = ArmDevice(
+            serial=id_,
+            path=Path(f"/dev/nvme{int(id_.removeprefix('vol-'), 16)}n1"),
+            size_bytes=volume.size_gib * GIB,
+            signature="xfs" if goal.snapshot else "",
+            blank=not goal.snapshot,
+        )
 
-    def take(self) -> list[str]:
-        """The lines since the last time."""
-        lines, self._lines = self._lines, []
-        return lines
+    def _ModifyInstanceAttribute(self, given: Mapping[str, Any]) -> None:
+        """AWS deletes the volume with the instance; nothing that a step depends on changes."""
+
+    def _DetachVolume(self, given: Mapping[str, Any]) -> None:
+        id_ = given["VolumeId"]
+        self._volumes[id_] = replace(self._volumes[id_], state="available", instance="", attachment="")
+        del self._devices[id_]
+
+    def _DeleteVolume(self, given: Mapping[str, Any]) -> None:
+        del self._volumes[given["VolumeId"]]
+
+    def _CreateFileSystem(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        id_ = f"fs-{next(self._instance.file_systems):017x}"
+        self._file_system = EfsState(id=id_, state="available", tags=tags_of(given["Tags"]))
+        return {"FileSystemId": id_}
+
+    def _CreateMountTarget(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        assert self._file_system is not None
+        target = MountTarget(id=f"fsmt-{given['FileSystemId']}", state="available", address="10.0.0.9")
+        self._file_system = replace(self._file_system, targets=(target,))
+        return {"MountTargetId": target.id}
+
+    def _DeleteMountTarget(self, given: Mapping[str, Any]) -> None:
+        assert self._file_system is not None
+        self._file_system = replace(self._file_system, targets=())
+
+    def _DeleteFileSystem(self, given: Mapping[str, Any]) -> None:
+        self._file_system = None
+
+    def _initialise(self, given: Mapping[str, Any]) -> None:
+        """All blocks are read; nothing that a step depends on changes."""
+
+    def _stripe(self, given: Mapping[str, Any]) -> None:
+        path = Path("/dev/dm-0" if given["kind"] == "lvm" else "/dev/md0")
+        self._array = ArmDevice(serial=given["name"], path=path, size_bytes=0, blank=True)
+        for serial in given["devices"]:
+            self._change(serial, signature="linux_raid_member", blank=False, holders=(path.name,))
+
+    def _unstripe(self, given: Mapping[str, Any]) -> None:
+        self._array = None
+        for serial in given["devices"]:
+            self._change(serial, signature="", blank=False, holders=())
+
+    def _mkfs(self, given: Mapping[str, Any]) -> None:
+        self._change(given["serial"], signature=given["filesystem"], uuid=given["uuid"], blank=False)
+
+    def _mount(self, given: Mapping[str, Any]) -> None:
+        self._mounted = given["source"]
+        for device in filter(None, (self._array, *self._devices.values())):
+            if str(device.path) == given["source"]:
+                self._change(device.serial, mounts=(Path(given["point"]),))
+
+    def _unmount(self, given: Mapping[str, Any]) -> None:
+        self._mounted = ""
+        for device in filter(None, (self._array, *self._devices.values())):
+            self._change(device.serial, mounts=())
+
+    def _wipe(self, given: Mapping[str, Any]) -> None:
+        self._change(given["serial"], signature="", uuid="", blank=True)
+
+    def _change(self, serial: str, **facts: Any) -> None:  # noqa: ANN401 - of ArmDevice
+        if self._array is not None and self._array.serial == serial:
+            self._array = replace(self._array, **facts)
+        else:
+            self._devices[serial] = replace(self._devices[serial], **facts)

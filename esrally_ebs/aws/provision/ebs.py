@@ -1,11 +1,12 @@
 """The steps of an arm of EBS volumes: create, attach, then the steps of its devices; down in reverse."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from esrally_ebs.aws.provision.devices import devices_down, devices_up
-from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_RUN, Goal
+from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_RUN, Goal, tag_list
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.seen import Seen, SeenVolume
+from esrally_ebs.aws.provision.state import ArmState, VolumeState
 from esrally_ebs.aws.provision.steps import (
     APPEAR_S,
     ATTACH_S,
@@ -15,71 +16,92 @@ from esrally_ebs.aws.provision.steps import (
     Step,
     Wait,
     delete,
-    first_step,
-    may_settle,
+    in_order,
+    may_appear,
     refuse,
 )
 from esrally_ebs.units import GIB
 
 _NAMES = (*(f"/dev/sd{letter}" for letter in "fghijklmnop"), *(f"/dev/xvdb{chr(c)}" for c in range(97, 123)))
 _NOT_FOUND = "InvalidVolume.NotFound"
+_RIGHTS = "rights/{}"  # the key under which a right was asked for
 # A name that was taken meanwhile; the attachment that we never heard of; a volume that is listed already, and
 # not yet known wherever it is attached.
-_TAKEN = frozenset({"InvalidParameterValue", "InvalidDevice.InUse"})
-_ATTACH_AGAIN = _TAKEN | {"VolumeInUse", "IncorrectState", _NOT_FOUND}
-
-
-def up(history: History, seen: Seen) -> Step | None:
-    """The next step towards an attached, formatted and mounted arm."""
-    return first_step((_create, _wait_created, _attach, _appear, devices_up), history, seen)
-
-
-def down(history: History, seen: Seen) -> Step | None:
-    """The next step towards nothing; never one on a volume that was not created for this very arm."""
-    return first_step((devices_down, _detach, _delete, _settle), history, seen)
+_NAME_IN_USE = frozenset({"InvalidParameterValue", "InvalidDevice.InUse"})
+_ATTACH_AGAIN = _NAME_IN_USE | {"VolumeInUse", "IncorrectState", _NOT_FOUND}
 
 
 def create_parameters(goal: Goal, member: int) -> dict[str, object]:
     """The parameters of ``CreateVolume``; the same for every repetition."""
-    wanted = {
-        "SnapshotId": goal.snapshot,
-        "Iops": goal.iops,
-        "Throughput": goal.throughput_mib,
-    }
-    tags = [{"Key": key, "Value": value} for key, value in goal.tags(member).items()]
+    options = {"SnapshotId": goal.snapshot, "Iops": goal.iops, "Throughput": goal.throughput_mib}
     return {
         "AvailabilityZone": goal.place.zone,
         "VolumeType": goal.type,
         "Size": goal.size_gib,
         "Encrypted": goal.encrypted,
-        **{name: value for name, value in wanted.items() if value is not None},
+        **{name: value for name, value in options.items() if value is not None},
         "ClientToken": goal.token(member),
-        "TagSpecifications": [{"ResourceType": "volume", "Tags": tags}],
+        "TagSpecifications": [{"ResourceType": "volume", "Tags": tag_list(goal.tags(member))}],
     }
 
 
-def _create(history: History, seen: Seen) -> Step | None:
+def _create(history: History, state: ArmState) -> Step | None:
     for member in range(history.goal.count):
-        key = f"create/{member}"
-        volume = _volume(history, seen, member)
-        known = history.done(key)
-        if volume is None and known is not None:
-            return Wait(text=f"volume {known['VolumeId']} to be listed", limit_s=APPEAR_S)
-        if volume is None:
-            return Call(
-                key=key,
-                service="ec2",
-                operation="CreateVolume",
-                parameters=create_parameters(history.goal, member),
-                keeps=("VolumeId",),
-            )
-        if known is None:  # it was created, but we never heard so
-            return Note(key=key, fields={"VolumeId": volume.id})
+        step = _create_member(history, state, member)
+        if step is None and member == 0:
+            step = _ask_for_rights(history, state)
+        if step is not None:
+            return step
     return None
 
 
-def _wait_created(history: History, seen: Seen) -> Step | None:
-    for volume in _members(history, seen):
+def _create_member(history: History, state: ArmState, member: int) -> Step | None:
+    key = f"create/{member}"
+    volume, known = _volume(history, state, member), history.done(key)
+    if volume is not None:  # if it is not known it was created, but we never heard so
+        return Note(key=key, fields={"VolumeId": volume.id}) if known is None else None
+    if known is not None:
+        name = known.get("KmsKeyId") or "the account's key for EBS"
+        return Wait(
+            text=f"volume {known['VolumeId']} to be listed",
+            limit_s=APPEAR_S,
+            advice=f"AWS takes a volume away again whose key ({name}) the role may not use: allow it"
+            " kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext",
+        )
+    parameters = create_parameters(history.goal, member)
+    if not history.begun(key) and history.done(_RIGHTS.format("CreateVolume")) is None:
+        return _ask_for_right("CreateVolume", parameters)
+    keeps = ("VolumeId", "KmsKeyId")
+    return Call(key=key, service="ec2", operation="CreateVolume", parameters=parameters, keeps=keeps)
+
+
+def _ask_for_rights(history: History, state: ArmState) -> Step | None:
+    """With the first volume, before the others: a role that may create and not delete leaves one alone."""
+    volume = _volume(history, state, 0)
+    if volume is None or volume.instance:
+        return None
+    there = {"VolumeId": volume.id, "InstanceId": history.goal.place.instance}
+    for operation, parameters in (
+        ("DeleteVolume", {"VolumeId": volume.id}),
+        ("AttachVolume", {**there, "Device": _free_name(history, state)}),
+        ("DetachVolume", there),
+    ):
+        if history.done(_RIGHTS.format(operation)) is None:
+            return _ask_for_right(operation, parameters)
+    return None
+
+
+def _ask_for_right(operation: str, parameters: Mapping[str, Any]) -> Call:
+    return Call(
+        key=_RIGHTS.format(operation),
+        service="ec2",
+        operation=operation,
+        parameters={**parameters, "DryRun": True},
+    )
+
+
+def _wait_created(history: History, state: ArmState) -> Step | None:
+    for volume in _members(history, state):
         if volume.state == "creating":
             return Wait(text=f"volume {volume.id} to be created", limit_s=ATTACH_S)
         if volume.state not in ("available", "in-use"):
@@ -87,9 +109,9 @@ def _wait_created(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _attach(history: History, seen: Seen) -> Step | None:
+def _attach(history: History, state: ArmState) -> Step | None:
     goal = history.goal
-    for member, volume in enumerate(_members(history, seen)):
+    for member, volume in enumerate(_members(history, state)):
         if not volume.instance:
             return Call(
                 key=f"attach/{member}",
@@ -98,7 +120,7 @@ def _attach(history: History, seen: Seen) -> Step | None:
                 parameters={
                     "VolumeId": volume.id,
                     "InstanceId": goal.place.instance,
-                    "Device": _free_name(history, seen),
+                    "Device": _free_name(history, state),
                 },
                 go_on_after=_ATTACH_AGAIN,
             )
@@ -108,9 +130,30 @@ def _attach(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _appear(history: History, seen: Seen) -> Step | None:
-    for volume in _members(history, seen):
-        device = seen.machine.devices.get(volume.id)
+def _end_with_instance(history: History, state: ArmState) -> Step | None:
+    """AWS itself deletes the volumes of an instance that ends, or that it takes back."""
+    for member, volume in enumerate(_members(history, state)):
+        key = f"end-with-instance/{member}"
+        if history.done(key) is not None:
+            continue
+        disk = {"VolumeId": volume.id, "DeleteOnTermination": True}
+        return Call(
+            key=key,
+            service="ec2",
+            operation="ModifyInstanceAttribute",
+            parameters={
+                "InstanceId": volume.instance,
+                "BlockDeviceMappings": [{"DeviceName": volume.device, "Ebs": disk}],
+            },
+            optional=f"volume {volume.id} stays, and costs, if this instance is terminated meanwhile;"
+            " policies/termination.json has the right to it",
+        )
+    return None
+
+
+def _appear(history: History, state: ArmState) -> Step | None:
+    for volume in _members(history, state):
+        device = state.host.devices.get(volume.id)
         if device is None:
             return Wait(text=f"the device of volume {volume.id} to appear", limit_s=APPEAR_S)
         if device.size_bytes != volume.size_gib * GIB:
@@ -122,8 +165,8 @@ def _appear(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _detach(history: History, seen: Seen) -> Step | None:
-    for volume in _ours(history, seen):
+def _detach(history: History, state: ArmState) -> Step | None:
+    for volume in _ours(history, state):
         if not volume.instance:
             continue
         _check_instance(history, volume)
@@ -139,8 +182,8 @@ def _detach(history: History, seen: Seen) -> Step | None:
     return None
 
 
-def _delete(history: History, seen: Seen) -> Step | None:
-    ours = _ours(history, seen)
+def _delete(history: History, state: ArmState) -> Step | None:
+    ours = _ours(history, state)
     if not ours:
         return None
     return delete(
@@ -153,53 +196,53 @@ def _delete(history: History, seen: Seen) -> Step | None:
     )
 
 
-def _settle(history: History, seen: Seen) -> Step | None:
-    """A volume whose creation has just been asked for may be there without being listed yet."""
+def _settle(history: History, state: ArmState) -> Step | None:
+    """A volume whose creation has just been requested may be there without being listed yet."""
     for member in range(history.goal.count):
-        asked = history.intent(f"create/{member}")
         known = history.done(f"create/{member}")
-        if asked is None or (known is not None and history.done(f"delete/{known['VolumeId']}") is not None):
-            continue
-        if may_settle(asked.at_s, seen):
+        deleted = known is not None and history.done(f"delete/{known['VolumeId']}") is not None
+        if history.pending(f"create/{member}") and not deleted and may_appear(state):
             return Wait(text="a volume that may have been created", limit_s=2 * SETTLE_S)
     return None
 
 
-def _members(history: History, seen: Seen) -> Iterator[SeenVolume]:
+def _members(history: History, state: ArmState) -> Iterator[VolumeState]:
     for member in range(history.goal.count):
-        volume = _volume(history, seen, member)
+        volume = _volume(history, state, member)
         if volume is not None:
             yield volume
 
 
-def _volume(history: History, seen: Seen, member: int) -> SeenVolume | None:
-    """The member's volume: the one whose id we wrote down, or that we asked for and never heard of."""
+def _volume(history: History, state: ArmState, member: int) -> VolumeState | None:
+    """The member's volume: the one whose id we wrote down, or that we requested and never heard of."""
     known = history.done(f"create/{member}")
-    found = [volume for volume in _ours(history, seen) if volume.tags[TAG_MEMBER] == str(member)]
-    if known is not None:
-        found = [volume for volume in found if volume.id == known["VolumeId"]]
-    return found[0] if found else None
+    for volume in _ours(history, state):
+        is_known = known is None or known["VolumeId"] == volume.id
+        if is_known and volume.tags[TAG_MEMBER] == str(member):
+            return volume
+    return None
 
 
-def _ours(history: History, seen: Seen) -> list[SeenVolume]:
-    """The volumes that were created for this arm: by our tags, and because we asked for them."""
+def _ours(history: History, state: ArmState) -> list[VolumeState]:
+    """The volumes that were created for this arm: by our tags, and because we requested them."""
     known = history.ids("create", "VolumeId")
     ours = []
-    for volume in sorted(seen.volumes, key=lambda volume: volume.id):
+    for volume in sorted(state.volumes, key=lambda volume: volume.id):
         if volume.state == "deleted":
             continue
         tagged = volume.tags.get(TAG_RUN) == history.goal.run
         if volume.id in known and not tagged:
             refuse(history, f"volume {volume.id} has lost its tag {TAG_RUN}; remove it by hand if it is ours")
         member = volume.tags.get(TAG_MEMBER)
-        if not tagged or volume.tags.get(TAG_ARM) != history.goal.arm:
+        is_copy = volume.snapshot != (history.goal.snapshot or "")  # restored, with our tags
+        if not tagged or volume.tags.get(TAG_ARM) != history.goal.arm or is_copy:
             continue
-        if history.asked(f"create/{member}") and not history.is_copy(member, volume.id):
+        if history.begun(f"create/{member}") and not history.is_copy(member, volume.id):
             ours.append(volume)
     return ours
 
 
-def _check_instance(history: History, volume: SeenVolume) -> None:
+def _check_instance(history: History, volume: VolumeState) -> None:
     if volume.instance != history.goal.place.instance:
         refuse(
             history,
@@ -207,13 +250,19 @@ def _check_instance(history: History, volume: SeenVolume) -> None:
         )
 
 
-def _free_name(history: History, seen: Seen) -> str:
+def _free_name(history: History, state: ArmState) -> str:
     refused = {
-        fields["parameters"]["Device"]
+        fields.get("parameters", {}).get("Device")
         for member in range(history.goal.count)
-        for fields in history.refusals(f"attach/{member}", _TAKEN)
+        for fields in history.refusals(f"attach/{member}", _NAME_IN_USE)
     }
-    free = [name for name in _NAMES if name not in seen.names_in_use and name not in refused]
+    free = [name for name in _NAMES if name not in state.names_in_use and name not in refused]
     if not free:
         refuse(history, "no device name is left on this instance; detach a volume, or use a larger instance")
     return free[0]
+
+
+# The next step towards an attached, formatted and mounted arm.
+up = in_order(_create, _wait_created, _attach, _end_with_instance, _appear, devices_up)
+# The next step towards nothing; never one on a volume that was not created for this very arm.
+down = in_order(devices_down, _detach, _delete, _settle)

@@ -1,4 +1,4 @@
-"""Doing: asks the planner for a step, writes the intent down, does it, writes down the outcome, looks again.
+"""The executor: asks the planner for a step, writes the intent, does it, writes the outcome, looks again.
 
 Nothing is kept in memory between steps but how long it has waited: a process that takes over after a crash
 does the same as this one would have done.
@@ -6,38 +6,37 @@ does the same as this one would have done.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from esrally_ebs.aws.clients import THROTTLED, Api, AwsError
-from esrally_ebs.aws.provision import ebs, other
-from esrally_ebs.aws.provision.goal import Sort
-from esrally_ebs.aws.provision.journal import Entry, History, Journal, State
-from esrally_ebs.aws.provision.look import look
-from esrally_ebs.aws.provision.machine import Machine
-from esrally_ebs.aws.provision.seen import Seen
-from esrally_ebs.aws.provision.steps import Call, Note, Stage, Step, Wait, Work
+from esrally_ebs.aws.provision import ebs
+from esrally_ebs.aws.provision.devices import devices_down, local_up
+from esrally_ebs.aws.provision.efs import efs_down, efs_up, unmount
+from esrally_ebs.aws.provision.goal import Sort, usd_an_hour
+from esrally_ebs.aws.provision.host import ArmHost
+from esrally_ebs.aws.provision.journal import EntryState, History, Journal, JournalEntry
+from esrally_ebs.aws.provision.state import ArmState, state_here, state_of
+from esrally_ebs.aws.provision.steps import Call, HostWork, Note, Stage, Step, Wait
+from esrally_ebs.aws.redaction import redacted
 from esrally_ebs.errors import SetupError
-from esrally_ebs.system import SYSTEM_CLOCK, Clock
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 
 _POLL_S = 2.0
-_MOST_TIMES = 20  # that one step is tried: AWS may be slow to show what it has done
+_MAX_TIMES = 20  # that one step is tried: AWS may be slow to show what it has done
 _PATIENCE_S = 600.0  # with AWS that asks to try again later
 _PUT_OFF_S = 45.0  # until it is asked again; the SDK has tried some times before it tells us
-_UP: Mapping[Sort, Stage] = {"ebs": ebs.up, "efs": other.efs_up, "instance-store": other.local_up}
-_DOWN: Mapping[Sort, Stage] = {"ebs": ebs.down, "efs": other.efs_down, "instance-store": other.local_down}
+UP: Mapping[Sort, Stage] = {"ebs": ebs.up, "efs": efs_up, "instance-store": local_up}
+DOWN: Mapping[Sort, Stage] = {"ebs": ebs.down, "efs": efs_down, "instance-store": devices_down}
+# What needs no AWS; the instance's own disks never do.
+_DOWN_HERE: Mapping[Sort, Stage] = {"ebs": devices_down, "efs": unmount, "instance-store": devices_down}
 # After these words of AWS nothing has come of a call, even if the SDK had tried it before.
 _REFUSED = ("Invalid", "Unauthorized", "AccessDenied", "Missing", "Unknown", "Unsupported", "OptInRequired")
 _REFUSED_END = (
-    "LimitExceeded",
-    "InUse",
-    "IncorrectState",
-    "Conflict",
-    "AlreadyExists",
-    "NotFound",
-    "Capacity",
+    *("LimitExceeded", "Capacity"),
+    *("InUse", "IncorrectState", "Conflict", "AlreadyExists", "NotFound"),
 )
-_THERE = frozenset({"FileSystemAlreadyExists"})  # an earlier try has made it
+_EXISTS = frozenset({"FileSystemAlreadyExists"})  # an earlier try has made it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,38 +44,60 @@ class Executor:
     """Everything that one arm's steps are done with."""
 
     api: Api
-    machine: Machine
+    host: ArmHost
     journal: Journal
     clock: Clock = SYSTEM_CLOCK
     say: Callable[[str], None] = lambda text: None
 
-    def up(self) -> Seen:
+    def up(self) -> ArmState:
         """Go on until the arm is mounted; what is there then.
 
         Raises SetupError; everything that was made until then stands in the journal.
         """
-        return self._until_done(_UP)
+        return self._until_done(UP, self._state)
 
     def down(self) -> None:
-        """Go on until nothing of the arm is left. Idempotent; SetupError when something has to stay."""
-        history = self.journal.read()
-        if history is None:
+        """Go on until nothing of the arm is left, on this machine first. Idempotent.
+
+        SetupError when something has to stay, with what that costs.
+        """
+        if self.journal.read() is None:
             return
-        self._until_done(_DOWN)
+        self._until_done(_DOWN_HERE, self._state_here)  # needs no credentials: they may have expired by now
+        try:
+            self._until_done(DOWN, self._state)
+        except AwsError as error:
+            raise AwsError(error.action, error.code, error.message + self._what_stays()) from error
         self.journal.remove()
 
-    def _until_done(self, planners: Mapping[Sort, Stage]) -> Seen:
+    def _what_stays(self) -> str:
+        history = self.journal.read()
+        left = history.left() if history is not None else []
+        if history is None or not left:
+            return ""
+        usd = usd_an_hour(history.goal)
+        price = "" if usd is None else f" {usd:.4f} USD an hour"
+        return f"; {', '.join(left)} stays and goes on costing{price} until the same command succeeds"
+
+    def _state(self, history: History, watched_s: float) -> ArmState:
+        return state_of(self.api, self.host, history, watched_s=watched_s)
+
+    def _state_here(self, history: History, watched_s: float) -> ArmState:
+        return state_here(self.host, history)
+
+    def _until_done(
+        self, planners: Mapping[Sort, Stage], look: Callable[[History, float], ArmState]
+    ) -> ArmState:
         times: Counter[str] = Counter()
-        patience, since_s = _Patience(self.clock), self.clock.epoch()
+        patience, began_s = _Patience(self.clock), self.clock.monotonic()
         while True:
             history = self.journal.read()
             assert history is not None
             try:
-                seen = look(self.api, self.machine, history, at_s=self.clock.epoch())
-                seen = replace(seen, since_s=since_s)
-                step = planners[history.goal.sort](history, seen)
+                state = look(history, self.clock.monotonic() - began_s)
+                step = planners[history.goal.sort](history, state)
                 if step is None:
-                    return seen
+                    return state
                 self._take(step, history, times, patience)
                 patience.answered()
             except AwsError as error:
@@ -87,37 +108,55 @@ class Executor:
             patience.wait(history, step)
             return
         times[step.key] += 1
-        if times[step.key] > _MOST_TIMES:
+        if times[step.key] > _MAX_TIMES:
             raise SetupError(f"arm {history.goal.arm}: {step.key} changes nothing; see {self.journal.path}")
-        self._do(step, last=times[step.key] == _MOST_TIMES)
+        self._do(step, last=times[step.key] == _MAX_TIMES)
 
     def _do(self, step: Step, *, last: bool) -> None:
         if isinstance(step, Note):
             self._write(step.key, "done", step.fields)
-        elif isinstance(step, Work):
+        elif isinstance(step, HostWork):
             self.say(f"{step.operation} {step.arguments.get('device') or step.arguments.get('point') or ''}")
-            self._write(step.key, "intent", {"operation": step.operation})
-            self.machine.do(step.operation, step.arguments)
+            intent = {"operation": step.operation, "arguments": dict(step.arguments)}
+            self._write(step.key, "intent", intent)
+            self.host.do(step.operation, step.arguments)
             self._write(step.key, "done", {})
         elif isinstance(step, Call):
             self._call(step, last=last)
 
     def _call(self, step: Call, *, last: bool) -> None:
+        if step.asks_for_rights:
+            self._ask_for_right(step)
+            return
         self.say(step.operation)
         self._write(step.key, "intent", {"operation": step.operation, "parameters": dict(step.parameters)})
         try:
             answer = self.api.call(step.service, step.operation, **step.parameters)
         except AwsError as error:
+            if step.optional and not (error.passes or error.unanswered):
+                self.say(f"{error}: {step.optional}")
+                self._write(step.key, "done", {"code": error.code})
+                return
             if _is_refusal(error.code):
                 self._write(step.key, "refused", {"code": error.code})
             if last or error.code not in step.go_on_after:
                 raise
             self.clock.sleep(_POLL_S)
             return
-        self._write(step.key, "done", {name: answer[name] for name in step.keeps})
+        kept = {name: redacted(answer[name]) for name in step.keeps if name in answer}
+        self._write(step.key, "done", kept)
 
-    def _write(self, key: str, state: State, fields: Mapping[str, Any]) -> None:
-        self.journal.append(Entry(key=key, state=state, at_s=self.clock.epoch(), fields=fields))
+    def _ask_for_right(self, step: Call) -> None:
+        """Raises AwsError when the call would not be allowed; what else is wrong the call itself shows."""
+        try:
+            self.api.call(step.service, step.operation, **step.parameters)
+        except AwsError as error:
+            if error.denied or error.passes or error.unanswered:
+                raise
+        self._write(step.key, "done", {})
+
+    def _write(self, key: str, state: EntryState, fields: Mapping[str, Any]) -> None:
+        self.journal.append(JournalEntry(key=key, state=state, at_s=self.clock.epoch(), fields=fields))
 
 
 class _Patience:
@@ -145,13 +184,13 @@ class _Patience:
         since = self._since.setdefault(step.text, self._clock.monotonic())
         if self._clock.monotonic() - since > step.limit_s:
             raise SetupError(
-                f"arm {history.goal.arm}: waited {step.limit_s:.0f} s for {step.text}; look at it in the AWS"
-                " console, then run the same command again"
+                f"arm {history.goal.arm}: waited {step.limit_s:.0f} s for {step.text}; {step.advice}, then"
+                " run the same command again"
             )
         self._clock.sleep(_POLL_S)
 
 
 def _is_refusal(code: str) -> bool:
-    if code in THROTTLED | _THERE:
+    if code in THROTTLED | _EXISTS:
         return False  # an earlier try of the SDK may have got through
     return code.startswith(_REFUSED) or code.endswith(_REFUSED_END)

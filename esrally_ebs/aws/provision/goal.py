@@ -1,12 +1,17 @@
-"""What an arm on AWS shall become, and by which tags all that is made for it is told from anything else."""
+"""What an arm on AWS shall become, and the tags that prove whose a volume or file system is."""
 
+import hashlib
+import os
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from esrally_ebs.emulator.catalog import model_for, volume_types
+from esrally_ebs.aws.instance import Place
+from esrally_ebs.catalog import cost
+from esrally_ebs.catalog.volume_types import model_for, volume_types
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
@@ -15,22 +20,45 @@ TAG_SESSION = "esrally-ebs:session"
 TAG_RUN = "esrally-ebs:run"  # one arm of one session, once: never used again
 TAG_ARM = "esrally-ebs:arm"
 TAG_MEMBER = "esrally-ebs:member"  # its number in a stripe
+TAG_SNAPSHOT = "esrally-ebs:snapshot"  # that we made it from; a volume of another one is somebody's copy
 TAG_OWNER = "esrally-ebs:owner"  # instance, boot and run directory that it is used from
 
 Sort = Literal["ebs", "efs", "instance-store"]
-_LABEL = 12
+HOURS_A_MONTH = 730  # as AWS counts
+_LABEL_LENGTH = 12  # of an XFS label
 _NAMESPACE = uuid.UUID("6f1f7a51-2f0c-4d2c-9d0c-6a8f5a1c7e21")  # of our uuids: any constant
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
+_TAG_LENGTH = 256
+_HASH_LENGTH = 12  # hexadecimal digits, of a hash or of the boot's id
+# The types that plans know, as AWS calls them.
+_EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
+_EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The instance that the arms are for."""
+class RunOwner:
+    """The run directory of an instance, since it booted: who uses what carries its tag."""
 
     instance: str
-    zone: str
-    region: str
-    subnet: str = ""  # EFS alone needs these two
-    security_groups: tuple[str, ...] = ()
+    boot: str  # the kernel's boot_id, the same in all containers of an instance and another after each boot
+    run_dir: Path
+
+    @property
+    def tag(self) -> str:
+        """The value of the owner's tag, in the characters and the length that AWS allows.
+
+        A path that does not fit ends in a hash of the whole: two directories never have one owner.
+        """
+        text = f"{self.instance}:{self.boot[:_HASH_LENGTH]}:{self.run_dir}"
+        if len(text) <= _TAG_LENGTH and not _NOT_IN_TAGS.search(text):
+            return text
+        mark = ":" + hashlib.sha256(os.fsencode(self.run_dir)).hexdigest()[:_HASH_LENGTH]
+        return _NOT_IN_TAGS.sub("_", text)[: _TAG_LENGTH - len(mark)] + mark
+
+    def wrote(self, tag: str) -> bool:
+        """Whether a tag is this owner's, in whichever boot."""
+        boot = tag.partition(":")[2].partition(":")[0]
+        return tag == replace(self, boot=boot).tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +78,7 @@ class Goal:
     chunk_bytes: int = 512 * KIB  # of one volume before the next one's
     iops: int | None = None
     throughput_mib: int | None = None
-    mode: str | None = None  # of EFS: bursting, provisioned or elastic
+    mode: Literal["bursting", "provisioned", "elastic"] | None = None  # of EFS
     one_zone: bool = False
     encrypted: bool = True
     snapshot: str | None = None
@@ -68,16 +96,17 @@ class Goal:
             TAG_ARM: self.arm,
             TAG_MEMBER: str(member),
             TAG_OWNER: self.owner,
+            **({TAG_SNAPSHOT: self.snapshot} if self.snapshot else {}),
         }
 
     def token(self, member: int) -> str:
-        """What makes a repeated request the same request for AWS; at most 64 characters."""
-        return str(uuid.uuid5(_NAMESPACE, f"{self.run}/{member}"))
+        """What makes a repeated request the same request for AWS."""
+        return client_token(self.run, member)
 
     @property
     def label(self) -> str:
-        """The label of the file system that we make; XFS takes 12 characters."""
-        return self.run[:_LABEL]
+        """The label of the file system that we make."""
+        return self.run[:_LABEL_LENGTH]
 
     @property
     def filesystem_uuid(self) -> str:
@@ -90,6 +119,11 @@ class Goal:
         return f"ebs-{self.label}"
 
 
+def client_token(run: str, member: int) -> str:
+    """The token of a member's creation, at most 64 characters. EFS tells it again, and no copy has it."""
+    return str(uuid.uuid5(_NAMESPACE, f"{run}/{member}"))
+
+
 def filesystem_uuid(label: str) -> str:
     """The UUID that goes with a label: together they prove on the disk alone who made the file system."""
     return str(uuid.uuid5(_NAMESPACE, f"{label}/filesystem"))
@@ -98,14 +132,15 @@ def filesystem_uuid(label: str) -> str:
 def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point: Path) -> Goal:
     """The goal of an arm; PlanError when AWS has no such volume."""
     sort = sort_of(spec)
-    made = spec.aws or AwsSpec()
+    aws = spec.aws or AwsSpec()
     if sort == "ebs" and spec.type in volume_types():
         model_for(replace(spec, date=None, instance=None))  # what AWS would refuse, in better words
-    snapshot = made.snapshot if sort == "ebs" else None  # the others cannot be made from one
+    snapshot = aws.snapshot if sort == "ebs" else None  # the others cannot be made from one
     if spec.read_latency != 1:
         raise PlanError(f"volume '{spec.name}': read_latency: AWS does not slow a volume; remove it")
     if snapshot is not None and spec.stripes > 1:
         raise PlanError(f"volume '{spec.name}': a snapshot holds one volume; remove stripes, or aws.snapshot")
+    rate = spec.throughput_bytes_per_s
     return Goal(
         session=session,
         arm=spec.name,
@@ -119,23 +154,25 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
         count=spec.stripes,
         chunk_bytes=spec.chunk_bytes,
         iops=spec.iops,
-        throughput_mib=_throughput(spec),
+        throughput_mib=None if rate is None else _whole(spec, "throughput", rate, MIB),
         encrypted=spec.encrypted,
         mode=spec.mode,
         one_zone=spec.one_zone,
         snapshot=snapshot,
-        initialise=made.initialise,
-        stripe=made.stripe_with,
+        initialise=aws.initialise,
+        stripe=aws.stripe_with,
         readahead_bytes=spec.readahead_bytes,
     )
 
 
 def sort_of(spec: VolumeSpec) -> Sort:
     """Which of AWS's services holds a volume of this type; PlanError when none does."""
-    if spec.type in ("efs", "instance-store"):
-        if spec.type == "efs" and spec.stripes > 1:
+    if spec.type == "efs":
+        if spec.stripes > 1:
             raise PlanError(f"volume '{spec.name}': EFS is not striped; remove stripes")
-        return "efs" if spec.type == "efs" else "instance-store"
+        return "efs"
+    if spec.type == "instance-store":
+        return "instance-store"
     if spec.type in _EBS_TYPES:
         return "ebs"
     raise PlanError(
@@ -144,19 +181,32 @@ def sort_of(spec: VolumeSpec) -> Sort:
     )
 
 
-# The types that plans know, as AWS calls them.
-_EBS_TYPES = {name: name for name in ("gp2", "gp3", "io1", "io2", "st1", "sc1", "standard")}
-_EBS_TYPES |= {"io2-block-express": "io2", "magnetic": "standard"}
+def usd_an_hour(goal: Goal) -> float | None:
+    """What the arm costs as long as it is there; None where the price list has no price."""
+    spec = VolumeSpec(
+        name=goal.arm,
+        type=goal.type,
+        size_bytes=goal.size_gib * GIB,
+        iops=goal.iops,
+        throughput_bytes_per_s=None if goal.throughput_mib is None else goal.throughput_mib * MIB,
+        stripes=goal.count,
+        mode=goal.mode or ("elastic" if goal.sort == "efs" else None),
+        one_zone=goal.one_zone,
+    )
+    try:
+        return cost.monthly(spec, goal.place.region).usd / HOURS_A_MONTH
+    except PlanError:
+        return None
 
 
-def tags_of(listed: object) -> Mapping[str, str]:
+def tags_of(pairs: object) -> Mapping[str, str]:
     """AWS's list of ``{"Key", "Value"}`` as a mapping."""
-    return {tag["Key"]: tag["Value"] for tag in listed} if isinstance(listed, list) else {}
+    return {tag["Key"]: tag["Value"] for tag in pairs} if isinstance(pairs, list) else {}
 
 
-def _throughput(spec: VolumeSpec) -> int | None:
-    given = spec.throughput_bytes_per_s
-    return None if given is None else _whole(spec, "throughput", given, MIB)
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """The reverse of ``tags_of``."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def _whole(spec: VolumeSpec, what: str, value: int, unit: int) -> int:

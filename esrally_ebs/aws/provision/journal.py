@@ -19,18 +19,25 @@ from esrally_ebs.aws.provision.goal import Goal
 from esrally_ebs.errors import FormatError
 
 JOURNAL_NAME = "aws-journal.jsonl"
-State = Literal["goal", "intent", "done", "refused"]
+EntryState = Literal["goal", "intent", "done", "refused"]
+_DAMAGED = (
+    "is not as this pack wrote it; take down by hand what it speaks of (in AWS by the tag esrally-ebs:run),"
+    " then remove the file"
+)
 _GOAL = TypeAdapter(Goal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One line. ``refused``: the other side said no, so that nothing has come of the intent."""
 
     key: str  # of the step, e.g. "create/0"
-    state: State
+    state: EntryState
     at_s: float  # seconds since the epoch
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ENTRY = TypeAdapter(JournalEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,28 +45,32 @@ class History:
     """A journal as read: the goal, and what is known of each step."""
 
     goal: Goal
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
 
     def done(self, key: str) -> Mapping[str, Any] | None:
-        """The outcome of a step; None as long as none is known."""
-        found = [entry.fields for entry in self.entries if entry.key == key and entry.state == "done"]
-        return found[-1] if found else None
+        """The latest outcome of a step; None as long as there is none."""
+        outcomes = [entry.fields for entry in self.entries if entry.key == key and entry.state == "done"]
+        return outcomes[-1] if outcomes else None
 
-    def intent(self, key: str) -> Entry | None:
-        """The last time that a step was begun, unless it was refused then."""
-        of_key = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
-        return of_key[-1] if of_key and of_key[-1].state == "intent" else None
+    def pending(self, key: str) -> bool:
+        """Whether a step was begun and, as far as is known, not refused; it may be done by now."""
+        states = [entry.state for entry in self.entries if entry.key == key and entry.state != "done"]
+        return states[-1:] == ["intent"]
 
-    def asked(self, key: str) -> bool:
+    def intents(self, key: str) -> list[Mapping[str, Any]]:
+        """What each try of a step was to do."""
+        return [entry.fields for entry in self.entries if entry.key == key and entry.state == "intent"]
+
+    def begun(self, key: str) -> bool:
         """Whether a step was ever begun, whatever came of it."""
-        return any(entry.key == key and entry.state == "intent" for entry in self.entries)
+        return bool(self.intents(key))
 
     def refusals(self, key: str, codes: Collection[str]) -> list[Mapping[str, Any]]:
-        """What was asked for under this key and refused with one of these words of AWS."""
-        begun = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
+        """The intents of this key that AWS refused with one of these words."""
+        entries = [entry for entry in self.entries if entry.key == key and entry.state != "done"]
         return [
             before.fields
-            for before, after in itertools.pairwise(begun)
+            for before, after in itertools.pairwise(entries)
             if after.state == "refused" and after.fields["code"] in codes
         ]
 
@@ -73,6 +84,12 @@ class History:
         outcomes = [e for e in self.entries if e.state == "done" and e.key.startswith(f"{prefix}/")]
         return list(dict.fromkeys(str(entry.fields[name]) for entry in outcomes))
 
+    def left(self) -> list[str]:
+        """The volumes or the file system that were created and, as far as is known, not deleted."""
+        name = {"ebs": "VolumeId", "efs": "FileSystemId"}.get(self.goal.sort)
+        created = self.ids("create", name) if name else []
+        return [id_ for id_ in created if self.done(f"delete/{id_}") is None]
+
 
 class Journal:
     """The journal of the arm whose directory this is; ``sync`` puts a file on its disk."""
@@ -81,33 +98,45 @@ class Journal:
         self.path = directory / JOURNAL_NAME
         self._sync = sync
 
-    def begin(self, goal: Goal, at_s: float) -> None:
-        """The first line, before anything else is done."""
+    def begin(self, goal: Goal, at_s: float, *known: JournalEntry) -> None:
+        """The first line, before anything else is done; with what is known to have been done, at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.append(Entry(key="goal", state="goal", at_s=at_s, fields=_GOAL.dump_python(goal, mode="json")))
+        fields = _GOAL.dump_python(goal, mode="json")
+        self.append(JournalEntry(key="goal", state="goal", at_s=at_s, fields=fields), *known)
 
-    def append(self, entry: Entry) -> None:
-        """Add a line, on disk when this returns."""
-        line = {"key": entry.key, "state": entry.state, "at_s": entry.at_s, "fields": dict(entry.fields)}
+    def append(self, *entries: JournalEntry) -> None:
+        """Add lines by one write, on disk when this returns."""
+        lines = [json.dumps(_ENTRY.dump_python(entry, mode="json")) for entry in entries]
         with self.path.open("ab+") as file:
             if not self._ends_whole(file.tell()):
-                file.write(b"\n")  # a line that a crash cut must not swallow this one
-            file.write(json.dumps(line).encode() + b"\n")
+                lines.insert(0, "")  # a line that a crash cut must not swallow these
+            file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             self._sync(file.fileno())
 
     def read(self) -> History | None:
-        """All that stands there; None when the arm was never begun."""
+        """All that stands there; None when the arm was never begun. FormatError for what we never wrote."""
         try:
-            lines = self.path.read_text().splitlines()
+            lines = self.path.read_text(encoding="ascii").split("\n")
         except FileNotFoundError:
             return None
-        entries = [entry for line in lines if (entry := _parse(line)) is not None]
-        if not entries:
-            return None
-        if entries[0].state != "goal":
-            raise FormatError(f"{self.path}: does not begin with a goal; was it edited by hand?")
-        return History(goal=_GOAL.validate_python(dict(entries[0].fields)), entries=tuple(entries[1:]))
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self.path}: byte {error.start}: {_DAMAGED}") from error
+        entries = []
+        goal: Goal | None = None
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = _parse(line)
+                if entry is not None and goal is None:
+                    if entry.state != "goal":
+                        raise FormatError(f"{self.path}: does not begin with a goal; was it edited by hand?")
+                    goal = _GOAL.validate_python(dict(entry.fields))
+                elif entry is not None and goal is not None:
+                    _check(entry, goal)
+                    entries.append(entry)
+            except (ValueError, RecursionError) as error:
+                raise FormatError(f"{self.path}: line {number}: {_DAMAGED}") from error
+        return None if goal is None else History(goal=goal, entries=tuple(entries))
 
     def remove(self) -> None:
         """The last step of taking an arm down."""
@@ -120,8 +149,28 @@ class Journal:
 
 
 @lru_cache(maxsize=1024)  # the journal is read before every step
-def _parse(line: str) -> Entry | None:
+def _parse(line: str) -> JournalEntry | None:
+    """None for a line that a crash cut: what it would have said was never acted upon. Else ValueError."""
     try:
-        return Entry(**json.loads(line))
-    except (ValueError, TypeError):
-        return None  # cut by a crash: what it would have said was never acted upon
+        json.loads(line)
+    except ValueError:
+        return None
+    return _ENTRY.validate_json(line)
+
+
+def _check(entry: JournalEntry, goal: Goal) -> None:
+    """ValueError for an entry without what later steps take from it."""
+    fields, kind = entry.fields, entry.key.partition("/")[0]
+    if entry.state == "intent":
+        right = all(isinstance(fields.get(name, {}), dict) for name in ("parameters", "arguments"))
+    elif entry.state == "refused":
+        right = isinstance(fields.get("code"), str)
+    elif kind == "create":
+        right = isinstance(fields.get("FileSystemId" if goal.sort == "efs" else "VolumeId"), str)
+    elif kind == "claim":
+        serials = fields.get("serials")
+        right = isinstance(serials, list) and all(isinstance(serial, str) for serial in serials)
+    else:
+        right = entry.state == "done"
+    if not right:
+        raise ValueError(f"{entry.key}: {fields}")

@@ -1,15 +1,15 @@
 """What can come next, as values: nothing here does anything.
 
-A planner takes a History and what is Seen, and gives one step; the executor does it, writes down what came of
+A planner takes a History and an ArmState, and gives one step; the executor does it, writes down what came of
 it, looks again, and asks again. None means that the arm is there (or gone).
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.seen import Seen
+from esrally_ebs.aws.provision.state import ArmState
 from esrally_ebs.errors import SetupError
 
 SETTLE_S = 20.0  # a created resource may be missing from AWS's lists for some seconds
@@ -27,12 +27,18 @@ class Call:
     operation: str
     parameters: Mapping[str, Any]
     keeps: tuple[str, ...] = ()  # of the answer, for the journal
-    go_on_after: frozenset[str] = field(default=frozenset())  # refusals that the next look explains
+    go_on_after: Set[str] = frozenset()  # refusals that the next look explains
+    optional: str = ""  # to be said when AWS refuses it, which is no error then
+
+    @property
+    def asks_for_rights(self) -> bool:
+        """Whether it changes nothing: AWS only says whether it would be allowed."""
+        return bool(self.parameters.get("DryRun"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One thing that the machine does."""
+class HostWork:
+    """One thing that this machine does."""
 
     key: str
     operation: str
@@ -41,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that was found out and must be remembered."""
+    """Something that was learned and must be remembered."""
 
     key: str
     fields: Mapping[str, Any]
@@ -53,27 +59,28 @@ class Wait:
 
     text: str
     limit_s: float
+    advice: str = "look at it in the AWS console"
 
 
-Step = Call | Work | Note | Wait
-Stage = Callable[[History, Seen], Step | None]
+Step = Call | HostWork | Note | Wait
+Stage = Callable[[History, ArmState], Step | None]
 
 
-def first_step(stages: Sequence[Stage], history: History, seen: Seen) -> Step | None:
-    """The step of the first stage that has one."""
-    for stage in stages:
-        step = stage(history, seen)
-        if step is not None:
-            return step
-    return None
+def in_order(*stages: Stage) -> Stage:
+    """The planner that gives the step of the first stage that has one."""
+
+    def plan(history: History, state: ArmState) -> Step | None:
+        return next((step for stage in stages if (step := stage(history, state)) is not None), None)
+
+    return plan
 
 
-def may_settle(asked_s: float, seen: Seen) -> bool:
-    """Whether what was asked for then may be there without being listed yet.
+def may_appear(state: ArmState) -> bool:
+    """Whether what was requested before may be there without being listed yet.
 
     A call may take minutes, and take effect at its end: nobody knows of a process that was killed meanwhile.
     """
-    return seen.at_s - max(asked_s, seen.since_s) < SETTLE_S
+    return state.watched_s < SETTLE_S
 
 
 def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
@@ -88,7 +95,7 @@ def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_
         service=service,
         operation=operation,
         parameters={f"{operation.removeprefix('Delete')}Id": id_},
-        go_on_after=frozenset(go_on_after),
+        go_on_after=go_on_after,
     )
 
 

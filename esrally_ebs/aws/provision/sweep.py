@@ -1,43 +1,44 @@
-"""What is left on AWS though no journal speaks of it (a reboot empties /run): found by our tags, and removed.
+"""Resources on AWS that no journal speaks of any more (a reboot empties /run): known by our tags, adopted.
 
-Only resources whose owner is this very instance and run directory in an earlier boot, and those whose owner's
-instance is no more. Other instances' are theirs. What is of this boot may be in use in another container: two
-of them may well have run directories of one name, and neither sees the other's journals and mounts.
+Only what this very instance and run directory made in an earlier boot, and, when that is meant, what belonged
+to an instance that is no more. Other instances' are theirs. What is of this boot may be in use in another
+container: two of them may well have run directories of one name, and neither sees the other's journals and
+mounts. Backups are restored with the tags of what they were made from: such a copy is nobody's of ours.
 """
 
-import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs.aws.clients import Api, AwsError, items
+from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.describe import volumes_where
+from esrally_ebs.aws.instance import Place, instances_where
 from esrally_ebs.aws.provision.goal import (
     TAG_ARM,
     TAG_MEMBER,
     TAG_OWNER,
     TAG_RUN,
     TAG_SESSION,
+    TAG_SNAPSHOT,
     Goal,
-    Place,
+    RunOwner,
     Sort,
+    client_token,
     filesystem_uuid,
     tags_of,
 )
-from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Entry, Journal
-from esrally_ebs.aws.provision.seen import SeenDevice
-from esrally_ebs.errors import SetupError
+from esrally_ebs.aws.provision.host import ArmDevice
+from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Journal, JournalEntry
+from esrally_ebs.errors import EbsError, SetupError
 
 MOUNT_NAME = "mnt"
 _ALL_TAGS = (TAG_SESSION, TAG_RUN, TAG_ARM, TAG_MEMBER, TAG_OWNER)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
-_LONGEST_TAG = 256
-_MARK = 12  # hexadecimal digits, of a hash or of the boot's id
 _GONE = ("terminated", "shutting-down")
+_OF_A_BACKUP = ("aws:backup:", "aws:dlm:")  # begins the names of tags that AWS gives to what it restores
+_SETTLED_S = 3600.0  # an instance that is not listed yet looks like one that is no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,84 +56,69 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """Who uses what carries its tag: a run directory of an instance, since it booted."""
-
-    instance: str
-    boot: str  # the kernel's boot_id, the same in all containers of an instance and another after each boot
-    run_dir: Path
-
-    @property
-    def tag(self) -> str:
-        """The value of the owner's tag, in the characters and the length that AWS allows.
-
-        A path that does not fit ends in a hash of the whole: two directories never have one owner.
-        """
-        wanted = f"{self.instance}:{self.boot[:_MARK]}:{self.run_dir}"
-        if len(wanted) <= _LONGEST_TAG and not _NOT_IN_TAGS.search(wanted):
-            return wanted
-        mark = ":" + hashlib.sha256(os.fsencode(self.run_dir)).hexdigest()[:_MARK]
-        return _NOT_IN_TAGS.sub("_", wanted)[: _LONGEST_TAG - len(mark)] + mark
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Orphans:
     """What there is on AWS that no journal here speaks of."""
 
-    orphans: Sequence[Orphan]
-    problems: Sequence[str] = ()  # one line per thing that cannot be told
+    arms: Sequence[Orphan]
+    problems: Sequence[str] = ()  # one line per thing that is in doubt
     notes: Sequence[str] = ()  # one line per thing that was rightly not looked at or left alone
 
 
-def known_runs(run_dir: Path) -> set[str]:
-    """The runs that journals of this run directory speak of: they are taken down by those."""
-    histories = [Journal(path.parent).read() for path in run_dir.glob(f"*/*/{JOURNAL_NAME}")]
-    return {history.goal.run for history in histories if history is not None}
+def known_runs(run_dir: Path) -> tuple[set[str], list[str]]:
+    """The runs that journals of this run directory speak of, and a line per journal that cannot be read."""
+    runs, problems = set[str](), list[str]()
+    for path in sorted(run_dir.glob(f"*/*/{JOURNAL_NAME}")):
+        try:
+            history = Journal(path.parent).read()
+        except EbsError as error:
+            problems.append(str(error))
+            continue
+        if history is not None:
+            runs.add(history.goal.run)
+    return runs, problems
 
 
-def orphans(api: Api, owner: Owner) -> Found:
+def orphans(api: Api, owner: RunOwner, *, now_s: float, dead_instances: bool = False) -> Orphans:
     """All arms of ours on AWS that no journal here speaks of and nobody else can be using.
 
-    SetupError when not even volumes could be listed.
+    ``dead_instances`` adds those whose instance is no more. SetupError when not even volumes could be listed.
     """
-    listed, problems, notes = [*_volumes(api)], list[str](), list[str]()
+    resources, problems, notes = [*_volumes(api)], list[str](), list[str]()
     try:
-        listed += _file_systems(api)
+        resources += _file_systems(api)
     except SetupError as error:
         # Whoever may not even list file systems has made none.
-        untold = notes if isinstance(error, AwsError) and error.denied else problems
-        untold.append(f"EFS was not asked for what killed sessions left there: {error}")
+        lines = notes if isinstance(error, AwsError) and error.denied else problems
+        lines.append(f"EFS was not asked for what killed sessions left there: {error}")
     # read after AWS was: a journal is there before what it speaks of, even of a session that begins now
-    known = known_runs(owner.run_dir)
-    of_run: dict[str, list[_Listed]] = {}
-    for each in listed:
-        if each.tags[TAG_RUN] in known:
+    known, unreadable = known_runs(owner.run_dir)
+    problems += unreadable
+    of_run: dict[str, list[_Resource]] = {}
+    for resource in resources:
+        if resource.tags[TAG_RUN] in known:
             continue
-        if each.tags[TAG_OWNER] == owner.tag:
-            notes.append(
-                f"{each.resource} is left alone: it was made since this machine has booted, and no journal"
-                " here speaks of it, so another container may use it; if none does, delete it by hand, or"
-                " clean after a reboot"
-            )
-        elif _may_go(api, each, owner):
-            of_run.setdefault(each.tags[TAG_RUN], []).append(each)
-    left = []
+        why = _why_left(api, resource, owner, now_s, dead_instances=dead_instances)
+        if why is None:
+            of_run.setdefault(resource.tags[TAG_RUN], []).append(resource)
+        elif why:
+            notes.append(f"{resource.id} is left alone: {why}")
+    arms = []
     for group in of_run.values():
-        resources = {int(each.tags[TAG_MEMBER]): each.resource for each in group}
-        if len(resources) == len(group):
-            left.append(Orphan(sort=group[0].sort, tags=group[0].tags, resources=resources))
+        ids = {int(resource.tags[TAG_MEMBER]): resource.id for resource in group}
+        if len(ids) == len(group):
+            arms.append(Orphan(sort=group[0].sort, tags=group[0].tags, resources=ids))
             continue
-        every = ", ".join(each.resource for each in group)
+        every = ", ".join(resource.id for resource in group)
         problems.append(f"{every}: more than one has the same tags; take them off those that are copies")
-    return Found(orphans=left, problems=problems, notes=notes)
+    return Orphans(arms=arms, problems=problems, notes=notes)
 
 
-def on_disks(held: Sequence[tuple[SeenDevice, Sequence[str]]], run_dir: Path) -> list[Orphan]:
+def on_disks(devices: Sequence[tuple[ArmDevice, Sequence[str]]], run_dir: Path) -> list[Orphan]:
     """Arms on the instance's own disks (which outlive a reboot) that no journal here speaks of.
 
     Only file systems that prove by label and UUID that we made them, and that nothing uses.
     """
-    known = known_runs(run_dir)
+    known, _ = known_runs(run_dir)
     return [
         Orphan(
             sort="instance-store",
@@ -144,7 +130,7 @@ def on_disks(held: Sequence[tuple[SeenDevice, Sequence[str]]], run_dir: Path) ->
             },
             resources=dict(enumerate(serials)),
         )
-        for device, serials in held
+        for device, serials in devices
         if device.label
         and device.uuid == filesystem_uuid(device.label)
         and not any(run.startswith(device.label) for run in known)
@@ -174,53 +160,74 @@ def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
         size_gib=0,
         point=directory / MOUNT_NAME,
         count=max(orphan.resources) + 1,
+        snapshot=orphan.tags.get(TAG_SNAPSHOT),
+        initialise=False,
     )
-    journal.begin(goal, at_s)
-    for key, known in _known_of(orphan).items():
-        asked = {"operation": "found"}
-        journal.append(Entry(key=key, state="intent", at_s=0.0, fields=asked))
-        journal.append(Entry(key=key, state="done", at_s=0.0, fields=known))
+    known = [
+        entry
+        for key, outcome in _outcomes_of(orphan).items()
+        for entry in (
+            JournalEntry(key=key, state="intent", at_s=0.0, fields={"operation": "adopt"}),
+            JournalEntry(key=key, state="done", at_s=0.0, fields=outcome),
+        )
+    ]
+    # at once: who is killed between a goal and its claim leaves disks that no journal speaks of
+    journal.begin(goal, at_s, *known)
     return directory
 
 
-def _known_of(orphan: Orphan) -> Mapping[str, Mapping[str, Any]]:
-    """The outcomes of the steps that must have been taken for it to be there."""
+def _outcomes_of(orphan: Orphan) -> Mapping[str, Mapping[str, Any]]:
+    """The outcomes of the steps that must have been done for it to be there."""
     if orphan.sort == "instance-store":
-        striped: dict[str, dict[str, Any]] = {"stripe": {}} if len(orphan.resources) > 1 else {}
-        return {"claim": {"serials": list(orphan.resources.values())}, **striped, "format": {}}
+        stripe: dict[str, dict[str, Any]] = {"stripe": {}} if len(orphan.resources) > 1 else {}
+        return {"claim": {"serials": list(orphan.resources.values())}, **stripe, "format": {}}
     name = "VolumeId" if orphan.sort == "ebs" else "FileSystemId"
-    return {f"create/{member}": {name: resource} for member, resource in orphan.resources.items()}
+    return {f"create/{member}": {name: id_} for member, id_ in orphan.resources.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
-    """One resource with all our tags."""
+class _Resource:
+    """A volume or a file system with all our tags."""
 
     sort: Sort
-    resource: str
+    id: str
     tags: Mapping[str, str]
     idle: bool  # attached nowhere; a file system that only its own instance ever mounted is, without it
+    made_s: float  # seconds since the epoch
+    is_copy: bool  # somebody has restored or copied what we made, with its tags
 
 
-def _volumes(api: Api) -> Iterator[_Listed]:
+def _volumes(api: Api) -> Iterator[_Resource]:
     for raw in volumes_where(api, "tag-key", TAG_OWNER):
         tags = tags_of(raw.get("Tags"))
         if _complete(tags):
-            idle = raw["State"] == "available"
-            yield _Listed(sort="ebs", resource=raw["VolumeId"], tags=tags, idle=idle)
+            yield _Resource(
+                sort="ebs",
+                id=raw["VolumeId"],
+                tags=tags,
+                idle=raw["State"] == "available",
+                made_s=raw["CreateTime"].timestamp(),
+                is_copy=_of_a_backup(tags) or (raw.get("SnapshotId") or "") != tags.get(TAG_SNAPSHOT, ""),
+            )
 
 
-def _file_systems(api: Api) -> Iterator[_Listed]:
-    marker: dict[str, Any] = {}
-    while True:
-        answer = api.call("efs", "DescribeFileSystems", **marker)
-        for raw in answer["FileSystems"]:
-            tags = tags_of(raw.get("Tags"))
-            if _complete(tags):
-                yield _Listed(sort="efs", resource=raw["FileSystemId"], tags=tags, idle=True)
-        if not answer.get("NextMarker"):
-            return
-        marker = {"Marker": answer["NextMarker"]}
+def _file_systems(api: Api) -> Iterator[_Resource]:
+    for raw in api.call("efs", "DescribeFileSystems")["FileSystems"]:
+        tags = tags_of(raw.get("Tags"))
+        if _complete(tags):
+            token = client_token(tags[TAG_RUN], int(tags[TAG_MEMBER]))
+            yield _Resource(
+                sort="efs",
+                id=raw["FileSystemId"],
+                tags=tags,
+                idle=True,
+                made_s=raw["CreationTime"].timestamp(),
+                is_copy=_of_a_backup(tags) or raw["CreationToken"] != token,
+            )
+
+
+def _of_a_backup(tags: Mapping[str, str]) -> bool:
+    return any(name.startswith(_OF_A_BACKUP) for name in tags)
 
 
 def _complete(tags: Mapping[str, str]) -> bool:
@@ -231,17 +238,29 @@ def _complete(tags: Mapping[str, str]) -> bool:
     return tags[TAG_MEMBER].isdigit() and all(_NAME.fullmatch(name) for name in names)
 
 
-def _may_go(api: Api, listed: _Listed, owner: Owner) -> bool:
-    """Whether it is of an earlier boot of this owner, or its owner's instance is no more."""
-    instance, _, rest = listed.tags[TAG_OWNER].partition(":")
-    boot = rest.partition(":")[0]
-    if listed.tags[TAG_OWNER] == replace(owner, boot=boot).tag:
-        return True
-    return listed.idle and not _exists(api, instance)
+def _why_left(
+    api: Api, resource: _Resource, owner: RunOwner, now_s: float, *, dead_instances: bool
+) -> str | None:
+    """Why a resource stays: "" when it is plainly somebody else's; None when it may go."""
+    tag = resource.tags[TAG_OWNER]
+    if tag == owner.tag:
+        return (
+            "it was made since this machine has booted, and no journal here speaks of it, so another"
+            " container may use it; if none does, delete it by hand, or clean after a reboot"
+        )
+    instance, ours = tag.partition(":")[0], owner.wrote(tag)
+    if not ours and (not resource.idle or _runs(api, instance)):
+        return ""
+    if resource.is_copy:
+        return "it has our tags, but we have not made it: a backup was restored, or a snapshot copied"
+    if ours:
+        return None
+    if now_s - resource.made_s < _SETTLED_S:
+        return f"it was made within the last hour, and its instance {instance} may not be listed yet"
+    if not dead_instances:
+        return f"its instance {instance} is no more; 'esrally-ebs clean --dead-instances' deletes it"
+    return None
 
 
-def _exists(api: Api, instance: str) -> bool:
-    wanted = [{"Name": "instance-id", "Values": [instance]}]
-    groups: Sequence[Any] = list(items(api, "ec2", "DescribeInstances", "Reservations", Filters=wanted))
-    states = [each["State"]["Name"] for group in groups for each in group["Instances"]]
-    return any(state not in _GONE for state in states)
+def _runs(api: Api, instance: str) -> bool:
+    return any(raw["State"]["Name"] not in _GONE for raw in instances_where(api, "instance-id", instance))

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from itertools import takewhile
+from pathlib import Path
 
-from esrally_ebs.report.html.curves import cold_start, tradeoff, trend
-from esrally_ebs.report.html.plots import distribution, forest
-from esrally_ebs.report.html.style import CSS
+from esrally_ebs.report.formats import head_lines
+from esrally_ebs.report.html.plots import forest, plot, sheet
 from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
-from esrally_ebs.report.model import Cell, Figures, Report, Table
-from esrally_ebs.report.text import called, state_line
+from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table, printable
 
+# Comments of the style sheet stay out of the page.
+CSS = re.sub(r"/\*.*?\*/\s*", "", Path(__file__).with_name("style.css").read_text(), flags=re.DOTALL).strip()
 # No request can leave the page even if a name in the session were to hold markup.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _RAW = ("report.txt", "report.md", "report.csv", "report.json")
@@ -33,13 +35,13 @@ def render_html(report: Report) -> str:
     )
     links = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title, _ in shown)
     broken = ' class="invalid"' if any(check.forbids for check in report.checks) else ""
-    return f"""<!DOCTYPE html>
+    return printable(f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{escape(_title(report))}</title>
+<title>{escape(report.title)}</title>
 <link rel="icon" href="data:,">
 <style>
 {CSS}
@@ -57,12 +59,7 @@ def render_html(report: Report) -> str:
 <footer>Made by esrally_ebs from the session's folder; this file loads nothing and opens offline.</footer>
 </body>
 </html>
-"""
-
-
-def _title(report: Report) -> str:
-    id_ = report.session if report.kind == "compare" else report.session[:8]
-    return f"{report.plan or report.kind}: {called(report)} {id_}"
+""")
 
 
 def _head(report: Report) -> str:
@@ -72,20 +69,21 @@ def _head(report: Report) -> str:
         number = len(report.warnings)
         counts.append(f'<a href="#warnings">{number} warning{"" if number == 1 else "s"}</a>')
     labels = "".join(f"<li>{escape(label)}</li>" for label in report.labels)
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
+    details = "".join(f"<li>{escape(detail)}</li>" for detail in report.details)
+    answers = "".join(f"<dt>{title}</dt><dd>{escape(text)}</dd>" for title, text in head_lines(report))
     return "\n".join(
         (
-            f"<h1>{escape(_title(report))}</h1>",
+            f"<h1>{escape(report.title)}</h1>",
             f'<p class="verdict">{escape(report.verdict)}</p>',
-            f'<ul class="reasons">{reasons}</ul>' if reasons else "",
+            f'<ul class="details">{details}</ul>' if details else "",
+            f'<dl class="answers">{answers}</dl>' if answers else "",
             f'<ul class="labels">{labels}</ul>' if labels else "",
-            f'<p class="about">{called(report).capitalize()} {escape(report.session)}, '
-            f"{escape(state_line(report))}. {', '.join(counts)}</p>",
+            f'<p class="about">{escape(". ".join(report.about))}. {", ".join(counts)}</p>',
         )
     )
 
 
-# What a section shows, by the keys of its tables; what no section names is told with the session.
+# What a section shows, by the keys of its tables; what no section names stands with the session.
 _ARMS, _COST = r"arms$|sessions$", r"cost"
 _TIMES = r"(first_)?service_time|(first_)?together|once$|alone$|between_arms"
 _CAUSES, _COLD, _FIO, _EVENTS = r"io$|expected$|marks$", r"cold_start", r"fio_", r"events$"
@@ -94,23 +92,23 @@ _NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _EVENTS, _CONDITI
 
 
 def _sections(report: Report) -> Iterator[Section]:
+    if report.kind == "study":
+        yield from _study_sections(report)
+        return
     figures = report.figures
     arms = _arms(report)
+    compared = "Search beside fio" if figures.searches else "Differences in fio"
     yield "arms", "What is compared", _tables(report, _ARMS)
-    searched, baselined = (
-        any((f.margin is None) is of_fio for f in figures.forests) for of_fio in (False, True)
-    )
-    compared = "Search beside fio" if searched else "Differences in fio"
-    yield "differences", compared if baselined else "Differences", _forests(report, searched, baselined)
+    yield "differences", compared if figures.baselines else "Differences", _forests(figures)
     yield "times", "Service times", _tables(report, _TIMES)
-    yield "trends", "Trends", _plots(((d.task, trend(d, arms)) for d in figures.trends), note=_TRENDS)
+    yield "trends", "Trends", _plots(figures.trends, arms, _TRENDS)
     yield "causes", "Why", _tables(report, _CAUSES)
-    trades = ((d.title, tradeoff(d, arms)) for d in figures.tradeoffs)
-    yield "cost", "Cost against time", (*_tables(report, _COST), *_plots(trades, note=_TRADEOFFS))
-    spread = ((d.task, distribution(d, arms)) for d in figures.distributions)
-    yield "distributions", "Distributions by task", _plots(spread, note=_DISTRIBUTIONS)
-    starts = ((d.task, cold_start(d, arms)) for d in figures.cold_starts)
-    yield "cold", "Cold starts", (*_plots(starts, note=_COLD_STARTS), *_tables(report, _COLD))
+    trades = _plots(figures.tradeoffs, arms, _TRADEOFFS)
+    yield "cost", "Cost against time", (*_tables(report, _COST), *trades)
+    spread = _plots(figures.distributions, arms, _DISTRIBUTIONS)
+    yield "distributions", "Distributions by task", spread
+    starts = _plots(figures.cold_starts, arms, _COLD_STARTS)
+    yield "cold", "Cold starts", (*starts, *_tables(report, _COLD))
     yield "telemetry", "Over time", (*_timelines(report, arms), *_tables(report, _EVENTS))
     yield "fio", "fio", _tables(report, _FIO)
     yield "conditions", "Conditions", _tables(report, _CONDITIONS)
@@ -118,6 +116,21 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "warnings", "Warnings", _warnings(report)
     yield "session", "Session and environment", _tables(report, rf"(?!{_NAMED})")
     yield "raw", "Raw data", _raw(report)
+
+
+def _study_sections(report: Report) -> Iterator[Section]:
+    figures = report.figures
+    yield "plots", "Plots", _plots(figures.others)
+    yield "figures", "Figures", (*_tables(report, "figures$"), *_forests(figures))
+    yield "tables", "What this study adds", _tables(report, "(?!figures$)")
+
+
+def render_svg(report: Report) -> str:
+    """The plots of a study alone, below one another, as one SVG drawing."""
+    figures = report.figures
+    drawings = [(data.title, plot(data)) for data in figures.others]
+    drawings += [(data.title, forest(data)) for data in figures.searches]
+    return printable(sheet(report.title, drawings, CSS))
 
 
 _SEARCHED = (
@@ -136,24 +149,30 @@ _TRENDS = "One mark per session, from the oldest to the newest."
 
 def _arms(report: Report) -> list[str]:
     figures = report.figures
-    curves = [curve for spread in figures.distributions for curve in spread.curves]
-    curves += [curve for series in figures.timelines for curve in series.curves]
-    curves += [curve for start in figures.cold_starts for curve in start.curves]
-    curves += [curve for drawn in figures.trends for curve in drawn.curves]
+    curves: list[Curve] = []
+    for plots in (
+        figures.distributions,
+        figures.timelines,
+        figures.cold_starts,
+        figures.trends,
+        figures.tradeoffs,
+    ):
+        curves += [curve for data in plots for curve in data.curves]
     known = [row.item for table in report.tables if table.key == "arms" for row in table.rows]
-    priced = [arm for plot in figures.tradeoffs for arm in plot.arms]
-    return list(dict.fromkeys((*known, *(curve.arm for curve in curves), *priced)))
+    return list(dict.fromkeys((*known, *(curve.name for curve in curves if curve.style != "link"))))
 
 
-def _forests(report: Report, searched: bool, baselined: bool) -> Iterator[str]:
-    said = [text for text, is_so in ((_SEARCHED, searched), (_BASELINED, baselined)) if is_so]
-    return _plots(((data.title, forest(data)) for data in report.figures.forests), note=" ".join(said))
+def _forests(figures: Figures) -> Iterator[str]:
+    notes = ((_SEARCHED, figures.searches[:1]), (_BASELINED, figures.baselines))
+    note = " ".join(text for text, forests in notes if any(not f.compact for f in forests))
+    drawn = [(data.title, forest(data)) for data in (*figures.searches, *figures.baselines)]
+    return _drawings(drawn, note)
 
 
 def _timelines(report: Report, arms: Sequence[str]) -> Iterator[str]:
     figures = report.figures
-    drawn = ((t.title, timeline(t, figures, arms)) for t in figures.timelines)
-    yield from _plots(drawn, note=" ".join(_explained(figures)))
+    drawn = [(t.title, timeline(t, figures, arms)) for t in figures.timelines]
+    yield from _drawings(drawn, " ".join(_explained(figures)))
     if figures.timelines and figures.turns:
         items = "".join(
             f'<li><span class="swatch tint{place % TINTS}"></span>{escape(task)}</li>'
@@ -179,8 +198,12 @@ def _explained(figures: Figures) -> Iterator[str]:
         yield "A triangle marks an event; the table of events has them all."
 
 
-def _plots(plots: Iterable[tuple[str, str]], note: str = "") -> Iterator[str]:
-    drawn = [f"<figure><h3>{_name(title)}</h3>\n{plot}</figure>" for title, plot in plots]
+def _plots(plots: Sequence[Plot], arms: Sequence[str] = (), note: str = "") -> Iterator[str]:
+    return _drawings([(data.heading or data.title, plot(data, arms)) for data in plots], note)
+
+
+def _drawings(drawings: Sequence[tuple[str, str]], note: str) -> Iterator[str]:
+    drawn = [f"<figure><h3>{_name(title)}</h3>\n{drawing}</figure>" for title, drawing in drawings]
     if drawn:
         yield f'<p class="note">{escape(note)}</p>' if note else ""
         yield f'<div class="plots">\n{"".join(drawn)}\n</div>'
@@ -200,14 +223,21 @@ def _table(table: Table) -> Iterator[str]:
     # A region that scrolls must be reachable by keyboard.
     yield f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}"><table>'
     yield f'<thead><tr><th scope="col">{escape(table.item_title)}</th>{head}</tr></thead><tbody>'
-    for row in table.rows:
+    for place, row in enumerate(table.rows):
         cells = "".join(
             _cell(cell, left=column.left) for column, cell in zip(table.columns, row.cells, strict=True)
         )
-        yield f'<tr><th scope="row">{_name(row.item)}</th>{cells}</tr>'
+        lower = list(takewhile(lambda row: row.label == "", table.rows[place + 1 :]))
+        yield f"<tr>{cells}</tr>" if row.label == "" else f"<tr>{_heading(row, len(lower))}{cells}</tr>"
     yield "</tbody></table></div>"
     for note in table.notes:
         yield f'<p class="note">{escape(note)}</p>'
+
+
+def _heading(row: Row, lower: int) -> str:
+    """The item of a row, and of so many rows below it."""
+    span = f' scope="rowgroup" rowspan="{lower + 1}"' if lower else ' scope="row"'
+    return f"<th{span}>{_name(row.item)}</th>"
 
 
 def _name(item: str) -> str:
@@ -232,7 +262,7 @@ def _checks(report: Report) -> Iterator[str]:
     if not report.checks:
         return
     yield '<div class="scroll" role="region" tabindex="0" aria-label="Table of checks"><table>'
-    titles = "".join(_column(title, left=True) for title in ("check", "result", "what was found"))
+    titles = "".join(_column(title, left=True) for title in ("check", "result", "what it says"))
     yield f"<thead><tr>{titles}</tr></thead><tbody>"
     for check in report.checks:
         kind, sign = ("failed", "\u2717") if check.forbids else ("noted", "!")
@@ -253,8 +283,8 @@ def _raw(report: Report) -> Iterator[str]:
     if not report.raw:  # of several folders, and not written into any
         return
     links = ", ".join(_link(name) for name in (*_RAW, *(n for n in report.raw if n not in _HOLDS)))
-    held = ", ".join(f"{what} in {_link(name)}" for name, what in _HOLDS.items() if name in report.raw)
-    yield f"<p>In the session's folder, beside this file: {links}{'; ' if held else ''}{held}.</p>"
+    holds = ", ".join(f"{what} in {_link(name)}" for name, what in _HOLDS.items() if name in report.raw)
+    yield f"<p>In the session's folder, beside this file: {links}{'; ' if holds else ''}{holds}.</p>"
 
 
 def _link(name: str) -> str:

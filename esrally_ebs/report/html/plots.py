@@ -1,65 +1,297 @@
-"""Plots of results: changes with their intervals, and distributions; each from its data to an SVG drawing."""
+"""Drawings as SVG text: forests of changes, and curves over an axis; what the timelines use as well.
 
-from collections.abc import Iterator, Sequence
+All plots are ``WIDTH`` units wide and scale with the page; colours are CSS classes, so that light, dark and
+print share one drawing. Each has a name and a description for those who do not see it.
+"""
 
-from esrally_ebs.report.html.axes import AXIS, TICKS, axis, legend, style_of
-from esrally_ebs.report.html.svg import (
-    LEFT,
-    RIGHT,
-    WIDTH,
-    Scale,
-    box,
-    figure,
-    label,
-    line,
-    number,
-    scale,
-    steps,
-    tag,
-)
-from esrally_ebs.report.model import Change, Curve, Distribution, Forest
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 
-_ROW = 38  # height of an item of a forest
-_LONGEST = 58  # characters of an item's name that fit on its line
-_WORDS = 162  # room right of a forest for values and verdicts
-_SHARES = (0.5, 0.9, 0.99)
+from esrally_ebs.report.model import Curve, Forest, Plot, RelativeChange
+
+WIDTH = 480
+LEFT, RIGHT = 44, 12  # room for labels of the vertical axis, and for half a label at the end
+AXIS = 44  # height of an axis with its names and a line of words below
+TICKS = 6
+_COLOURS = 4  # each with dashes and a shape of its own
+_TOP, _FOOT = 44, 236  # of a plot's field
+_LETTER = 6.6  # width of a letter
+_THIN_FROM = 400  # points; a line of more is drawn thin
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Values from ``low`` to ``high`` onto positions from ``start`` to ``end``; with ``log`` by powers."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Where a value lies; one outside of the range at its end, and what is no number at its start."""
+        inside = self.low if math.isnan(value) else min(max(value, self.low), self.high)
+        low, high, inside = (
+            (map(math.log10, (self.low, self.high, inside))) if self.log else (self.low, self.high, inside)
+        )
+        return self.start + (inside - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self, most: int) -> list[float]:
+        """At most about ``most`` round values within the range; of a logarithmic one every power of ten."""
+        if self.log:
+            powers = range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)
+            return [10.0**power for power in powers]
+        step = _round_step((self.high - self.low) / max(1, most))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+    def text(self, value: float) -> str:
+        """The label of a value, never wider than six letters."""
+        most = 10 * value if self.log else self.high
+        for name, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+            if most >= 10 * size:
+                return f"{number(value / size)}{name}" if value else "0"
+        return number(value)
+
+
+def scale(values: Iterable[float], start: float, end: float, *, pad: float = 0.04) -> Scale:
+    """A scale that holds all values, with a little room, and is never empty."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    room = (high - low) * pad or max(abs(high), 1.0) * 0.5
+    return Scale(low - room if low < 0 or low > room else 0.0, high + room, start, end)
+
+
+def _log_scale(values: Iterable[float], start: float, end: float) -> Scale:
+    """Whole powers of ten around all values."""
+    powers = [math.log10(value) for value in values if math.isfinite(value) and value > 0] or [0.0]
+    low, high = math.floor(min(powers)), math.ceil(max(powers))
+    return Scale(10.0**low, 10.0 ** max(high, low + 1), start, end, log=True)
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+
+
+def number(value: float) -> str:
+    """A label of an axis: up to three significant digits, no exponent, no trailing zeros."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.10f}".rstrip("0").rstrip(".") if rounded else "0"
+
+
+def tag(name: str, text: str = "", *, title: str = "", **attributes: str | float) -> str:
+    """One element; ``_`` in names becomes ``-``, a trailing one goes (``class_``); numbers get one digit.
+
+    ``title`` is shown by a pointer that rests on the element.
+    """
+    parts = [
+        f'{key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"' for key, value in attributes.items()
+    ]
+    hover = f"<title>{escape(title)}</title>" if title else ""
+    return f"<{' '.join([name, *parts])}>{hover}{escape(text)}</{name}>"
+
+
+def _value(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
+    """A straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def box(x: float, y: float, width: float, height: float, class_: str) -> str:
+    """A rectangle."""
+    return tag("rect", x=x, y=y, width=max(width, 0.5), height=height, class_=class_)
+
+
+def label(x: float, y: float, text: str, *, anchor: str = "start", class_: str = "") -> str:
+    """A text whose base line is at ``y``."""
+    return tag("text", text, x=x, y=y, text_anchor=anchor, **({"class_": class_} if class_ else {}))
+
+
+def path(points: Sequence[tuple[float, float]], class_: str, title: str = "") -> str:
+    """A line through points."""
+    return tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_=class_, title=title)
+
+
+def figure(title: str, description: str, height: float, content: Iterable[str]) -> str:
+    """A whole drawing with a name and a description for those who do not see it."""
+    name = escape(f"{title}. {description}", quote=True)
+    return (
+        f'<svg role="img" aria-label="{name}" viewBox="0 0 {WIDTH} {height:.0f}">'
+        f"<title>{escape(title)}</title>{''.join(content)}</svg>"
+    )
+
+
+def axis(x: Scale, bottom: float, names: Sequence[str], values: Sequence[float]) -> Iterator[str]:
+    """A horizontal axis with a name at each value; names that have no room stand in two rows."""
+    rows = 2 if sum(len(name) + 2 for name in names) * _LETTER > x.end - x.start else 1
+    yield line(x.start, bottom, x.end, bottom, "axis")
+    for place, (value, name) in enumerate(zip(values, names, strict=True)):
+        left, half = x.at(value), len(name) * _LETTER / 2
+        yield line(left, bottom, left, bottom + 4, "axis")
+        anchor = "end" if left + half > WIDTH else "start" if left < half else "middle"
+        yield label(left, bottom + 18 + 14 * (place % rows), name, anchor=anchor)
+
+
+def rungs(y: Scale, values: Iterable[float], text: Callable[[float], str]) -> Iterator[str]:
+    """Lines across at values of a vertical axis, named on its left."""
+    for value in values:
+        yield line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), "grid" if value else "axis")
+        yield label(LEFT - 6, y.at(value) + 4, text(value), anchor="end")
+
+
+def colour_of(name: str, arms: Sequence[str]) -> str:
+    """The class that gives an arm its colour and its dashes."""
+    return f"arm{arms.index(name) % _COLOURS}"
+
+
+def plot(data: Plot, arms: Sequence[str] = ()) -> str:
+    """Curves over one axis; ``arms`` decide the colours, by default the curves' own order."""
+    named = list(dict.fromkeys([*arms, *(curve.name for curve in data.curves)]))
+    x, y = _across(data), _upward(data)
+    drawn = [*rungs(y, data.grid or y.ticks(5), y.text)]
+    drawn += axis(x, _FOOT, *_names(data, x))
+    for curve in data.curves:
+        drawn += _drawn(curve, x, y, named.index(curve.name))
+    drawn.append(label(0, 12, data.up, class_="quiet"))
+    if not data.places:  # names say themselves what they are
+        drawn.append(label(WIDTH - RIGHT, _FOOT + 36, data.across, anchor="end", class_="quiet"))
+    drawn += _legend(data.curves, named)
+    spoken = "; ".join(curve.summary or _ends(curve) for curve in data.curves if curve.style != "link")
+    return figure(data.title, f"{data.up} by {data.across}: {spoken}", _FOOT + AXIS, drawn)
+
+
+def _across(data: Plot) -> Scale:
+    values = [value for curve in data.curves for value in curve.x]
+    if data.log_x:
+        return _log_scale(values, LEFT, WIDTH - RIGHT)
+    if data.places:  # half a place free on both sides
+        return Scale(-0.5, len(data.places) - 0.5, LEFT, WIDTH - RIGHT)
+    return scale([0.0, *values] if data.from_zero else values, LEFT, WIDTH - RIGHT)
+
+
+def _upward(data: Plot) -> Scale:
+    values = [value for curve in data.curves for value in curve.y]
+    if data.log_y:
+        return _log_scale(values, _FOOT, _TOP)
+    if data.grid:
+        return Scale(data.grid[0], data.grid[-1], _FOOT, _TOP)
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(0.0, *finite), max(finite) * 1.05
+    return Scale(low, high if high > low else low + 1, _FOOT, _TOP)
+
+
+def _names(data: Plot, x: Scale) -> tuple[list[str], list[float]]:
+    """Names on the horizontal axis, and where."""
+    if not data.places:
+        ticks = x.ticks(TICKS)
+        return [x.text(value) for value in ticks], ticks
+    width = sum(len(name) + 2 for name in data.places) * _LETTER
+    fit = width <= 2 * (x.end - x.start)
+    shown = list(range(len(data.places))) if fit else named_places(len(data.places))
+    return [data.places[place] for place in shown], [float(place) for place in shown]
+
+
+def named_places(count: int) -> list[int]:
+    """At most five of ``count`` places, so that their names have room; first and last are among them."""
+    step = max(1, -(-(count - 1) // 4))
+    return [*range(0, count - step, step), count - 1] if count > 1 else [0]
+
+
+def _drawn(curve: Curve, x: Scale, y: Scale, place: int) -> Iterator[str]:
+    points = [(x.at(left), y.at(up)) for left, up in zip(curve.x, curve.y, strict=True)]
+    if curve.style == "link":
+        yield path(points, "thin even", title=curve.name)
+        return
+    colour = f"arm{place % _COLOURS}"
+    if curve.style == "steps" and points:
+        moves = "".join(f"H{right:.1f}V{up:.1f}" for right, up in points)
+        yield tag("path", d=f"M{points[0][0]:.1f} {_FOOT}{moves}", class_=f"curve {colour}")
+    elif curve.style == "line" and len(points) > 1:
+        yield path(points, f"{'thin' if len(points) > _THIN_FROM else 'curve'} {colour}")
+    if curve.style == "marks" or curve.hover or len(points) == 1:
+        for at, text in zip(points, curve.hover or [""] * len(points), strict=True):
+            yield _dot(*at, place, text)
+
+
+def _ends(curve: Curve) -> str:
+    if not curve.y:
+        return curve.name
+    return f"{curve.name} from {number(curve.y[0])} to {number(curve.y[-1])}"
+
+
+def _legend(curves: Sequence[Curve], arms: Sequence[str]) -> Iterator[str]:
+    """The line or the mark of each name, in one row."""
+    left = float(LEFT)
+    for name, style in dict.fromkeys((curve.name, curve.style) for curve in curves if curve.style != "link"):
+        place = arms.index(name)
+        if style == "marks":
+            yield _dot(left + 14, 28, place, name)
+        else:
+            yield path([(left, 28), (left + 28, 28)], f"curve arm{place % _COLOURS}")
+        yield label(left + 34, 32, name, class_="name")
+        left += 56 + 7 * len(name)
+
+
+def _dot(x: float, y: float, place: int, text: str) -> str:
+    """A mark whose shape tells arms apart as its colour does."""
+    shape = place % _COLOURS
+    class_ = f"dot arm{shape}"
+    if shape == 0:
+        return tag("circle", cx=x, cy=y, r=4, class_=class_, title=text)
+    if shape == 1:
+        return tag("rect", x=x - 3.6, y=y - 3.6, width=7.2, height=7.2, class_=class_, title=text)
+    tip = -5.0 if shape == 2 else 5.0
+    corners = f"{x - 4.6:.1f},{y - tip * 0.8:.1f} {x + 4.6:.1f},{y - tip * 0.8:.1f} {x:.1f},{y + tip:.1f}"
+    return tag("polygon", points=corners, class_=class_, title=text)
+
+
+_ROW, _COMPACT_ROW = 40, 18  # height of an item of a forest
+_NAME_LETTERS, _COMPACT_LETTERS = 66, 34  # of an item's name that fit on its line
+_COMPACT_LEFT = 222
+_WORDS, _COMPACT_WORDS = 162, 96  # room right of a forest for values and verdicts
 _SIGNS = {"faster": "\u25bc", "slower": "\u25b2", "equivalent": "=", "inconclusive": "?"}
 
 
 def forest(data: Forest) -> str:
-    """A line per item: its change, its interval, and its verdict as a shape and as a word."""
-    ends = [end for c in data.changes for end in (c.low, c.high, c.value) if end is not None]
-    margin = data.margin or 0.0
-    x = scale([0.0, margin, -margin, *ends], 10, WIDTH - _WORDS)
-    bottom = _ROW * len(data.changes) + 6
-    drawn = [*_forest_ground(x, bottom, data.margin)]
+    """A line per item: its change, its interval, what counts as none, and its verdict as shape and word."""
+    ends = [end for c in data.changes for end in (c.low, c.high, c.value, c.margin or 0) if end is not None]
+    ends += [-(change.margin or 0) for change in data.changes]
+    words, row = (_COMPACT_WORDS, _COMPACT_ROW) if data.compact else (_WORDS, _ROW)
+    x = scale([0.0, *ends], _COMPACT_LEFT if data.compact else 10, WIDTH - words)
+    bottom = row * len(data.changes) + 6
+    drawn: list[str] = []
     for place, change in enumerate(data.changes):
-        drawn += _forest_row(x, place * _ROW, change)
-    drawn += axis(
-        x, bottom, [f"{value * 100:+.3g} %" if value else "0" for value in x.ticks(TICKS)], x.ticks(TICKS)
-    )
-    drawn.append(label(10, bottom + 36, f"\u2190 {data.arm} faster", class_="quiet"))
-    drawn.append(
-        label(WIDTH - _WORDS, bottom + 36, f"{data.arm} slower \u2192", anchor="end", class_="quiet")
-    )
-    said = "; ".join(f"{c.item} {_change_text(c)}" for c in data.changes)
-    return figure(data.title, said, bottom + AXIS, drawn)
+        drawn += _forest_row(x, place * row, change, compact=data.compact)
+    ticks = x.ticks(3 if data.compact else TICKS)
+    drawn += axis(x, bottom, [f"{value * 100:+.3g} %" if value else "0" for value in ticks], ticks)
+    drawn.append(label(x.start, bottom + 36, f"\u2190 {data.less}", class_="quiet"))
+    drawn.append(label(x.end, bottom + 36, f"{data.more} \u2192", anchor="end", class_="quiet"))
+    spoken = "; ".join(f"{c.item} {_change_text(c)}" for c in data.changes)
+    return figure(data.title, spoken, bottom + AXIS, drawn)
 
 
-def _forest_ground(x: Scale, bottom: float, margin: float | None) -> Iterator[str]:
-    if margin:
-        yield box(x.at(-margin), 0, x.at(margin) - x.at(-margin), bottom, "margin")
-    for value in x.ticks(TICKS):
-        yield line(x.at(value), 0, x.at(value), bottom, "grid")
-    yield line(x.at(0), 0, x.at(0), bottom, "zero")
-
-
-def _forest_row(x: Scale, top: float, change: Change) -> Iterator[str]:
-    y = top + 27
-    name = change.item if len(change.item) <= _LONGEST else f"{change.item[: _LONGEST - 1]}\u2026"
-    sign = f" {_SIGNS[change.verdict]} {change.verdict}" if change.verdict in _SIGNS else ""
-    yield label(10, top + 15, name, class_="name")
-    yield label(WIDTH - _WORDS + 12, y + 4, f"{change.value * 100:+.1f} %{sign}", class_="name")
+def _forest_row(x: Scale, top: float, change: RelativeChange, *, compact: bool) -> Iterator[str]:
+    """The name and, clear of it, a band with the lines of the axis, the interval and its mark."""
+    band, height = (top, _COMPACT_ROW) if compact else (top + 19, _ROW - 19)
+    y = band + height / 2
+    if change.margin:
+        left, right = x.at(-change.margin), x.at(change.margin)
+        yield box(left, band, right - left, height, "margin")
+    for value in x.ticks(3 if compact else TICKS):
+        yield line(x.at(value), band, x.at(value), band + height, "grid" if value else "zero")
+    letters = _COMPACT_LETTERS if compact else _NAME_LETTERS
+    name = change.item if len(change.item) <= letters else f"{change.item[: letters - 1]}\u2026"
+    yield label(0 if compact else 10, y + 4 if compact else top + 14, name, class_="name")
+    word = f" {_SIGNS.get(change.verdict, '')} {change.verdict}".replace("  ", " ") if change.verdict else ""
+    yield label(x.end + 12, y + 4, f"{change.value * 100:+.1f} %{word}", class_="name")
     kind = change.verdict or "none"
     if change.low is not None and change.high is not None:
         yield line(x.at(change.low), y, x.at(change.high), y, f"interval {kind}")
@@ -78,35 +310,20 @@ def _shape(x: float, y: float, kind: str) -> str:
     return tag("circle", cx=x, cy=y, r=4.5, class_=f"mark {kind}")
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: RelativeChange) -> str:
     text = f"{change.value * 100:+.1f} %"
     if change.low is not None and change.high is not None:
         text += f" [{change.low * 100:+.1f}, {change.high * 100:+.1f}]"
     return f"{text} {change.verdict}".strip()
 
 
-def distribution(data: Distribution, arms: Sequence[str]) -> str:
-    """The share of requests that took at most so long, a stepped line per arm."""
-    x = scale([value * 1e3 for curve in data.curves for value in curve.x], LEFT, WIDTH - RIGHT)
-    y = Scale(0, 1, 226, 30)
-    drawn = []
-    for share in (0.0, 0.25, *_SHARES[:2], 1.0):
-        drawn.append(line(LEFT, y.at(share), WIDTH - RIGHT, y.at(share), "grid"))
-        drawn.append(label(LEFT - 6, y.at(share) + 4, f"{share:.0%}".replace("%", " %"), anchor="end"))
-    ticks = x.ticks(TICKS)
-    drawn += axis(x, 226, [number(value) for value in ticks], ticks)
-    drawn.append(label(WIDTH - RIGHT, 264, "service time, ms", anchor="end", class_="quiet"))
-    for curve in data.curves:
-        points = [(x.at(t * 1e3), y.at(s)) for t, s in zip(curve.x, curve.y, strict=True)]
-        start = (points[0][0], y.at(0))
-        drawn.append(steps([start, *points], f"curve {style_of(curve.arm, arms)}"))
-    drawn += legend([curve.arm for curve in data.curves], arms)
-    said = "; ".join(_curve_text(curve) for curve in data.curves)
-    return figure(f"Distribution of service times: {data.task}", said, 270, drawn)
-
-
-def _curve_text(curve: Curve) -> str:
-    points = list(zip(curve.x, curve.y, strict=True))
-    reached = [next((x for x, y in points if y >= share - 1e-9), curve.x[-1]) for share in _SHARES]
-    values = zip(_SHARES, reached, strict=True)
-    return f"{curve.arm} {', '.join(f'p{share * 100:.0f} {value * 1e3:.2f} ms' for share, value in values)}"
+def sheet(title: str, drawings: Iterable[tuple[str, str]], css: str) -> str:
+    """Drawings, each under its title, below one another in one SVG that needs nothing else."""
+    parts, top = [], 0.0
+    for name, drawing in drawings:
+        height = float(drawing.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()[1])
+        size = f'<svg y="{top + 24:.0f}" width="{WIDTH}" height="{height:.0f}" '
+        parts += [label(0, top + 14, name, class_="name on"), drawing.replace("<svg ", size, 1)]
+        top += height + 48
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:.0f}">'
+    return f"{head}<title>{escape(title)}</title><style>{css}</style>{''.join(parts)}</svg>\n"

@@ -2,8 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 
-from esrally_ebs.report.html.axes import AXIS, TICKS, axis, rungs, style_of
-from esrally_ebs.report.html.svg import LEFT, RIGHT, WIDTH, Scale, box, figure, label, number, path, tag
+from esrally_ebs.report.html.plots import (
+    AXIS,
+    LEFT,
+    RIGHT,
+    TICKS,
+    WIDTH,
+    Scale,
+    axis,
+    box,
+    colour_of,
+    figure,
+    label,
+    number,
+    path,
+    rungs,
+    tag,
+)
 from esrally_ebs.report.model import Curve, Figures, Moment, Span, Timeline, Turn
 
 _GAP = 3  # steps without a value that part a line
@@ -26,13 +41,13 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
         foot = _SPAN_NAMES + _PANEL * (place + 1)
         head = foot - _PANEL
         y = Scale(0, highest * 1.05 or 1.0, foot, head + 22)
-        drawn += rungs(y, 3)
-        drawn += _strip(x, head + 2, [turn for turn in figures.turns if turn.arm == curve.arm], figures)
+        drawn += rungs(y, y.ticks(3), number)
+        drawn += _strip(x, head + 2, [turn for turn in figures.turns if turn.arm == curve.name], figures)
         for part in _unbroken(curve, data.step_s):
             points = [(x.at(at / 60), y.at(value)) for at, value in part]
-            drawn.append(path(points, f"thin {style_of(curve.arm, arms)}"))
-        drawn += _marks(x, head + 12, [m for m in figures.moments if m.arm in (curve.arm, "")])
-        drawn.append(label(LEFT + 4, head + 21, curve.arm, class_="name on"))
+            drawn.append(path(points, f"thin {colour_of(curve.name, arms)}"))
+        drawn += _marks(x, head + 12, [m for m in figures.moments if m.arm in (curve.name, "")])
+        drawn.append(label(LEFT + 4, head + 21, curve.name, class_="name on"))
     ticks = x.ticks(TICKS)
     drawn += axis(x, bottom, [number(value) for value in ticks], ticks)
     drawn.append(label(WIDTH - RIGHT, bottom + 36, "minutes since the start", anchor="end", class_="quiet"))
@@ -43,11 +58,11 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
         )
         cut = f"cut off {where}: it reaches {number(beyond)}"
         drawn.append(label(LEFT, bottom + AXIS + 10, cut, class_="quiet"))
-    said = "; ".join(
-        f"{curve.arm} from {number(min(curve.y))} to {number(max(curve.y))} {data.unit}"
+    spoken = "; ".join(
+        f"{curve.name} from {number(min(curve.y))} to {number(max(curve.y))} {data.unit}"
         for curve in data.curves
     )
-    return figure(f"{data.title} over the session", said, bottom + AXIS + (18 if beyond else 0), drawn)
+    return figure(f"{data.title} over the session", spoken, bottom + AXIS + (18 if beyond else 0), drawn)
 
 
 def _heights(data: Timeline, spans: Sequence[Span]) -> tuple[float, float]:
@@ -113,15 +128,15 @@ def _shades(x: Scale, spans: Sequence[Span], bottom: float) -> Iterator[str]:
         left, right = x.at(span.start_s / 60), x.at(span.end_s / 60)
         shade = "fio" if span.name == "fio" else "round" if place % 2 else "round other"
         yield box(left, _SPAN_NAMES, right - left, bottom - _SPAN_NAMES, f"span {shade}")
-    taken: list[tuple[float, float]] = []
+    named: list[tuple[float, float]] = []
     for span in sorted(spans, key=_is_round, reverse=True):  # where room is short, rounds have their number
         name = span.name.removeprefix("round ")
         half = 4.2 * len(name)
         middle = (x.at(span.start_s / 60) + x.at(span.end_s / 60)) / 2
         middle = min(max(middle, LEFT + half), WIDTH - RIGHT - half)
-        if all(middle - half > end or middle + half < start for start, end in taken):
+        if all(middle - half > end or middle + half < start for start, end in named):
             yield label(middle, 12, name, anchor="middle", class_="quiet")
-            taken.append((middle - half, middle + half))
+            named.append((middle - half, middle + half))
 
 
 def _is_round(span: Span) -> bool:

@@ -1,0 +1,229 @@
+"""What ``advise`` predicts, against races of twelve settings beside the recorded volume.
+
+    python benchmarks/advice.py record                # a session of gp3 3,000/125 with its trace
+    python benchmarks/advice.py predict SESSION       # predictions of all settings, and their hash, into it
+    python benchmarks/advice.py race NAME...          # these settings and the recorded volume in one session
+    python benchmarks/advice.py table SESSION RACE... # the errors of predictions that were made before
+    python benchmarks/advice.py beside RACE...        # predicted from the recorded volume's part of each race
+
+Needs root. What else the machine does changes from session to session by more than a prediction may be off,
+so each race has the recorded volume, too, and changes against it are compared: predicted against raced.
+"Waiting" is the part of a request that is not computing, which other work leaves alone. "Old formula": every
+read costs the difference of the volumes' median latencies. Must reach (issue 17): at least 90 % of p50 cells
+within 5 %, none beyond 12 %; p99 of all requests within 10 % on 10 of 12 settings; Kendall's tau 0.95.
+"""
+
+import hashlib
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from races import be_called
+from scipy.stats import kendalltau
+
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.recording import Recording, recording_of
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.machine.resources import home
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.session.runs import run_plan
+from esrally_ebs.store import SessionFolder, find_session, load_session
+from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes.virtual.replay import Thread, replay
+
+TODAY = VolumeSpec(
+    name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
+)
+RECORD = (1_000_000, 8, 6)  # documents, iterations, rounds
+RACE = (1_000_000, 4, 3)
+FILE = "predictions.json"
+Predictions = dict[str, dict[str, Any]]  # by setting
+
+
+def gp3(iops: int, mib: int) -> VolumeSpec:
+    return replace(TODAY, iops=iops, throughput_bytes_per_s=mib * MIB)
+
+
+def of_type(type_: str, gib: int = 100, **more: object) -> VolumeSpec:
+    plain = replace(TODAY, type=type_, size_bytes=gib * GIB, iops=None, throughput_bytes_per_s=None)
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+SETTINGS = {
+    "gp2-credits": of_type("gp2"),
+    "gp2-empty": of_type("gp2", credits=0.0),
+    "gp2-1tib": of_type("gp2", 1024),
+    "gp3-3000-250": gp3(3000, 250),
+    "gp3-6000-250": gp3(6000, 250),
+    "gp3-16000-1000": gp3(16_000, 1000),
+    "gp3-25000-1500": gp3(25_000, 1500),
+    "io2-8000": of_type("io2", iops=8000),
+    "io2-32000": of_type("io2", iops=32_000),
+    "st1": of_type("st1", 500),
+    "efs-elastic": of_type("efs", mode="elastic"),
+    "instance-store": of_type("instance-store", iops=200_000),
+}
+
+
+def run(name: str, arms: list[VolumeSpec], size: tuple[int, int, int]) -> None:
+    """One session; Rally prints its id."""
+    documents, iterations, rounds = size
+    lines = [f'name = "{name}"', "trace = true", f"dataset = {{documents = {documents}}}"]
+    lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 15}}']
+    lines += [f'design = {{rounds = {rounds}, nodes = "one"}}']
+    for spec in arms:
+        lines += ["[[arm]]", f'name = "{spec.name}"', f'type = "{spec.type}"', f"size = {spec.size_bytes}"]
+        lines += [f"iops = {spec.iops}"] if spec.iops else []
+        lines += [f"throughput = {spec.throughput_bytes_per_s}"] if spec.throughput_bytes_per_s else []
+        lines += [f'mode = "{spec.mode}"'] if spec.mode else []
+        lines += [f"credits = {spec.credits:g}"]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as plan:
+        plan.write("\n".join(lines))
+        plan.flush()
+        if code := run_plan(plan.name, {}, say=print):
+            sys.exit(code)
+
+
+def waiting(of: Recording, thread: Thread, latency_s: np.ndarray) -> dict[str, float]:
+    """By task the median time that requests do not compute (s), what the path to the volume takes included.
+
+    The path is part of what is inferred as computing; it is calibrated for each volume and session anew.
+    """
+    computed_s = thread.compute_s.copy()
+    waits = np.flatnonzero(np.diff(thread.first_needed))
+    computed_s[waits] -= thread.path_s[thread.needed[thread.first_needed[waits + 1] - 1]]
+    ends = np.append(0, np.flatnonzero(thread.size == 0) + 1)
+    wait_s = latency_s - np.diff(np.append(0.0, np.cumsum(computed_s))[ends])
+    return {str(task): float(np.median(wait_s[of.task == task])) for task in dict.fromkeys(of.task)}
+
+
+def old_formula(of: Recording, spec: VolumeSpec) -> np.ndarray:
+    """Each read's difference of median latency added up, by request: readahead counted as waited for."""
+    here, there = model_for(of.spec).read, model_for(spec).read
+    bytes_ = of.ios["bytes"] * (of.ios["write"] == 0)
+    per_io_s = np.where(bytes_ > 0, there.line_s()[0] - here.line_s()[0], 0.0)
+    per_io_s = per_io_s + bytes_ * (there.line_s()[1] - here.line_s()[1])
+    sums = np.concatenate(([0.0], np.cumsum(per_io_s)))
+    return of.latency_s + sums[of.first[1:]] - sums[of.first[:-1]]
+
+
+def foreseen(of: Recording) -> Predictions:
+    """What all settings would do to recorded requests; raises MeasurementError where the self-check fails."""
+    thread = thread_of(of)
+    predictor = Predictor(of, thread)
+    print("self-check", {p: f"{error:+.2%}" for p, error in predictor.errors.items()})
+    predictor.require_right()
+    written = {}
+    for key, spec in {TODAY.name: TODAY, **SETTINGS}.items():
+        made, old_s = predictor.predict(spec), old_formula(of, spec)
+        written[key] = {
+            "p99_s": made.percentile(99).value,
+            "p50_s": {task: times[0] for task, times in made.tasks.items()},
+            "wait_s": waiting(of, thread, replay(thread, model_for(spec), credits=spec.credits).latency_s),
+            "old_wait_s": waiting(of, thread, old_s),
+            "binds": made.binds,
+        }
+    return written
+
+
+def predict(name: str) -> None:
+    """Write the predictions and note their hash."""
+    folder = SessionFolder(find_session(home(), name))
+    text = json.dumps(foreseen(raced(name)[TODAY.name]), indent=1)
+    folder.write_file(FILE, text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    folder.note("predictions", sha256=digest)
+    print(f"{FILE} of {folder.path.name}: sha256 {digest}")
+
+
+def predictions(name: str, race: str) -> Predictions:
+    """Those of a session, if they are older than the race and as they were written."""
+    folder = SessionFolder(find_session(home(), name))
+    text = (folder.path / FILE).read_text()
+    noted = [event for event in folder.events() if event.kind == "predictions"][-1]
+    if hashlib.sha256(text.encode()).hexdigest() != noted.fields["sha256"]:
+        raise MeasurementError(f"{folder.path / FILE}: was changed after it was written; predict again")
+    if noted.at_s > load_session(find_session(home(), race)).started_at:
+        raise MeasurementError(f"race {race} is older than the predictions of {name}; race again")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def raced(name: str) -> dict[str, Recording]:
+    """The requests of a session by arm."""
+    session = load_session(find_session(home(), name))
+    trace = SessionFolder(session.path).read_trace()
+    return {arm.spec.name: recording_of(session, trace, arm.spec.name) for arm in session.arms}
+
+
+def medians(of: Recording) -> dict[str, float]:
+    return {str(task): float(np.median(of.latency_s[of.task == task])) for task in dict.fromkeys(of.task)}
+
+
+def table(races: list[str], name: str | None = None) -> None:
+    """A line a setting, then what must be reached; predictions are those of the session, or of each race."""
+    errors: dict[str, list[float]] = {"p50": [], "waiting": [], "old formula": [], "p99": []}
+    order = []
+    print(
+        "setting          requests   p50 mean, worst   waiting   its old formula   waits   p99 x today, raced"
+    )
+    for race in races:
+        arms = raced(race)
+        today = arms.pop(TODAY.name)
+        expected = foreseen(today) if name is None else predictions(name, race)
+        base = expected[TODAY.name]
+        today_p50 = medians(today)
+        for arm, of in arms.items():
+            made, p50, wait_s = expected[arm], medians(of), waiting(of, thread_of(of), of.latency_s)
+            change = {task: p50[task] / today_p50[task] for task in p50}
+            cells = {
+                "p50": [made["p50_s"][t] / base["p50_s"][t] / change[t] - 1 for t in p50],
+                "waiting": [made["wait_s"][t] / wait_s[t] - 1 for t in p50],
+                "old formula": [made["old_wait_s"][t] / wait_s[t] - 1 for t in p50],
+            }
+            for kind, values in cells.items():
+                errors[kind] += values
+            predicted = made["p99_s"] / base["p99_s"]
+            actual = float(np.percentile(of.latency_s, 99) / np.percentile(today.latency_s, 99))
+            errors["p99"].append(predicted / actual - 1)
+            order.append((predicted, actual))
+            mean = {kind: np.mean(np.abs(values)) for kind, values in cells.items()}
+            worst = {kind: max(values, key=abs) for kind, values in cells.items()}
+            print(
+                f"{arm:16} {of.requests:8} "
+                + "  ".join(f" {mean[kind]:6.1%} {worst[kind]:+7.1%}" for kind in mean)
+                + f"   {1e3 * np.mean(list(wait_s.values())):6.1f} ms   {predicted:.2f}, {actual:.2f}"
+            )
+    for kind, values in errors.items():
+        off, limit = np.abs(values), 0.10 if kind == "p99" else 0.05
+        print(
+            f"{kind}: {np.mean(off <= limit):.0%} of {len(off)} within {limit:.0%}, mean {off.mean():.1%},"
+            f" worst {off.max():.1%}"
+        )
+    print(f"order of settings by p99: tau {kendalltau(*zip(*order, strict=True))[0]:.2f}")
+
+
+def main() -> None:
+    """Do what the first word says."""
+    be_called("advice")
+    match sys.argv[1:]:
+        case ["record"]:
+            run("advice-record", [TODAY], RECORD)
+        case ["predict", session]:
+            predict(session)
+        case ["race", *names] if names and SETTINGS.keys() >= set(names):
+            run("advice-race", [TODAY, *(replace(SETTINGS[n], name=n) for n in names)], RACE)
+        case ["table", session, *races] if races:
+            table(races, session)
+        case ["beside", *races] if races:
+            table(races)
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
+from esrally_ebs.advice.usage import Interval, Usage, replay_usage
+from esrally_ebs.catalog import cost
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, MIB, parse_seconds
+
+TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
+_IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
+_LOW_IOPS = (500, 1000, 2000)
+_MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
+_SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
+_STEP = 0.01  # a p99 that is better by less is no reason to pay more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What requests must keep."""
+
+    percentile: int  # one of PERCENTILES, of all requests together
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"p{self.percentile} of {self.seconds * 1e3:g} ms"
+
+
+def parse_bound(text: str) -> Bound:
+    """``p99=100ms``. Raises PlanError for anything else."""
+    name, _, time = text.partition("=")
+    if name not in (f"p{percentile}" for percentile in PERCENTILES) or not time:
+        raise PlanError(
+            f"--keep {text}: write a percentile and a time, for example p99=100ms (p50, p90, p99)"
+        )
+    seconds = parse_seconds(time, what=f"--keep {name}")
+    if seconds <= 0:
+        raise PlanError(f"--keep {text}: no request takes no time; write for example {name}=100ms")
+    return Bound(percentile=int(name[1:]), seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting: what it costs a month, and what requests would take on it."""
+
+    usd: float
+    prediction: Prediction
+    bound: Bound
+
+    @property
+    def spec(self) -> VolumeSpec:
+        """The setting."""
+        return self.prediction.spec
+
+    @property
+    def value_s(self) -> float:
+        """The bound's percentile."""
+        return self.prediction.percentile(self.bound.percentile).value
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """The ends of its interval."""
+        estimate = self.prediction.percentile(self.bound.percentile)
+        assert estimate.low is not None  # a prediction always has both
+        assert estimate.high is not None
+        return estimate.low, estimate.high
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the bound is kept up to the upper end."""
+        return self.interval_s[1] <= self.bound.seconds
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether the interval straddles the bound."""
+        low_s, high_s = self.interval_s
+        return low_s <= self.bound.seconds < high_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """All options from the cheapest to the dearest, and what to do."""
+
+    bound: Bound
+    today: Option | None  # the recorded volume; None when it has no price
+    options: tuple[Option, ...]
+    best: Option | None  # the cheapest that keeps the bound
+    doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
+
+    @property
+    def front(self) -> tuple[Option, ...]:
+        """Options than which none is both as cheap and noticeably faster, cheapest first."""
+        front: list[Option] = []
+        for option in self.options:
+            if not front or option.value_s < front[-1].value_s * (1 - _STEP):
+                front.append(option)
+        return tuple(front)
+
+    def neighbours(self) -> tuple[Option | None, Option | None]:
+        """The next cheaper and the next dearer option of the front beside ``best``."""
+        assert self.best is not None
+        below = [option for option in self.front if option.usd < self.best.usd]
+        above = [
+            option
+            for option in self.front
+            if option.usd > self.best.usd and option.value_s < self.best.value_s
+        ]
+        return (below[-1] if below else None), (above[0] if above else None)
+
+
+def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
+    """Settings of these types that hold today's data, as they serve for good: without burst credits."""
+    for type_ in types:
+        for changes in _changes(type_, today.size_bytes):
+            yield replace(
+                today,
+                name=type_,
+                type=type_,
+                size_bytes=changes.get("size_bytes", today.size_bytes),
+                iops=changes.get("iops"),
+                throughput_bytes_per_s=changes.get("throughput_bytes_per_s"),
+                credits=0.0,
+                read_latency=1.0,
+                time_scale=1.0,
+            )
+
+
+def _changes(type_: str, size_bytes: int) -> Iterator[dict[str, int]]:
+    sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
+    if type_ == "gp3":
+        yield from (
+            {"iops": iops, "throughput_bytes_per_s": mib * MIB} for iops in _IOPS for mib in _MIB_PER_S
+        )
+    elif type_ in ("io1", "io2"):
+        yield from ({"iops": iops} for iops in (*_LOW_IOPS, *_IOPS))
+    elif type_ in ("gp2", "st1", "sc1"):
+        yield from ({"size_bytes": size} for size in sizes)
+    else:
+        raise PlanError(
+            f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1"
+        )
+
+
+def advise(
+    predictor: Predictor, today: VolumeSpec, bound: Bound, *, region: str, types: Sequence[str] = TYPES
+) -> Advice:
+    """The cheapest setting whose upper end keeps the bound.
+
+    Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a type or
+    region without settings or prices.
+    """
+    predictor.require_right()
+    prices = cost.price_list()
+    options = []
+    for spec in settings(today, types):
+        try:
+            prediction = predictor.predict(spec)
+        except PlanError:
+            continue  # a combination that AWS does not sell
+        usd = cost.monthly(spec, region, prices=prices).usd
+        options.append(Option(usd=usd, prediction=prediction, bound=bound))
+    options.sort(key=lambda option: (option.usd, option.value_s))
+    best = next((option for option in options if option.keeps), None)
+    doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
+    try:
+        usd = cost.monthly(today, region, prices=prices).usd
+    except PlanError:
+        own = None
+    else:
+        own = Option(usd=usd, prediction=predictor.check, bound=bound)
+    return Advice(bound=bound, today=own, options=tuple(options), best=best, doubtful=doubtful)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageOption:
+    """One setting for what a log says: what it costs a month, and when its limits would have been reached."""
+
+    spec: VolumeSpec
+    usd: float
+    usage: Usage
+
+
+def usage_options(
+    intervals: Sequence[Interval], today: VolumeSpec, *, region: str, types: Sequence[str] = TYPES
+) -> list[UsageOption]:
+    """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
+
+    Raises PlanError for a type or region without settings or prices.
+    """
+    prices = cost.price_list()
+
+    def option(spec: VolumeSpec) -> UsageOption:
+        usage = replay_usage(intervals, model_for(spec))
+        return UsageOption(spec=spec, usd=cost.monthly(spec, region, prices=prices).usd, usage=usage)
+
+    made = []
+    for spec in settings(today, types):
+        try:
+            model_for(spec)
+        except PlanError:
+            continue  # a combination that AWS does not sell
+        made.append(option(spec))
+    made.sort(key=lambda one: (one.usd, one.usage.limited_s))
+    front: list[UsageOption] = []
+    for one in made:
+        if not front or one.usage.limited_s < front[-1].usage.limited_s:
+            front.append(one)
+    return [option(today), *front]

@@ -1,0 +1,157 @@
+"""What each request computes and which I/Os it waits for, inferred from when I/Os came and were done.
+
+A request is taken to be one thread. When it does something (issues an I/O, or ends), it is not waiting, so
+it waited only between two such events, until what it waited for was done. Which that was:
+
+- An I/O that continues no earlier one is a page that was missing. The thread stands still at once and goes on
+  when it is done.
+- An I/O that continues an earlier one is read ahead. The kernel marks its first page, and reads the next part
+  when the thread comes to the mark; then the thread needs this one. So the I/O that continues this one says
+  when this one was needed. If none does, it may never have been.
+- Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
+  know, is what it waited for.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from esrally_ebs.advice.recording import Recording
+from esrally_ebs.volumes.virtual.replay import Column, Thread
+
+SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
+# Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
+_REACTION = 0.5
+
+
+def thread_of(recording: Recording) -> Thread:
+    """The requests of a recording as events; see ``Thread``."""
+    ios, first = recording.ios, recording.first
+    requests = np.arange(recording.requests)
+    places = np.arange(len(ios["at_s"])) + np.repeat(requests, np.diff(first))  # of I/Os among events
+    events = len(places) + recording.requests
+    columns: dict[str, Column] = {name: np.zeros(events, np.int64) for name in ("offset", "size", "write")}
+    columns |= {name: np.zeros(events) for name in ("path_s", "compute_s")}
+    for name in ("offset", "write", "path_s"):
+        columns[name][places] = ios[name]
+    columns["size"][places] = ios["bytes"]
+    edges: list[tuple[int, int, float]] = []  # event, the event that it needs, seconds after that
+    for number in requests:
+        here = slice(int(first[number]), int(first[number + 1]))
+        base = here.start + int(number)
+        events_s = np.append(ios["at_s"][here], recording.began_s[number] + recording.latency_s[number])
+        needs = _needs({name: column[here] for name, column in ios.items()}, events_s)
+        compute_s = np.diff(events_s, prepend=recording.began_s[number])
+        for event, io in needs:
+            compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][here.start + io])
+        columns["compute_s"][base : base + len(events_s)] = compute_s
+        edges += [(base + event, base + io, float(compute_s[event])) for event, io in needs]
+    edges.sort()
+    ended_s = np.append(recording.began_s[0], (recording.began_s + recording.latency_s)[:-1])
+    return Thread(
+        **columns,
+        first_needed=np.searchsorted([event for event, _, _ in edges], np.arange(events + 1)),
+        needed=np.array([io for _, io, _ in edges], np.int64),
+        after_s=np.array([after_s for _, _, after_s in edges]),
+        rest_s=recording.began_s - ended_s,
+        refilled=recording.cold,
+    )
+
+
+def _needs(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
+    """(event, I/O that it waited for) of one request; the last event is its end."""
+    done_s = ios["done_s"]
+    consumer = np.searchsorted(events_s, done_s, "left")  # the first event after each I/O is done
+    reaction_s = _REACTION * ios["path_s"]
+    follows = _followers(ios)
+    continues = set(follows.values())
+    needs = set()
+    for io in map(int, np.flatnonzero(ios["write"] == 0)):
+        event = int(consumer[io])
+        if event < len(events_s) and events_s[event] - done_s[io] < reaction_s[io]:
+            event += 1
+        if io in continues:
+            follower = follows.get(io)
+            event = len(events_s) if follower is None else max(event, follower + 1)
+        if event < len(events_s):
+            needs.add((event, io))
+    return needs | _last_done(done_s, events_s, reaction_s)
+
+
+def _followers(ios: dict[str, Column]) -> dict[int, int]:
+    """I/O to the later one of the request that begins where it ends."""
+    ends: dict[int, int] = {}
+    follows = {}
+    for io in np.flatnonzero(ios["write"] == 0):
+        before = ends.pop(int(ios["offset"][io]), None)
+        if before is not None and ios["ahead"][io] != 0:
+            follows[before] = int(io)
+        ends[int(ios["offset"][io] + ios["bytes"][io])] = int(io)
+    return follows
+
+
+def _last_done(done_s: Column, events_s: Column, reaction_s: Column) -> set[tuple[int, int]]:
+    """Of each event the last I/O that was done before it, if soon before it and after the event before."""
+    needs = set()
+    order = np.argsort(done_s)
+    for event in range(1, len(events_s)):
+        for io in order[: np.searchsorted(done_s[order], events_s[event])][::-1]:
+            gap_s = events_s[event] - done_s[io]
+            if gap_s >= reaction_s[io]:
+                if gap_s <= SOON_S and done_s[io] > events_s[event - 1]:
+                    needs.add((event, int(io)))
+                break
+    return needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessPattern:
+    """How the requests of a task use the volume, on average."""
+
+    task: str
+    ios: float  # a request
+    bytes: float  # a request
+    writes: float  # share of I/Os
+    continuing: float  # share of I/Os that begin where an earlier one of the request ends
+    waited_for: float  # share of I/Os
+    in_flight: float  # when an I/O is issued, it included
+    computing: float  # share of the request's time
+
+
+def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]:
+    """One for each task, in the order of their first requests."""
+    ios, first = recording.ios, recording.first
+    request = np.repeat(np.arange(recording.requests), np.diff(first))
+    places = np.arange(len(request)) + request
+    continuing = np.zeros(len(request), bool)
+    for number in range(recording.requests):
+        here = slice(int(first[number]), int(first[number + 1]))
+        follows = _followers({name: column[here] for name, column in ios.items()})
+        continuing[[here.start + io for io in follows.values()]] = True
+    done = np.searchsorted(np.sort(ios["done_s"]), ios["at_s"], "right")
+    in_flight = np.arange(1, len(request) + 1) - done
+    waited = np.isin(places, thread.needed)
+    ends = np.append(0, np.flatnonzero(thread.size == 0) + 1)
+    computed_s = np.diff(np.append(0.0, np.cumsum(thread.compute_s))[ends])
+    patterns = []
+    for task in dict.fromkeys(recording.task):
+        of = recording.task == task
+        mine = of[request]
+        requests = int(of.sum())
+
+        def mean(values: Column, chosen: Column = mine) -> float:
+            return float(values[chosen].mean()) if chosen.any() else 0.0
+
+        patterns.append(
+            AccessPattern(
+                task=str(task),
+                ios=float(mine.sum()) / requests,
+                bytes=float(ios["bytes"][mine].sum()) / requests,
+                writes=mean(ios["write"]),
+                continuing=mean(continuing),
+                waited_for=mean(waited),
+                in_flight=mean(in_flight),
+                computing=float(computed_s[of].sum() / recording.latency_s[of].sum()),
+            )
+        )
+    return patterns

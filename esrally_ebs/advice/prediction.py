@@ -1,0 +1,136 @@
+"""Recorded requests on another volume: percentiles with their intervals, and what held them back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from esrally_ebs.advice.dependencies import access_patterns
+from esrally_ebs.advice.recording import Recording
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.catalog.limits import Model, Service
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.volumes.virtual.replay import Column, Replayed, Thread, replay
+
+PERCENTILES = (50, 90, 99)
+MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
+_SEEDS = range(1, 5)  # latencies are drawn so many times
+_RESAMPLES = 100
+_CONFIDENCE = 0.95
+_BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
+_NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What requests would take on one volume, seconds."""
+
+    spec: VolumeSpec
+    whole: tuple[Estimate, ...]  # of all requests, in the order of PERCENTILES
+    tasks: Mapping[str, tuple[float, ...]]  # the same by task
+    waits: Mapping[str, float]  # by limit: I/Os' waits as a share of the time of all requests
+    busy: float  # the share of requests' time that is not there with an infinitely fast volume
+    credits: float  # the fraction of burst credits that is left at the end
+    iops: float  # while requests are served
+    bytes_per_s: float
+
+    def percentile(self, percentile: int) -> Estimate:
+        """One of PERCENTILES, of all requests."""
+        return self.whole[PERCENTILES.index(percentile)]
+
+    @property
+    def binds(self) -> str:
+        """What holds requests back most: a limit, the volume's own latency, or nothing of the volume."""
+        name, share = max(self.waits.items(), key=lambda item: item[1], default=("", 0.0))
+        if share >= _BINDING:
+            return name
+        return "latency" if self.busy >= _BINDING else "computing"
+
+
+class Predictor:
+    """Predicts recorded requests on any volume; ``errors`` are the self-check's, by percentile."""
+
+    def __init__(self, recording: Recording, thread: Thread) -> None:
+        """Predicts the recorded volume first, see ``require_right``."""
+        self._of = recording
+        self._thread = thread
+        self.patterns = access_patterns(recording, thread)
+        fastest = _without_limits(model_for(recording.spec))
+        self._fastest_s = float(replay(thread, fastest).latency_s.sum())
+        numbers = [np.flatnonzero(recording.round == number) for number in np.unique(recording.round)]
+        draw = np.random.default_rng(1)
+        self._resamples = [
+            np.concatenate([numbers[i] for i in draw.integers(0, len(numbers), len(numbers))])
+            for _ in range(_RESAMPLES)
+        ]
+        self.errors: Mapping[int, float] = {}
+        self.check = self.predict(recording.spec)
+        self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
+
+    def require_right(self) -> None:
+        """Raise MeasurementError when the recorded volume itself is not predicted well."""
+        for percentile, most in MAX_ERROR.items():
+            error = self.errors[percentile]
+            if abs(error) > most:
+                raise MeasurementError(
+                    f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
+                    f" predicted {error:+.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
+                    " volume, whole, and of one client? Record again"
+                )
+
+    def predict(self, spec: VolumeSpec) -> Prediction:
+        """The requests on the volume of ``spec``. Raises PlanError when its type does not allow it."""
+        model = model_for(spec)
+        runs = [replay(self._thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
+        latency_s = np.array([run.latency_s for run in runs])
+        total_s = float(latency_s.mean(axis=0).sum())
+        tasks = {
+            str(task): tuple(map(float, np.percentile(latency_s[:, self._of.task == task], PERCENTILES)))
+            for task in dict.fromkeys(self._of.task)
+        }
+        return Prediction(
+            spec=spec,
+            whole=self._estimates(latency_s),
+            tasks=tasks,
+            waits={name: _mean_wait(runs, name) / total_s for name in runs[0].limit_s},
+            busy=max(0.0, 1.0 - self._fastest_s / total_s),
+            credits=min(run.credits for run in runs),
+            iops=len(self._of.ios["at_s"]) / total_s,
+            bytes_per_s=float(self._of.ios["bytes"].sum()) / total_s,
+        )
+
+    def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:
+        """Rounds resampled; the self-check's error widens the interval as one that is independent."""
+        ends = [50 * (1 - _CONFIDENCE), 50 * (1 + _CONFIDENCE)]
+        drawn = np.array([np.percentile(latency_s[:, chosen], PERCENTILES) for chosen in self._resamples])
+        estimates = []
+        for place, percentile in enumerate(PERCENTILES):
+            value = float(np.percentile(latency_s, percentile))
+            low, high = np.percentile(drawn[:, place], ends)
+            off = abs(self.errors.get(percentile, 0.0)) * value
+            below, above = np.hypot(max(0.0, value - low), off), np.hypot(max(0.0, high - value), off)
+            estimates.append(Estimate(value, value - float(below), value + float(above)))
+        return tuple(estimates)
+
+    def _error(self, percentile: int) -> float:
+        measured = float(np.percentile(self._of.latency_s, percentile))
+        return self.check.percentile(percentile).value / measured - 1
+
+    def _error_of_tasks(self) -> float:
+        """Of the middle of the tasks' medians: the mix's own median may fall between two tasks."""
+        ratios = [
+            self.check.tasks[task][0] / float(np.median(self._of.latency_s[self._of.task == task]))
+            for task in self.check.tasks
+        ]
+        return float(np.exp(np.mean(np.log(ratios)))) - 1
+
+
+def _without_limits(model: Model) -> Model:
+    """The model without limits and latency."""
+    return replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
+
+
+def _mean_wait(runs: list[Replayed], name: str) -> float:
+    return sum(run.limit_s[name] for run in runs) / len(runs)

@@ -1,0 +1,313 @@
+"""An Advice as a report: the setting to take, what others cost and give, and the race that would prove it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from esrally_ebs.advice.advice import Advice, Option, UsageOption
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.usage import Interval
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.report.model import (
+    Curve,
+    Figures,
+    Plot,
+    Report,
+    Row,
+    Table,
+    plain_table,
+    quantity,
+    titled,
+    word,
+)
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import GIB, MIB
+
+MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
+_UNKNOWN = (
+    "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
+    " or the instance's own limits unless the plan names the instance.",
+    "gp2 and st1 are predicted without burst credits, as they serve under a load that lasts.",
+    "A request that was recorded with caches dropped begins on full buckets on each setting, too; how many"
+    " such requests a second a volume takes is another question.",
+)
+
+
+def setting_text(spec: VolumeSpec) -> str:
+    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``."""
+    parts = [f"{spec.type} {spec.size_bytes / GIB:g} GiB"]
+    if spec.iops:
+        parts.append(f"{spec.iops:,} IOPS")
+    if spec.throughput_bytes_per_s:
+        parts.append(f"{spec.throughput_bytes_per_s / MIB:g} MiB/s")
+    return ", ".join(parts)
+
+
+def build_advice(session: Session, advice: Advice, predictor: Predictor, *, region: str) -> Report:
+    """The whole report."""
+    raced = advice.best or advice.doubtful
+    tables = [_front(advice)]
+    if raced is not None:
+        tables.append(_tasks(advice, raced))
+    tables += [_patterns(predictor), _check(predictor)]
+    return Report(
+        kind="advice",
+        title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
+        about=(),
+        facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
+        verdict=_verdict(advice),
+        details=tuple(_details(advice)),
+        next_step="" if raced is None else f"race it: {_race_step(advice)}",
+        labels=(f"A statement {MODELS}.",),
+        tables=tuple(tables),
+        warnings=_UNKNOWN,
+        figures=Figures(tradeoffs=(_plot(advice),)),
+    )
+
+
+def plan_text(advice: Advice, session: Session) -> str:
+    """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
+    plan = session.plan
+    arms = _raced(advice, session)
+    lines = [
+        f"# Races what was advised for session {session.id} to keep {advice.bound}.",
+        'name = "prove-advice"',
+    ]
+    for spec in arms:
+        lines += ["", "[[arm]]", f'name = "{spec.name}"', f'type = "{spec.type}"']
+        lines += [f"size = {spec.size_bytes}"]
+        lines += [f"iops = {spec.iops}"] if spec.iops else []
+        lines += [f"throughput = {spec.throughput_bytes_per_s}"] if spec.throughput_bytes_per_s else []
+        lines += [f'instance = "{spec.instance}"'] if spec.instance else []
+        lines += [f"credits = {spec.credits:g}"]
+    documents = plan.dataset.documents
+    shown = f'"{documents}"' if isinstance(documents, str) else str(documents)
+    lines += ["", "[dataset]", f"documents = {shown}", f"seed = {plan.dataset.seed}"]
+    if plan.race is not None:
+        lines += ["", "[race]", f'track = "{plan.race.track}"']
+        lines += [f'challenge = "{plan.race.challenge}"'] if plan.race.challenge else []
+        lines += [
+            f"iterations = {plan.race.iterations}",
+            f"warmup_iterations = {plan.race.warmup_iterations}",
+        ]
+    lines += ["", "[cache]", f'mode = "{plan.cache.mode}"', f"drop_every = {plan.cache.drop_every}"]
+    lines += ["", "[design]", f"rounds = {plan.design.most_rounds}", f'reference = "{arms[0].name}"']
+    return "\n".join(lines) + "\n"
+
+
+def _raced(advice: Advice, session: Session) -> list[VolumeSpec]:
+    today = advice.today.spec if advice.today else session.arms[0].spec
+    others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
+    others = [spec for spec in others if setting_text(spec) != setting_text(today)]
+    return [replace(today, name="today"), *(replace(o, name=f"advised-{n}") for n, o in enumerate(others, 1))]
+
+
+def _verdict(advice: Advice) -> str:
+    if advice.doubtful is not None:
+        rival = f" and {setting_text(advice.best.spec)}" if advice.best else ""
+        return (
+            f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it;"
+            f" race it{rival}."
+        )
+    if advice.best is None:
+        return f"No setting that was looked at keeps {advice.bound}."
+    best = advice.best
+    return f"{setting_text(best.spec)} is the cheapest that keeps {advice.bound}: {_usd(best.usd)} a month."
+
+
+def _details(advice: Advice) -> list[str]:
+    lines = []
+    if advice.today is not None:
+        lines.append(f"Today: {_sentence(advice.today)}.")
+    for option in (advice.doubtful, advice.best):
+        if option is not None:
+            lines.append(f"{setting_text(option.spec)}: {_sentence(option)}.")
+    if advice.best is not None:
+        below, above = advice.neighbours()
+        lines += [
+            f"One step {way}: {setting_text(option.spec)} for {_usd(option.usd - advice.best.usd, sign=True)}"
+            f" a month gives {1e3 * (option.value_s - advice.best.value_s):+.1f} ms."
+            for way, option in (("down", below), ("up", above))
+            if option is not None
+        ]
+    return lines
+
+
+def _sentence(option: Option) -> str:
+    name = f"p{option.bound.percentile}"
+    return (
+        f"{name} {_ms(option.interval_s[0])} to {_ms(option.interval_s[1])} for {_usd(option.usd)} a month,"
+        f" held back by {_binds(option)}"
+    )
+
+
+def _binds(option: Option) -> str:
+    return {"latency": "the volume's latency", "computing": "nothing of the volume"}.get(
+        option.prediction.binds, f"the volume's {option.prediction.binds}"
+    )
+
+
+def _race_step(advice: Advice) -> str:
+    return "'esrally-ebs advise ... --plan FILE' writes the plan, 'esrally-ebs run FILE' runs it"
+
+
+def _front(advice: Advice) -> Table:
+    shown = list(advice.front)
+    for option in (advice.today, advice.doubtful, advice.best):
+        if option is not None and option not in shown:
+            shown.append(option)
+    shown.sort(key=lambda option: (option.usd, option.value_s))
+    rows = tuple(
+        Row(
+            item=setting_text(option.spec) + (" (today)" if option is advice.today else ""),
+            cells=(
+                quantity("usd_month", option.usd, _usd(option.usd)),
+                *(
+                    quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
+                    for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
+                ),
+                quantity("high_s", option.interval_s[1], _ms(option.interval_s[1])),
+                word("keeps", "yes" if option.keeps else "perhaps" if option.may_keep else "no"),
+                word("held_back_by", option.prediction.binds),
+            ),
+        )
+        for option in shown
+    )
+    titles = ("a month", "p50", "p90", "p99", f"p{advice.bound.percentile} up to", "keeps", "held back by")
+    return Table(
+        key="front",
+        title=f"Cost against p{advice.bound.percentile}: no other setting is as cheap and as fast",
+        item_title="setting",
+        columns=titled(*titles),
+        rows=rows,
+        notes=(f"{len(advice.options)} settings were predicted, {MODELS}.",),
+    )
+
+
+def _tasks(advice: Advice, option: Option) -> Table:
+    today = advice.today.prediction.tasks if advice.today else {}
+    rows = [
+        (
+            task,
+            *(
+                _ms(times[i])
+                for times in (*([today[task]] if today else ()), option.prediction.tasks[task])
+                for i in (0, 2)
+            ),
+        )
+        for task in option.prediction.tasks
+    ]
+    titles = ["task", *(["today p50", "today p99"] if today else []), "then p50", "then p99"]
+    return plain_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
+
+
+def _patterns(predictor: Predictor) -> Table:
+    rows = [
+        (
+            one.task,
+            f"{one.ios:.0f}",
+            f"{one.bytes / MIB:.1f}",
+            *(f"{share:.0%}" for share in (one.writes, one.continuing, one.waited_for)),
+            f"{one.in_flight:.1f}",
+            f"{one.computing:.0%}",
+        )
+        for one in predictor.patterns
+    ]
+    titles = ["task", "I/Os", "MiB", "writes", "read on", "waited for", "in flight", "computing"]
+    note = "Of a request. To read on is to begin where an earlier I/O of the request ends, as readahead does."
+    return plain_table("access", "What requests do to the recorded volume", titles, rows, note)
+
+
+def _check(predictor: Predictor) -> Table:
+    rows = [(f"p{percentile}", f"{error:+.1%}") for percentile, error in predictor.errors.items()]
+    return plain_table(
+        "self-check",
+        "Self-check: the recorded volume itself, predicted against measured",
+        ["", "off by"],
+        rows,
+    )
+
+
+def _plot(advice: Advice) -> Plot:
+    curves = [_marks(type_, [o for o in advice.options if o.spec.type == type_]) for type_ in _types(advice)]
+    front = advice.front
+    link = Curve(name="front", x=_x(front), y=_y(front), style="link")
+    return Plot(
+        title=f"Cost against the {advice.bound.percentile}th percentile, predicted",
+        across="US dollars a month",
+        up="service time, ms",
+        curves=(link, *curves),
+        from_zero=True,
+    )
+
+
+def _types(advice: Advice) -> list[str]:
+    return list(dict.fromkeys(option.spec.type for option in advice.front))
+
+
+def _marks(name: str, options: Sequence[Option]) -> Curve:
+    hover = tuple(f"{setting_text(o.spec)}: {_usd(o.usd)}, {_ms(o.value_s)}" for o in options)
+    return Curve(
+        name=name, x=_x(options), y=_y(options), style="marks", hover=hover, summary="; ".join(hover[:3])
+    )
+
+
+def _x(options: Sequence[Option]) -> tuple[float, ...]:
+    return tuple(option.usd for option in options)
+
+
+def _y(options: Sequence[Option]) -> tuple[float, ...]:
+    return tuple(option.value_s * 1e3 for option in options)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _usd(usd: float, *, sign: bool = False) -> str:
+    return f"{usd:{'+' if sign else ''},.2f} USD"
+
+
+def build_usage(
+    source: str, intervals: Sequence[Interval], options: Sequence[UsageOption], *, region: str
+) -> Report:
+    """What a log says that a volume did, on today's setting (the first) and on others."""
+    today, *others = options
+    free = next((one for one in others if not one.usage.limited_s), None)
+    hours = sum(one.seconds for one in intervals) / 3600
+    verdict = "No setting that was looked at stays below its limits."
+    if free is not None:
+        saves = today.usd - free.usd
+        verdict = (
+            f"{setting_text(free.spec)} is the cheapest that stays below its limits:"
+            f" {_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today."
+        )
+    rows = [
+        (
+            setting_text(one.spec) + (" (today)" if one is today else ""),
+            _usd(one.usd),
+            _usd(today.usd - one.usd, sign=True),
+            f"{one.usage.limited_s / 60:,.0f}",
+            max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
+            None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
+        )
+        for one in options
+    ]
+    titles = ["setting", "a month", "saves", "minutes at its limit", "which limit", "lowest credits"]
+    return Report(
+        kind="usage",
+        title=f"Usage of {source}: {len(intervals):,} intervals, {hours:,.1f} hours, prices of {region}",
+        about=(),
+        facts={"session": source, "state": "usage", "plan": ""},
+        verdict=verdict,
+        labels=(f"A statement {MODELS}.",),
+        tables=(
+            plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
+        ),
+        warnings=(
+            "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
+            "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
+            "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
+            "Credits were full at the start; what a volume does not get done stays owed, as if nobody slowed"
+            " down.",
+        ),
+    )

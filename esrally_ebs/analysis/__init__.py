@@ -1,0 +1,1 @@
+"""A session in, findings out: statistics, verdicts, causes. Pure."""

@@ -1,0 +1,230 @@
+"""What must agree between arms before a difference may be put down to the volume, as named checks."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.analysis.profile import arm_profiles, profiles_of, read_windows
+from esrally_ebs.analysis.summary import is_time
+from esrally_ebs.model import Check, Phase, State, Volume
+from esrally_ebs.store.session import Session
+
+# Properties of an attached volume that change a search by themselves.
+VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
+LATENESS = "lateness"  # the one of these checks that a plan may accept
+# Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
+_MAX_LATE = 0.15
+NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
+
+
+def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
+    """Checks in the order of their weight; a check that finds nothing to look at is left out.
+
+    Hits, segments, versions, volume settings, numbers of requests, failed requests, times that are none,
+    coldness, and lateness of emulated volumes. Of a session that was ``cut``, the last round is no whole one
+    and its requests are not counted.
+    """
+    looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
+    measured = session.samples.select(looked_at).filter(
+        pc.equal(session.samples["phase"], Phase.MEASURE.value)
+    )
+    found = [
+        _hits(measured),
+        _segments(session),
+        _agree(
+            "versions",
+            {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
+        ),
+        _volumes(session),
+        _requests(_whole_rounds(measured) if cut else measured, [arm.spec.name for arm in session.arms]),
+        _failed(measured),
+        _times(session.samples),
+        _cold(session, measured),
+        _lateness(session),
+    ]
+    return [check for check in found if check is not None]
+
+
+def all_checks(session: Session) -> tuple[Check, ...]:
+    """What was checked when it was measured, and what can be checked from the record for the rest."""
+    recorded = {check.name for check in session.checks}
+    found = check_comparable(session, cut=session.state is not State.COMPLETE)
+    return (*session.checks, *(check for check in found if check.name not in recorded))
+
+
+def is_cold(session: Session) -> bool:
+    """Whether the plan dropped caches; ``warm`` is said in every output."""
+    return session.plan.cache.mode == "cold"
+
+
+def _hits(measured: pa.Table) -> Check | None:
+    keys = ["task", "arm", "hits"]
+    counted = measured.select(keys).filter(measured["success"])
+    hits: dict[str, dict[str, set[int | None]]] = {}
+    distinct = _grouped(counted, keys).aggregate([])
+    for row in distinct.to_pylist():
+        hits.setdefault(row["task"], {}).setdefault(row["arm"], set()).add(row["hits"])
+    # Nothing tells of a task without hits on any arm; hits on some arms only are a difference.
+    hits = {task: by_arm for task, by_arm in hits.items() if set().union(*by_arm.values()) != {None}}
+    if not hits:
+        return None
+    for task, by_arm in hits.items():
+        if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
+            seen = ", ".join(f"{arm} {_in_order(numbers)[:3]}" for arm, numbers in by_arm.items())
+            text = f"{task}: hit counts differ between arms ({seen}); they do not search the same documents"
+            return Check(name="hits", ok=False, value=seen, text=text)
+    return Check(
+        name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
+    )
+
+
+def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
+    return sorted(numbers, key=lambda number: (number is not None, number or 0))
+
+
+def _segments(session: Session) -> Check | None:
+    if any(check.name == "segments" for check in session.checks):  # made where the files were at hand
+        return None
+    if session.dataset.get("copied") is False:
+        text = "segments differ: each arm indexed by itself"
+        return Check(name="segments", ok=True, value="own index per arm", text=text)
+    if session.dataset.get("hash"):
+        value = str(session.dataset["hash"])[:12]
+        return Check(
+            name="segments", ok=True, value=value, text="every arm got a copy of the same segment files"
+        )
+    return None
+
+
+def _agree(name: str, by_arm: Mapping[str, Mapping[str, Any]]) -> Check | None:
+    if not by_arm:
+        return None
+    keys = dict.fromkeys(key for values in by_arm.values() for key in values)
+    for key in keys:
+        if len({str(values.get(key)) for values in by_arm.values()}) > 1:
+            seen = ", ".join(f"{arm} {values.get(key)}" for arm, values in by_arm.items())
+            return Check(name=name, ok=False, value=seen, text=f"{key} differs between arms: {seen}")
+    first = next(iter(by_arm.values()))
+    value = ", ".join(f"{key} {value}" for key, value in first.items())
+    return Check(name=name, ok=True, value=value, text=f"{name} are the same on every arm")
+
+
+def _volumes(session: Session) -> Check | None:
+    accepted = {check.name for check in session.checks if check.accepted}
+    keys = [key for key in VOLUME_SETTINGS if key.removesuffix("_bytes") not in accepted]
+    check = _agree("settings", {arm.spec.name: _settings(arm, keys) for arm in session.arms})
+    if check is None or check.ok or len({arm.kind for arm in session.arms}) == 1:
+        return check
+    # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
+    return replace(check, ok=True, text=f"{check.text} (arms of different kinds)")
+
+
+def _settings(arm: Volume, keys: Iterable[str]) -> dict[str, Any]:
+    return _pick({key: getattr(arm, key) for key in keys}, keys)
+
+
+def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if values.get(key) not in (None, "")}
+
+
+def _whole_rounds(measured: pa.Table) -> pa.Table:
+    """All but the requests of the last round, which had not come round to all tasks and arms."""
+    last = pc.max(measured["round"]).as_py()
+    return measured.filter(pc.less(measured["round"], last)) if last else measured
+
+
+def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
+    counts: dict[str, dict[str, int]] = {}
+    rows = _grouped(measured, ["task", "arm"]).aggregate([([], "count_all")])
+    for row in rows.to_pylist():
+        counts.setdefault(row["task"], {})[row["arm"]] = row["count_all"]
+    if not counts:
+        return None
+    arms = {*names, *(arm for by_arm in counts.values() for arm in by_arm)}
+    for task, by_arm in counts.items():
+        if len(by_arm) < len(arms) or len(set(by_arm.values())) > 1:
+            seen = ", ".join(f"{arm} {by_arm.get(arm, 0)}" for arm in sorted(arms))
+            return Check(
+                name="requests", ok=False, value=seen, text=f"{task}: unequal numbers of requests: {seen}"
+            )
+    total = sum(number for by_arm in counts.values() for number in by_arm.values())
+    return Check(name="requests", ok=True, value=str(total), text="every arm got the same number of requests")
+
+
+def _failed(measured: pa.Table) -> Check | None:
+    if not measured.num_rows:
+        return None
+    failed = measured.filter(pc.invert(measured["success"]))
+    tasks = sorted(set(failed["task"].to_pylist()))
+    if tasks:
+        text = f"{failed.num_rows} of {measured.num_rows} measured requests failed ({', '.join(tasks[:3])})"
+        return Check(name="errors", ok=False, value=str(failed.num_rows), text=text)
+    return Check(name="errors", ok=True, value="0", text="no measured request failed")
+
+
+def _times(samples: pa.Table) -> Check | None:
+    """Only said where it is so: what wrote such a time is not to be trusted with the others."""
+    measured = pc.and_(pc.equal(samples["phase"], Phase.MEASURE.value), samples["success"])
+    wrong = samples.filter(pc.and_(measured, pc.invert(is_time(samples["service_time_s"]))))
+    if not wrong.num_rows:
+        return None
+    tasks = sorted(set(wrong["task"].to_pylist()))
+    text = (
+        f"{wrong.num_rows} measured requests have a service time that is no number above 0 "
+        f"({', '.join(tasks[:3])})"
+    )
+    return Check(name="times", ok=False, value=str(wrong.num_rows), text=text)
+
+
+def _cold(session: Session, measured: pa.Table) -> Check | None:
+    """The first request after each drop must have found the index out of the page cache."""
+    if not is_cold(session):
+        return None
+    firsts = measured.filter(pc.and_(pc.equal(measured["iteration"], 1), pc.greater(measured["round"], 0)))
+    known = firsts["resident_before"].drop_null()
+    if not firsts.num_rows:
+        return None
+    if len(known) < firsts.num_rows:
+        missing = firsts.num_rows - len(known)
+        text = f"{missing} of {firsts.num_rows} cold requests have no residency; they may have been warm"
+        return Check(name="cold", ok=False, value="unknown", text=text)
+    worst = float(pc.max(known).as_py())
+    bound = session.plan.cache.max_resident
+    text = (
+        f"at most {worst:.2%} of the index was in the page cache before a cold request ({bound:.2%} allowed)"
+    )
+    return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
+
+
+def _lateness(session: Session) -> Check | None:
+    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does."""
+    profiles = profiles_of(read_windows(session.events)[0])
+    shares = {
+        arm: profile.late
+        for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms])
+        if profile.late is not None
+    }
+    if not shares:
+        return None
+    late = ", ".join(f"{share:.0%} on {arm}" for arm, share in shares.items() if share > _MAX_LATE)
+    value = ", ".join(f"{arm} {share:+.0%}" for arm, share in shares.items())
+    if not late:
+        text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
+        return Check(name=LATENESS, ok=True, value=value, text=text)
+    return Check(
+        name=LATENESS,
+        ok=False,
+        value=value,
+        text=f"emulated volumes took longer than their models ({late}; {_MAX_LATE:.0%} allowed), so times are"
+        " not those of such volumes: this machine was too busy",
+        mend="end what else runs on this machine",
+        accepted=LATENESS in session.plan.accept,
+    )
+
+
+def _grouped(table: pa.Table, columns: list[str]) -> pa.TableGroupBy:
+    """Groups by columns; those of text have one dictionary for all their chunks then, as groups need it."""
+    return table.select(columns).unify_dictionaries().group_by(columns)

@@ -1,0 +1,110 @@
+"""The findings of a session: summaries of tasks, comparisons of arms, and how the rounds ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from esrally_ebs.analysis.compare import Comparison, Overall, judge
+from esrally_ebs.analysis.sequential import confidence_of, looks
+from esrally_ebs.analysis.summary import Blocks, Scope, Summary, failures, measured_blocks, summarize_blocks
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Check
+from esrally_ebs.store.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the statistics say of one scope of requests."""
+
+    scope: Scope
+    arms: tuple[str, ...]  # that are compared, the reference first
+    summaries: tuple[Summary, ...]
+    comparisons: tuple[Comparison, ...]
+    overall: tuple[Overall, ...]
+    blocks: Blocks
+    margin: float
+    confidence: float
+    ended: str = ""  # of rounds that end themselves: how many there were, and why no more
+    is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
+
+    @property
+    def tasks(self) -> list[str]:
+        """What is compared, in order."""
+        return list(dict.fromkeys(c.task for c in self.comparisons))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The arms that are compared, in order."""
+        return list(dict.fromkeys((c.a, c.b) for c in self.comparisons))
+
+    def word(self, comparison: Comparison) -> str:
+        """The verdict as reports say it."""
+        return "not comparable" if self.is_refused else comparison.verdict.value
+
+    def without(self, rounds: Mapping[str, set[int]]) -> "Findings":
+        """The same without some rounds of some tasks; verdicts only, and no estimates of further rounds."""
+        kept = {
+            (task, arm): {r: times for r, times in by_round.items() if r not in rounds.get(task, ())}
+            for (task, arm), by_round in self.blocks.items()
+        }
+        blocks = {key: by_round for key, by_round in kept.items() if by_round}
+        judged = judge(blocks, self.arms, margin=self.margin, confidence=self.confidence, intervals=False)
+        return replace(self, blocks=blocks, comparisons=judged.comparisons, overall=judged.overall)
+
+
+def find(
+    session: Session,
+    scope: Scope = "all",
+    *,
+    arms: Sequence[str] | None = None,
+    against: str | None = None,
+    checks: Sequence[Check] = (),
+) -> Findings:
+    """Summaries and comparisons at the plan's margin and confidence.
+
+    All arms are compared with the plan's reference, or with ``against``; or ``arms`` with the first of them.
+    With a check that forbids to compare, there are times and no verdict. Raises PlanError when ``against`` is
+    no arm of the session.
+    """
+    margin, confidence = session.plan.design.margin, confidence_of(session.plan.design)
+    arms = arms or _reference_first(session, against)
+    blocks = measured_blocks(session.samples, scope)
+    judged = judge(blocks, arms, margin=margin, confidence=confidence)
+    is_refused = any(check.forbids for check in checks)
+    if is_refused:
+        judged = judged.withheld()
+    return Findings(
+        scope=scope,
+        arms=tuple(arms),
+        summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
+        comparisons=judged.comparisons,
+        overall=judged.overall,
+        blocks=blocks,
+        margin=margin,
+        confidence=confidence,
+        ended=_ended(session),
+        is_refused=is_refused,
+    )
+
+
+def _reference_first(session: Session, against: str | None) -> list[str]:
+    names = [arm.spec.name for arm in session.arms]
+    if against not in (None, *names):
+        raise PlanError(
+            f"--against {against}: no arm of session {session.id}; write one of {', '.join(names)}"
+        )
+    return sorted(session.plan.design.reference_first(names), key=lambda name: name != against)
+
+
+def _ended(session: Session) -> str:
+    design = session.plan.design
+    if not design.is_auto:
+        return ""
+    interim = [event.fields for event in session.events if event.kind == "look"]
+    most = design.max_rounds
+    why = str(interim[-1].get("ends", "")) if interim else ""
+    after = ", ".join(str(fields.get("rounds")) for fields in interim) or "no"
+    return (
+        f"Rounds: at most {most}; looked after {after} rounds{f', and ended as {why}' if why else ''}. "
+        f"Each of {len(looks(most))} possible looks claims at {confidence_of(design):.1%}, "
+        f"so all together at {design.confidence:.0%}."
+    )

@@ -1,0 +1,207 @@
+"""Whether one arm is slower than another by more than is allowed: the limits of a gate against intervals.
+
+Pure: takes what ``compare`` found for two arms, gives a decision per task and limit and one for all. A limit
+is asked about as ``compare`` asks whether there is any difference: *if b took as many times as long as the
+limit allows, would the two have one common percentile?* The width of an interval would not do: its sides
+may differ.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, holm, rarest, student
+from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
+from esrally_ebs.errors import PlanError
+
+_NO_WIDTH = 1e-6  # an interval whose ends are closer than this, as a fraction
+_LIMIT = re.compile(r"\s*p(\d+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*\Z")
+
+
+class Outcome(StrEnum):
+    """What is shown about a limit."""
+
+    PASS = "pass"  # nosec B105
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimit:
+    """How much slower a percentile may be; ``slowdown`` is a fraction (0.05 = 5 %)."""
+
+    percentile: int
+    slowdown: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDecision:
+    """One limit on one task; ``ratio`` has the interval of this task by itself, if there is one."""
+
+    task: str
+    limit: GateLimit
+    ratio: Estimate
+    outcome: Outcome
+    why: str  # why it is inconclusive; empty otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """All decisions on arm ``b`` against arm ``a``."""
+
+    a: str
+    b: str
+    confidence: float
+    decisions: tuple[TaskDecision, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Fail when any limit is shown to be broken, pass when all are shown to be kept."""
+        outcomes = {decision.outcome for decision in self.decisions}
+        if Outcome.FAIL in outcomes:
+            return Outcome.FAIL
+        return Outcome.PASS if outcomes == {Outcome.PASS} else Outcome.INCONCLUSIVE
+
+
+def parse_limit(text: str) -> GateLimit:
+    """``"p50=5%"`` to a limit; raises PlanError for any other text."""
+    match = _LIMIT.match(text)
+    if match is None or int(match[1]) not in PERCENTILES:
+        known = ", ".join(f"p{percentile}" for percentile in PERCENTILES)
+        raise PlanError(f"--max-slowdown {text}: write a percentile ({known}) and a limit, such as p50=5%")
+    return GateLimit(percentile=int(match[1]), slowdown=float(match[2]) / 100)
+
+
+def decide(
+    comparisons: Sequence[Comparison], limits: Sequence[GateLimit], blocks: Blocks, *, confidence: float
+) -> Gate:
+    """Hold every limit against every task of one pair of arms; ``comparisons`` are those of ``blocks``.
+
+    A task passes when the whole interval lies below the limit, and fails when it lies above. Intervals are
+    corrected over all tasks and limits as verdicts are (Holm): the chance of any false fail is at most
+    1 - confidence, and so, separately, is that of any false pass.
+    """
+    questions = [
+        (c, limit, next(p for p in c.percentiles if p.percentile == limit.percentile))
+        for limit in limits
+        for c in comparisons
+    ]
+    known = [
+        number
+        for number, (comparison, _, found) in enumerate(questions)
+        if found.ratio.low is not None and not _is_tied(comparison, found, 1 - confidence)
+    ]
+    by_task = {questions[number][0].task: questions[number][0] for number in known}
+    pairs = {task: _pair(comparison, blocks) for task, comparison in by_task.items()}
+    asked = [_p_values(*questions[number], pairs[questions[number][0].task]) for number in known]
+    kept, broken = (holm([p_values[side] for p_values in asked]) for side in (0, 1))
+    outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
+    for number, p_below, p_above in zip(known, kept, broken, strict=True):
+        outcomes[number] = _outcome(p_below, p_above, 1 - confidence)
+    return Gate(
+        a=comparisons[0].a,
+        b=comparisons[0].b,
+        confidence=confidence,
+        decisions=tuple(
+            TaskDecision(
+                task=comparison.task,
+                limit=limit,
+                ratio=found.ratio,
+                outcome=outcomes[number],
+                why=_why(comparison, limit, found, 1 - confidence)
+                if outcomes[number] is Outcome.INCONCLUSIVE
+                else "",
+            )
+            for number, (comparison, limit, found) in enumerate(questions)
+        ),
+    )
+
+
+def decide_fio(
+    baseline: pa.Table, limits: Sequence[GateLimit], arms: Sequence[str], *, confidence: float
+) -> Gate:
+    """Hold every limit against every fio job of two arms; a pass of a job is a round.
+
+    ``confidence`` is that of all limits together: each has an equal share of the doubt (Bonferroni). A job
+    that only one arm ran is left out.
+    """
+    alone = 1 - (1 - confidence) / len(limits)
+    decisions: list[TaskDecision] = []
+    for limit in limits:
+        blocks = fio_blocks(baseline, limit.percentile)
+        comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone)
+        if comparisons:
+            # A pass has one time, its own percentile: of these the median is compared.
+            of_passes = decide(comparisons, [replace(limit, percentile=50)], blocks, confidence=alone)
+            decisions += [
+                replace(d, limit=limit, why=_why_of_passes(d, c))
+                for d, c in zip(of_passes.decisions, comparisons, strict=True)
+            ]
+    return Gate(a=arms[0], b=arms[1], confidence=confidence, decisions=tuple(decisions))
+
+
+def _why_of_passes(decision: TaskDecision, comparison: Comparison) -> str:
+    if comparison.rounds >= MIN_ROUNDS:
+        return decision.why
+    passes = f"{comparison.rounds} pass{'' if comparison.rounds == 1 else 'es'}"
+    return f"{passes} of {MIN_ROUNDS} that an interval takes: repeat = {MIN_ROUNDS - 1} in its [[baseline]]"
+
+
+def _is_tied(comparison: Comparison, found: PercentileComparison, alpha: float) -> bool:
+    """Whether an interval without width tells of equal times only, and not of a difference."""
+    low, high, p_different = found.ratio.low, found.ratio.high, comparison.p_different
+    if low is None or high is None or p_different is None or p_different <= alpha:
+        return False
+    return high / low - 1 < _NO_WIDTH and not low <= 1 <= high
+
+
+def _p_values(
+    comparison: Comparison, limit: GateLimit, found: PercentileComparison, pair: Pair
+) -> tuple[float, float]:
+    """Of the limit's being kept and of its being broken; small when the rounds say so beyond chance.
+
+    Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence. Where the interval
+    holds the limit nothing is evidence; of equal times, the test may reject even what was found.
+    """
+    bound, rounds = 1 + limit.slowdown, comparison.rounds
+    t = student(pair.evidence(limit.percentile, ratio=bound))
+    kept, broken = (min(1.0, 2 * max(rarest(rounds), below(side * t, rounds))) for side in (1, -1))
+    low, high = found.ratio.low, found.ratio.high
+    return (
+        kept if high is not None and high < bound else 1.0,
+        broken if low is not None and low > bound else 1.0,
+    )
+
+
+def _pair(comparison: Comparison, blocks: Blocks) -> Pair:
+    a, b = blocks[comparison.task, comparison.a], blocks[comparison.task, comparison.b]
+    shared = shared_rounds(a, b)
+    return Pair(ArmTimes([a[r] for r in shared]), ArmTimes([b[r] for r in shared]))
+
+
+def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
+    if p_below <= alpha:
+        return Outcome.PASS
+    return Outcome.FAIL if p_above <= alpha else Outcome.INCONCLUSIVE
+
+
+def _is_about(doubt: str, percentile: int) -> bool:
+    """Whether a doubt says why this percentile has no interval: of it by name, or of all."""
+    about, _, said = doubt.partition(":")
+    return "interval" in said and (f"p{percentile}" in about or "p" not in about)
+
+
+def _why(comparison: Comparison, limit: GateLimit, found: PercentileComparison, alpha: float) -> str:
+    ratio, bound = found.ratio, 1 + limit.slowdown
+    if ratio.low is None or ratio.high is None:
+        doubts = [doubt for doubt in comparison.warnings if _is_about(doubt, limit.percentile)]
+        return doubts[0] if doubts else "there is no interval"
+    if _is_tied(comparison, found, alpha):
+        return "too many requests took equally long for an interval"
+    if ratio.high < bound or ratio.low > bound:
+        return "decided for this task alone, but not for all tasks together"
+    return "the limit lies within the interval"

@@ -1,0 +1,145 @@
+"""One verdict from several sessions of the same question, with the session as a random effect.
+
+What stays the same from a session's start to its end (the code that a JVM compiled, the very volumes) moves
+its ratio by as much in every round, so no session sees it in its own interval. Several sessions do: so the
+session is the unit, as the round is within one. The common ratio is the geometric mean of theirs; its
+interval is Student's t over sessions, with (sessions - 1) degrees of freedom. For sessions of equally many
+rounds that is what REML with Satterthwaite's degrees of freedom gives (Searle, Casella and McCulloch 1992).
+Weights by the sessions' own errors (Hartung and Knapp 2001) held the truth less often: these errors are
+estimates themselves. Pure.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from esrally_ebs.analysis.compare import PValues, Verdict, behind_gate, verdict_of
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.rounds import Estimate, below, critical_t
+
+MIN_SESSIONS = 3  # two have one degree of freedom: intervals of twelve standard errors and more
+_MIN_SPREAD = 1e-9  # of sessions that agree to the last digit: then their own errors count alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledRatio:
+    """The ratio b / a of the 50th percentile over several sessions."""
+
+    task: str | None  # None = all tasks together
+    a: str
+    b: str
+    sessions: int
+    ratio: Estimate  # for this task alone, not corrected for many
+    between: float  # standard deviation of its logarithm between sessions, beyond their own errors
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    p_different: float | None = None  # adjusted for all tasks and arms
+    p_equivalent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """A logarithm of a ratio with its standard error; ``sessions`` - 1 degrees of freedom."""
+
+    value: float
+    error: float
+    between: float
+    sessions: int
+
+    def t(self, log_ratio: float) -> float:
+        return (self.value - log_ratio) / self.error
+
+    def ratio(self, confidence: float) -> Estimate:
+        half = critical_t(self.sessions, confidence) * self.error
+        return Estimate(math.exp(self.value), math.exp(self.value - half), math.exp(self.value + half))
+
+
+def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> tuple[PooledRatio, ...]:
+    """The common ratios of each arm against the reference, all tasks together before single tasks.
+
+    What not all sessions have an interval for is left out; nothing is pooled below MIN_SESSIONS. Any false
+    claim has at most a chance of 1 - ``confidence``: single tasks stand behind all of them together.
+    """
+    if len(sessions) < MIN_SESSIONS:
+        return ()
+    pooled: list[PooledRatio] = []
+    others = list(dict.fromkeys(b for _, b in sessions[0].pairs))
+    for other in others:
+        means = {
+            task: _mean(estimates)
+            for task in (*sessions[0].tasks, None)
+            if (estimates := _estimates(sessions, task, other)) is not None
+        }
+        if means:
+            pooled += _judged(means, sessions[0].arms[0], other, len(others), margin, confidence)
+    return tuple(pooled)
+
+
+def common_ratio(ratios: Iterable[tuple[Estimate, int, float]], confidence: float) -> Estimate:
+    """The common ratio of sessions with its interval; each has a ratio, its rounds and its confidence."""
+    own = [_with_error(*one) for one in ratios]
+    return _mean([one for one in own if one is not None]).ratio(confidence)
+
+
+def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float, float] | None:
+    """The logarithm of a session's ratio and its standard error; None without an interval."""
+    if ratio.low is None or ratio.high is None:
+        return None
+    half = math.log(ratio.high / ratio.low) / 2
+    return math.log(ratio.value), half / critical_t(rounds, confidence)
+
+
+def _estimates(
+    sessions: Sequence[Findings], task: str | None, other: str
+) -> list[tuple[float, float]] | None:
+    """Logarithm and own standard error of each session; None when a session has no interval."""
+    estimates = []
+    for one in sessions:
+        results = one.overall if task is None else [c for c in one.comparisons if c.task == task]
+        result = next((result for result in results if result.b == other), None)
+        estimate = None if result is None else _with_error(result.ratio, result.rounds, one.confidence)
+        if estimate is None:
+            return None
+        estimates.append(estimate)
+    return estimates
+
+
+def _mean(estimates: Sequence[tuple[float, float]]) -> _Mean:
+    values, errors = (np.array(column) for column in zip(*estimates, strict=True))
+    own, spread = float((errors**2).mean()), float(values.var(ddof=1))
+    if math.sqrt(spread) < _MIN_SPREAD:
+        spread = own
+    count = len(values)
+    return _Mean(float(values.mean()), math.sqrt(spread / count), math.sqrt(max(0.0, spread - own)), count)
+
+
+def _judged(
+    means: dict[str | None, _Mean], a: str, b: str, arms: int, margin: float, confidence: float
+) -> list[PooledRatio]:
+    limit, alpha = math.log1p(margin), 1 - confidence
+    raw = PValues(
+        [2 * below(-abs(mean.t(0.0)), mean.sessions) for mean in means.values()],
+        [
+            max(below(mean.t(limit), mean.sessions), below(-mean.t(-limit), mean.sessions))
+            for mean in means.values()
+        ],
+        has_whole=None in means and len(means) > 1,
+    )
+    p_values = behind_gate(raw, arms)
+    pooled = []
+    for (task, mean), different, equivalent in zip(
+        means.items(), p_values.different, p_values.equivalent, strict=True
+    ):
+        one = PooledRatio(
+            task=task,
+            a=a,
+            b=b,
+            sessions=mean.sessions,
+            ratio=mean.ratio(confidence),
+            between=mean.between,
+            p_different=different,
+            p_equivalent=equivalent,
+        )
+        pooled.append(replace(one, verdict=verdict_of(mean.value, different <= alpha, equivalent <= alpha)))
+    return pooled

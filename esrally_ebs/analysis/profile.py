@@ -1,0 +1,281 @@
+"""What requests did to their volume: ``io`` events to windows, windows to a profile per task, arm and round.
+
+An event has the counters right before a request and right after it. Requests of several clients overlap;
+those are joined into one window from the first counters to the last, so that nothing is counted twice.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from esrally_ebs.model import Event
+
+KIND = "io"
+WAITED = "emulator.waited_s."  # and the limiter's name
+EXCEEDED = "ebs.exceeded_s."  # and the limit's name
+_TARGET = "emulator.target_s."  # and read or write
+CREDITS = "emulator.credits"  # a level, which also falls; all other counters only grow
+_LEVELS = frozenset({"device.in_flight"})  # no counter at all
+# /proc/diskstats prints times as 32-bit milliseconds: after 49.7 days of I/O they begin at 0 again.
+_TIME_WRAPS_S = 2**32 / 1000
+_TIMES = frozenset({"device.read_s", "device.write_s", "device.weighted_s"})
+# A time that seems to have wrapped must be one that so many requests in flight can explain.
+_MAX_IN_FLIGHT = 10_000
+# Of the I/Os that the kernel counted an emulated volume must have counted as many, but for so large a share:
+# where the kernel splits or joins them on their way, times of one are not those of the other.
+_MAX_COUNT_DIFFERENCE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Some requests of one task on one arm in one round."""
+
+    arm: str
+    task: str
+    round: int
+    requests: int
+    start_s: float  # seconds since the epoch
+    end_s: float
+    begin: Mapping[str, float]  # counters before the requests
+    end: Mapping[str, float]  # and after them
+    grown: Mapping[str, float]  # by counter that both have; empty until windows are joined
+
+    @property
+    def seconds(self) -> float:
+        """How long the window was."""
+        return self.end_s - self.start_s
+
+
+def read_windows(events: Iterable[Event]) -> tuple[tuple[Window, ...], int]:
+    """Windows in order of time, and the number of useless events: broken, or of counters that began anew."""
+    parsed = [_window(event) for event in events if event.kind == KIND]
+    joined = _joined(window for window in parsed if window is not None)
+    windows = [replace(window, grown=grown) for window in joined if (grown := _grown(window)) is not None]
+    useless = parsed.count(None) + len(joined) - len(windows)
+    return tuple(sorted(windows, key=lambda window: window.start_s)), useless
+
+
+def _window(event: Event) -> Window | None:
+    fields = event.fields
+    try:
+        window = Window(
+            arm=str(event.arm),
+            task=str(fields["task"]),
+            round=int(fields["round"]),
+            requests=int(fields["requests"]),
+            start_s=float(fields["started_s"]),
+            end_s=float(event.at_s),
+            begin=_counters(fields["begin"]),
+            end=_counters(fields["end"]),
+            grown={},
+        )
+    except (KeyError, TypeError, ArithmeticError, ValueError, AttributeError):
+        return None
+    sound = event.arm is not None and 0 < window.requests < 2**53 and window.seconds > 0
+    return window if sound else None
+
+
+def _counters(table: Mapping[str, object]) -> dict[str, float]:
+    counters = {str(name): float(value) for name, value in table.items()}  # type: ignore[arg-type]
+    if not all(math.isfinite(value) for value in counters.values()):
+        raise ValueError("a counter is not a number")
+    return counters
+
+
+def _joined(windows: Iterable[Window]) -> list[Window]:
+    """Overlapping windows of one block as one; others as they are."""
+    last: dict[tuple[str, str, int], Window] = {}
+    done: list[Window] = []
+    for window in sorted(windows, key=lambda one: one.start_s):
+        key = window.arm, window.task, window.round
+        before = last.get(key)
+        if before is not None and window.start_s < before.end_s:
+            later = max(before, window, key=lambda one: one.end_s)
+            requests = before.requests + window.requests
+            last[key] = replace(before, requests=requests, end_s=later.end_s, end=later.end)
+            continue
+        if before is not None:
+            done.append(before)
+        last[key] = window
+    return done + list(last.values())
+
+
+def _grown(window: Window) -> dict[str, float] | None:
+    """None when a counter fell: the volume was attached again in between."""
+    grown = {}
+    for name in (window.begin.keys() & window.end.keys()) - _LEVELS:
+        growth = _growth(name, window.begin[name], window.end[name], window.seconds)
+        if growth is None:
+            return None
+        grown[name] = growth
+    return grown
+
+
+def _growth(name: str, begin: float, end: float, seconds: float) -> float | None:
+    if name == CREDITS or end >= begin:
+        return end - begin
+    wrapped = end - begin + _TIME_WRAPS_S
+    return wrapped if name in _TIMES and 0 <= wrapped <= seconds * _MAX_IN_FLIGHT else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """I/O of some requests; what was not recorded is None."""
+
+    requests: int
+    seconds: float  # of the windows, added up
+    grown: Mapping[str, float]  # by counter, added up
+
+    def per_request(self, counter: str) -> float | None:
+        """Growth of a counter per request."""
+        grown = self.grown.get(counter)
+        return None if grown is None else grown / self.requests
+
+    @property
+    def reads(self) -> float | None:
+        """Reads per request."""
+        return self.per_request("device.reads")
+
+    @property
+    def read_bytes(self) -> float | None:
+        """Bytes read per request."""
+        return self.per_request("device.read_bytes")
+
+    @property
+    def io_bytes(self) -> float | None:
+        """Mean size of a read; None when nothing was read."""
+        return self._ratio("device.read_bytes", "device.reads")
+
+    @property
+    def await_s(self) -> float | None:
+        """Mean time of a read at the device, limiters included; the kernel counts it in milliseconds."""
+        return self._ratio("device.read_s", "device.reads")
+
+    @property
+    def depth(self) -> float | None:
+        """Mean number of I/Os in flight while requests ran."""
+        weighted = self.grown.get("device.weighted_s")
+        return None if weighted is None or not self.seconds else weighted / self.seconds
+
+    @property
+    def io_s(self) -> float | None:
+        """Time that all I/Os took, added up."""
+        return self._sum("device.read_s", "device.write_s")
+
+    @property
+    def processor_s(self) -> float | None:
+        """Processor time per request of the whole node, all of its threads added up."""
+        return self.per_request("node.processor_s")
+
+    @property
+    def waited_s(self) -> Mapping[str, float]:
+        """By limiter of an emulated volume: seconds that I/Os waited because of it, added up."""
+        return {name.removeprefix(WAITED): s for name, s in self.grown.items() if name.startswith(WAITED)}
+
+    @property
+    def exceeded_s(self) -> Mapping[str, float]:
+        """By limit of a real volume or its instance: seconds during which more was asked for."""
+        return {name.removeprefix(EXCEEDED): s for name, s in self.grown.items() if name.startswith(EXCEEDED)}
+
+    @property
+    def held_back(self) -> Mapping[str, float]:
+        """By limit: the share of the I/Os' time that was waiting (emulated), or of the requests' time."""
+        shares = {limit: s / self.seconds for limit, s in self.exceeded_s.items() if self.seconds}
+        io_s = self.io_s
+        if io_s:
+            # The kernel's milliseconds may round a short time below the wait within it.
+            shares |= {limit: min(1.0, s / io_s) for limit, s in self.waited_s.items()}
+        return shares
+
+    @property
+    def late_s(self) -> float | None:
+        """Of an emulated volume: how much longer its I/Os took than its model wanted, added up."""
+        targets = [s for name, s in self.grown.items() if name.startswith(_TARGET)]
+        emulated, of_device = (
+            self._sum("emulator.reads", "emulator.writes"),
+            self._sum("device.reads", "device.writes"),
+        )
+        io_s = self.io_s
+        if io_s is None or not targets or emulated is None or of_device is None:
+            return None
+        agree = abs(emulated - of_device) <= _MAX_COUNT_DIFFERENCE * emulated
+        return io_s - sum(targets) if agree else None
+
+    @property
+    def late(self) -> float | None:
+        """``late_s`` as a share of what the model wanted; None where there was no I/O."""
+        late_s, io_s = self.late_s, self.io_s
+        if late_s is None or io_s is None or io_s - late_s <= 0:
+            return None
+        return late_s / (io_s - late_s)
+
+    @property
+    def stolen(self) -> float | None:
+        """Of the processor time that the machine asked for, the share that its host gave to somebody else."""
+        stolen, busy = (self.grown.get(f"processor.{name}_s") for name in ("stolen", "busy"))
+        if stolen is None or busy is None or stolen + busy <= 0:
+            return None
+        return stolen / (stolen + busy)
+
+    @property
+    def credits_spent(self) -> float | None:
+        """Burst credits that left the bucket, less those that came back meanwhile."""
+        grown = self.grown.get(CREDITS)
+        return None if grown is None else -grown
+
+    def _sum(self, *counters: str) -> float | None:
+        values = [self.grown[name] for name in counters if name in self.grown]
+        return sum(values) if len(values) == len(counters) else None
+
+    def _ratio(self, counter: str, by: str) -> float | None:
+        divisor = self.grown.get(by)
+        dividend = self.grown.get(counter)
+        return dividend / divisor if divisor and dividend is not None else None
+
+
+# (task, arm) to round to profile, tasks and arms in order of appearance
+Profiles = Mapping[tuple[str, str], Mapping[int, Profile]]
+
+
+def singles(windows: Iterable[Window]) -> Mapping[tuple[str, str], Sequence[Profile]]:
+    """The profile of each window of each task on each arm, in order of time."""
+    profiles: dict[tuple[str, str], list[Profile]] = {}
+    for window in windows:
+        profiles.setdefault((window.task, window.arm), []).append(_sum([window]))
+    return profiles
+
+
+def profiles_of(windows: Iterable[Window]) -> Profiles:
+    """The profile of each task on each arm in each round."""
+    blocks: dict[tuple[str, str], dict[int, list[Window]]] = {}
+    for window in windows:
+        rounds = blocks.setdefault((window.task, window.arm), {})
+        rounds.setdefault(window.round, []).append(window)
+    return {
+        key: {round_: _sum(block) for round_, block in by_round.items()} for key, by_round in blocks.items()
+    }
+
+
+def arm_profiles(profiles: Profiles, arms: Iterable[str]) -> Iterator[tuple[str, Profile]]:
+    """Each arm that was observed, with all its tasks and rounds as one."""
+    for arm in arms:
+        own = [p for (_, of), by_round in profiles.items() if of == arm for p in by_round.values()]
+        if own:
+            yield arm, pooled(own)
+
+
+def pooled(profiles: Iterable[Profile]) -> Profile:
+    """Several profiles as one; ValueError for none."""
+    return _sum(list(profiles))
+
+
+def _sum(parts: list[Window] | list[Profile]) -> Profile:
+    """A counter that one part lacks is left out: its sum would stand for fewer requests than the others."""
+    if not parts:
+        raise ValueError("no requests were observed")
+    shared = set.intersection(*(set(part.grown) for part in parts))
+    return Profile(
+        requests=sum(part.requests for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        grown={name: sum(part.grown[name] for part in parts) for name in sorted(shared)},
+    )

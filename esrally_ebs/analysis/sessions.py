@@ -1,0 +1,194 @@
+"""What must agree between two sessions before their times are held against each other, as named checks.
+
+Pure. Data, nodes, machine and what the plan does to the caches must agree; what a session may be about (its
+volumes, its rounds, its release of the pack) is told as a difference and forbids nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks
+from esrally_ebs.model import Check, Phase, State
+from esrally_ebs.store.encoding import plain
+from esrally_ebs.store.session import Session
+
+_MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes", "instance_type")
+_TOOLS = ("rally", "engine")
+_RACE = ("track", "challenge", "warmup_iterations")
+_CACHE = ("mode", "drop_every")
+_SPEC = ("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted", "credits", "read_latency")
+_ABSENT = "nothing"
+
+Facts = Mapping[str, Any]
+
+
+def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
+    """Checks in the order of their weight; one that fails forbids the comparison, naming what differs."""
+    shared = shared_arms(first, second)
+    return (
+        _valid("first session", first),
+        _valid("second session", second),
+        Check(
+            name="arms",
+            ok=bool(shared),
+            value=", ".join(shared),
+            text=f"arms of both: {', '.join(shared)}" if shared else "no arm has the same name in both",
+        ),
+        _agree("dataset", _dataset(first), _dataset(second)),
+        _hits(first, second) if first.samples.num_rows or second.samples.num_rows else _jobs(first, second),
+        _agree("nodes", _nodes(first, shared), _nodes(second, shared)),
+        _agree("volume settings", _volumes(first, shared), _volumes(second, shared)),
+        _agree("race", _race(first), _race(second)),
+        _agree("machine", _pick(first.environment, _MACHINE), _pick(second.environment, _MACHINE)),
+        _agree("tools", _pick(first.environment, _TOOLS), _pick(second.environment, _TOOLS)),
+    )
+
+
+def allowed_differences(first: Session, second: Session) -> tuple[str, ...]:
+    """What differs and may: volumes, rounds and iterations, host, releases of the pack."""
+    facts = [_told(session, shared_arms(first, second)) for session in (first, second)]
+    return tuple(_differences(*facts))
+
+
+def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
+    """Names of the arms that both sessions have, in the order of the first."""
+    names = {arm.spec.name for arm in second.arms}
+    return tuple(arm.spec.name for arm in first.arms if arm.spec.name in names)
+
+
+def _valid(name: str, session: Session) -> Check:
+    broken = [check.text for check in all_checks(session) if check.forbids]
+    if session.state is not State.COMPLETE:
+        broken.insert(0, f"it is {session.state}" + (f" ({session.reason})" if session.reason else ""))
+    text = "; ".join(broken) or "complete, and all of its own checks hold"
+    return Check(name=name, ok=not broken, value=session.id, text=text)
+
+
+def _agree(name: str, first: Facts, second: Facts) -> Check:
+    different = list(_differences(first, second))
+    if different:
+        return Check(name=name, ok=False, value=str(len(different)), text="; ".join(different))
+    if not first:
+        return Check(name=name, ok=True, value="", text="nothing was recorded by either session")
+    return Check(name=name, ok=True, value=", ".join(first), text="the same in both")
+
+
+def _differences(first: Facts, second: Facts) -> Iterable[str]:
+    for key in dict.fromkeys((*first, *second)):
+        a, b = (_ABSENT if facts.get(key) is None else facts[key] for facts in (first, second))
+        if a != b:
+            yield f"{key}: {a} in the first, {b} in the second"
+
+
+def _pick(values: Facts, keys: Iterable[str], prefix: str = "") -> dict[str, Any]:
+    return {f"{prefix}{key}": values[key] for key in keys if values.get(key) not in (None, "")}
+
+
+def _dataset(session: Session) -> dict[str, Any]:
+    facts = _pick(session.dataset, ("documents",))
+    if session.dataset.get("hash"):
+        facts["segments"] = f"hash {str(session.dataset['hash'])[:16]}"
+    if session.dataset.get("copied") is False:
+        # By chance the segments differ even between two such sessions: as between their arms it is said.
+        facts["segments"] = "made by each arm"
+    return facts
+
+
+def _nodes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    nodes = session.environment.get("nodes", {})
+    return {
+        key: value
+        for arm in arms
+        for key, value in _pick(nodes.get(arm, {}), NODE_SETTINGS, f"{arm} ").items()
+    }
+
+
+def _volumes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    volumes = {arm.spec.name: arm for arm in session.arms}
+    return {
+        f"{arm} {key}": getattr(volumes[arm], key)
+        for arm in arms
+        for key in VOLUME_SETTINGS
+        if getattr(volumes[arm], key) not in (None, "")
+    }
+
+
+def _race(session: Session) -> dict[str, Any]:
+    race, cache = plain(session.plan.race) or {}, plain(session.plan.cache)
+    facts = {**_pick(race, _RACE), **_pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
+    if session.plan.cache.mode == "warm" or session.plan.cache.drop_every != 1:
+        # Then later requests find what earlier ones read, so their number changes the times.
+        facts |= _pick(race, ("iterations",))
+    return facts
+
+
+def _told(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    volumes = {arm.spec.name: arm for arm in session.arms}
+    facts: dict[str, Any] = {"plan": session.plan.name, "arms": ", ".join(volumes)}
+    for arm in arms:
+        facts[f"{arm} kind"] = volumes[arm].kind.value
+        facts |= {f"{arm} {key}": getattr(volumes[arm].spec, key) for key in _SPEC}
+    facts |= _pick(plain(session.plan.design), ("rounds", "order", "seed"))
+    facts |= _pick(plain(session.plan.race) or {}, ("iterations",))
+    return facts | _pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
+
+
+def _jobs(first: Session, second: Session) -> Check:
+    """fio jobs of one name must do the same I/O, how often they are repeated apart."""
+    jobs = [
+        {
+            job.name: plain(job)
+            for job in one.plan.baseline
+            if job.name in set(one.baseline["job"].to_pylist())
+        }
+        for one in (first, second)
+    ]
+    shared = [name for name in jobs[0] if name in jobs[1]]
+    if not shared:
+        return Check(name="fio jobs", ok=False, value="", text="no fio job was measured in both sessions")
+    return _agree(
+        "fio jobs",
+        *(
+            {f"{name} {key}": value for name in shared for key, value in own[name].items() if key != "repeat"}
+            for own in jobs
+        ),
+    )
+
+
+def _hits(first: Session, second: Session) -> Check:
+    found = [_hits_by_task(session) for session in (first, second)]
+    if not found[0].keys() & found[1].keys():
+        return Check(name="hits", ok=False, value="", text="no task was measured in both sessions")
+    tasks = [task for task in found[0] if found[0][task] and found[1].get(task)]
+    if not tasks:
+        text = (
+            "not recorded in both sessions; the dataset is what there is to tell that they searched the same"
+        )
+        return Check(name="hits", ok=True, value="not recorded", text=text)
+    different = [task for task in tasks if found[0][task] != found[1][task]]
+    if different:
+        seen = [str(sorted(one[different[0]])[:3]) for one in found]
+        text = f"{different[0]}: {seen[0]} in the first, {seen[1]} in the second"
+        more = f"; and {len(different) - 1} more tasks" if len(different) > 1 else ""
+        return Check(name="hits", ok=False, value=str(len(different)), text=text + more)
+    return Check(name="hits", ok=True, value=str(len(tasks)), text=f"the same for {len(tasks)} tasks of both")
+
+
+def _hits_by_task(session: Session) -> dict[str, set[int]]:
+    """Hits of every measured task; an empty set where they were not recorded."""
+    samples = session.samples
+    mask = pc.and_(
+        pc.and_(pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value), samples["success"]),
+        pc.greater(samples["round"], 0),
+    )
+    own = samples.filter(mask)
+    table = pa.table({"task": own["task"].cast(pa.string()), "hits": own["hits"]})
+    hits: dict[str, set[int]] = {}
+    for row in table.group_by(["task", "hits"]).aggregate([]).to_pylist():
+        known = hits.setdefault(row["task"], set())
+        if row["hits"] is not None:
+            known.add(row["hits"])
+    return hits

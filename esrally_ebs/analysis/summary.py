@@ -1,0 +1,164 @@
+"""Samples by task, arm and round, and the percentiles of each task on each arm, from raw samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.analysis.grouping import rows_by
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats
+from esrally_ebs.model import Phase
+from esrally_ebs.store.encoding import baseline_of
+
+PERCENTILES = (50, 90, 99)
+MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
+# What a round was like does not cancel in an arm by itself. Its 99th percentile is what its slowest rounds
+# were like: few rounds cannot tell how sure it is; for the 90th it takes some more than for a difference.
+_HIGHEST_ALONE = 90
+_MIN_ROUNDS_ALONE = 12
+_BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
+Scope = Literal["all", "first"]  # all measured requests, or only the first since each drop
+# (task, arm) to round to service times in seconds; tasks and arms in order of appearance
+Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One task on one arm."""
+
+    task: str
+    arm: str
+    scope: Scope
+    rounds: int
+    requests: int  # successful and measured
+    failed: int
+    percentiles: tuple[Estimate, ...]  # seconds, in the order of PERCENTILES
+    warnings: tuple[str, ...]
+
+    def percentile(self, percentile: int) -> Estimate:
+        """One of PERCENTILES."""
+        return self.percentiles[PERCENTILES.index(percentile)]
+
+    @property
+    def p50_s(self) -> float:
+        """The 50th percentile."""
+        return self.percentiles[0].value
+
+    @property
+    def p90_s(self) -> float:
+        """The 90th percentile."""
+        return self.percentiles[1].value
+
+    @property
+    def p99_s(self) -> float:
+        """The 99th percentile."""
+        return self.percentiles[2].value
+
+
+def shared_rounds(a: Mapping[int, Floats], b: Mapping[int, Floats]) -> list[int]:
+    """The rounds in which both arms were measured, in order; round 0 (before the rounds) is none."""
+    return sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
+
+
+def has_enough_requests(percentile: int, requests: int) -> bool:
+    """Whether so many requests of an arm are enough for an interval of this percentile."""
+    return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
+
+
+def counted(samples: pa.Table) -> pa.ChunkedArray:
+    """Which requests count: measured and successful, with a time that one can have taken."""
+    mask = pc.and_(_measured(samples), samples["success"])
+    return pc.and_(mask, is_time(samples["service_time_s"]))
+
+
+def is_time(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which of them are finite and above 0; what is missing is not."""
+    return pc.fill_null(pc.and_(pc.is_finite(seconds), pc.greater(seconds, 0)), False)
+
+
+def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
+    """Service times of what counts, or (``first``) of what came right after a drop."""
+    mask = counted(samples)
+    if scope == "first":
+        mask = pc.and_(mask, pc.equal(samples["iteration"], 1))
+    table = samples.select(["task", "arm", "round", "service_time_s"]).filter(mask)
+    times = table["service_time_s"].to_numpy()
+    blocks: dict[tuple[str, str], dict[int, Floats]] = {}
+    for (task, arm, round_), rows in rows_by(table, ["task", "arm", "round"]):
+        blocks.setdefault((task, arm), {})[round_] = times[rows]
+    return blocks
+
+
+def fio_blocks(baseline: pa.Table, percentile: int) -> Blocks:
+    """Each pass of a fio job as a round of one time, the pass's own percentile; tasks are ``job read``."""
+    blocks: dict[tuple[str, str], dict[int, Floats]] = {}
+    for row in baseline_of(baseline):
+        own = blocks.setdefault((f"{row.job} {row.op}", row.arm), {})
+        own[row.round + 1] = np.array([getattr(row, f"p{percentile}_s")])  # the first pass is no warm-up
+    return blocks
+
+
+def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
+    """Measured requests that failed, by task and arm."""
+    failed = samples.filter(pc.and_(_measured(samples), pc.invert(samples["success"])))
+    pairs = zip(failed["task"].to_pylist(), failed["arm"].to_pylist(), strict=True)
+    counts: dict[tuple[str, str], int] = {}
+    for pair in pairs:
+        counts[pair] = counts.get(pair, 0) + 1
+    return counts
+
+
+def summarize(samples: pa.Table, scope: Scope = "all", *, confidence: float = 0.95) -> tuple[Summary, ...]:
+    """Percentiles, with intervals, of every task on every arm that has a successful measured request."""
+    return summarize_blocks(measured_blocks(samples, scope), failures(samples), scope, confidence=confidence)
+
+
+def summarize_blocks(
+    blocks: Blocks, failed: Mapping[tuple[str, str], int], scope: Scope = "all", *, confidence: float = 0.95
+) -> tuple[Summary, ...]:
+    """The same from ``measured_blocks`` and ``failures``, for who has them already."""
+    return tuple(
+        _summary(key, by_round, scope, failed.get(key, 0), confidence) for key, by_round in blocks.items()
+    )
+
+
+def _summary(
+    key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope, failed: int, confidence: float
+) -> Summary:
+    arm = ArmTimes([by_round[number] for number in sorted(by_round)])
+    requests = len(arm.all)
+    percentiles = tuple(
+        arm.interval(q, confidence)
+        if is_known_alone(q, len(by_round)) and has_enough_requests(q, requests)
+        else Estimate(arm.percentile(q))
+        for q in PERCENTILES
+    )
+    warnings = []
+    if requests < 100:  # fewer than one request lies beyond the 99th percentile
+        warnings.append(f"p99 is the slowest of only {requests} requests, not a tail")
+    if failed:
+        warnings.append(f"{failed} requests failed and are left out")
+    if len({len(block) for block in by_round.values()}) > 1:
+        warnings.append("rounds have unequal numbers of requests")
+    return Summary(
+        task=key[0],
+        arm=key[1],
+        scope=scope,
+        rounds=len(by_round),
+        requests=requests,
+        failed=failed,
+        percentiles=percentiles,
+        warnings=tuple(warnings),
+    )
+
+
+def is_known_alone(percentile: int, rounds: int) -> bool:
+    """Whether so many rounds tell how sure an arm's own percentile is."""
+    return percentile <= _HIGHEST_ALONE and rounds >= (MIN_ROUNDS if percentile <= 50 else _MIN_ROUNDS_ALONE)
+
+
+def _measured(samples: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(samples["phase"], Phase.MEASURE.value)

@@ -1,0 +1,271 @@
+"""EBS detailed performance statistics, NVMe log page 0xD0: bytes or a tool's JSON in, one LogPage out.
+
+Layout as in ``ebsnvme`` (amazon-ec2-utils) and the ``amzn`` plug-in of nvme-cli: little endian; 4096 bytes
+of an EBS volume, 8192 of an instance store disk that also counts by I/O size. Counters run from attach to
+detach (an instance store's from the instance's start); times are microseconds, as the device counts them.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from esrally_ebs.errors import FormatError, SetupError
+from esrally_ebs.machine.processes import run as run_tool
+
+PAGE_BYTES = 4096
+DETAILED_BYTES = 8192  # an instance store's, version 1
+Origin = Literal["ebs", "instance-store"]
+
+_MAGIC: Mapping[int, Origin] = {0x3C23B510: "ebs", 0xEC2C0D7E: "instance-store"}
+_HEAD = struct.Struct("<2I11Q")  # magic, version, the eleven counters
+_HISTOGRAMS = (512, 2056)  # offsets: of reads, of writes
+_BIN = struct.Struct("<2Q2I")  # lower, upper, count, reserved
+_MAX_BINS = 64
+_SIZES = struct.Struct("<9I")  # number of size classes, their upper edges
+_SIZES_AT = 3600
+_CLASS = struct.Struct("<32Q32Q")  # of one size class: reads per bin, writes per bin
+_MAX_SIZE_CLASSES = 8
+_CLASS_BINS = 32
+_UNBOUNDED = 2**32 - 1
+
+COUNTERS = (
+    "total_read_ops",
+    "total_write_ops",
+    "total_read_bytes",
+    "total_write_bytes",
+    "total_read_time",
+    "total_write_time",
+    "ebs_volume_performance_exceeded_iops",
+    "ebs_volume_performance_exceeded_tp",
+    "ec2_instance_ebs_performance_exceeded_iops",
+    "ec2_instance_ebs_performance_exceeded_tp",
+    "volume_queue_length",
+)
+_OTHER_NAMES = {  # of newer releases of nvme-cli
+    "ec2_instance_ebs_performance_exceeded_iops": "ec2_instance_performance_exceeded_iops",
+    "ec2_instance_ebs_performance_exceeded_tp": "ec2_instance_performance_exceeded_tp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """I/Os that took from ``lower_us`` to ``upper_us``."""
+
+    lower_us: int
+    upper_us: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeClass:
+    """I/Os larger than the class before, at most ``upper_bytes`` (None: any size), per bin of the page."""
+
+    upper_bytes: int | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPage:
+    """The whole page: counters by the names that Amazon's own reader prints, and latency histograms."""
+
+    origin: Origin
+    version: int
+    counters: Mapping[str, int]  # COUNTERS; *_time and *_exceeded_* in us; the queue length is of this moment
+    reads: tuple[Bin, ...]
+    writes: tuple[Bin, ...]
+    sizes: tuple[SizeClass, ...] = ()  # instance store only
+
+
+def parse_log_page(page: bytes, source: str) -> LogPage:
+    """What the device answered; ``source`` names it in messages.
+
+    Raises FormatError for bytes that are not such a page: too short, another magic, impossible bins.
+    """
+    if len(page) < PAGE_BYTES:
+        raise _broken(source, f"{len(page)} bytes, a page has {PAGE_BYTES}")
+    magic, version, *counters = _HEAD.unpack_from(page)
+    if magic not in _MAGIC:
+        raise _broken(
+            source, f"it begins with 0x{magic:08X}, not with the mark of EBS or of an instance store"
+        )
+    reads, writes = (_histogram(page, offset, source) for offset in _HISTOGRAMS)
+    origin = _MAGIC[magic]
+    detailed = origin == "instance-store" and version >= 1 and len(page) >= DETAILED_BYTES
+    return LogPage(
+        origin=origin,
+        version=version,
+        counters=dict(zip(COUNTERS, counters, strict=True)),
+        reads=reads,
+        writes=writes,
+        sizes=_sizes(page, len(reads), source) if detailed else (),
+    )
+
+
+def parse_stats_json(text: str, source: str) -> LogPage:
+    """What ``ebsnvme stats -j`` or ``nvme amzn stats -o json`` printed (they print EBS and others alike).
+
+    Raises FormatError when it is not that.
+    """
+    try:
+        fields = json.loads(text)
+        counters = {name: _whole(_named(fields, name)) for name in COUNTERS}
+        reads = _bins_of_json(fields["read_io_latency_histogram"])
+        writes = _bins_of_json(fields["write_io_latency_histogram"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _broken(source, f"not the JSON of ebsnvme or nvme amzn ({error!r})") from error
+    for bins in (reads, writes):
+        _check_bins(bins, source)
+    return LogPage(origin="ebs", version=0, counters=counters, reads=reads, writes=writes)
+
+
+def _histogram(page: bytes, offset: int, source: str) -> tuple[Bin, ...]:
+    (number,) = struct.unpack_from("<Q", page, offset)
+    if number > _MAX_BINS:
+        raise _broken(source, f"a histogram of {number} bins at byte {offset}, there is room for {_MAX_BINS}")
+    unpacked = (_BIN.unpack_from(page, offset + 8 + at * _BIN.size) for at in range(number))
+    bins = tuple(Bin(lower, upper, count) for lower, upper, count, _ in unpacked)
+    _check_bins(bins, source)
+    return bins
+
+
+def _check_bins(bins: Sequence[Bin], source: str) -> None:
+    before = -1
+    for bin_ in bins:
+        if not before <= bin_.lower_us <= bin_.upper_us:
+            raise _broken(
+                source, f"a bin from {bin_.lower_us} to {bin_.upper_us} us after one to {before} us"
+            )
+        before = bin_.upper_us
+
+
+def _sizes(page: bytes, bins: int, source: str) -> tuple[SizeClass, ...]:
+    number, *edges = _SIZES.unpack_from(page, _SIZES_AT)
+    if number > _MAX_SIZE_CLASSES or bins > _CLASS_BINS:
+        raise _broken(source, f"{number} size classes of {bins} bins, there is room for 8 of {_CLASS_BINS}")
+    return tuple(
+        _size_class(page, at, bins, None if edge == _UNBOUNDED else edge)
+        for at, edge in enumerate(edges[:number])
+    )
+
+
+def _size_class(page: bytes, at: int, bins: int, upper_bytes: int | None) -> SizeClass:
+    counts = _CLASS.unpack_from(page, PAGE_BYTES + at * _CLASS.size)
+    reads, writes = counts[:_CLASS_BINS], counts[_CLASS_BINS:]
+    return SizeClass(upper_bytes=upper_bytes, reads=reads[:bins], writes=writes[:bins])
+
+
+def _named(fields: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - JSON
+    return fields[name] if name in fields else fields[_OTHER_NAMES.get(name, name)]
+
+
+def _bins_of_json(histogram: Mapping[str, Any]) -> tuple[Bin, ...]:
+    return tuple(
+        Bin(*(_whole(bin_[name]) for name in ("lower", "upper", "count"))) for bin_ in histogram["bins"]
+    )
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _broken(source: str, what: str) -> FormatError:
+    return FormatError(
+        f"{source}: not a page of EBS performance statistics: {what}; is it an EBS volume on Nitro?"
+    )
+
+
+ADMIN_COMMAND = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD: read and write, 72 bytes, 'N', 0x41
+# opcode, flags, reserved, nsid, cdw2, cdw3, metadata, address, metadata length, data length, cdw10 to 15,
+# timeout, result: struct nvme_admin_cmd of linux/nvme_ioctl.h
+COMMAND = struct.Struct("<BBHIIIQQII6III")
+_GET_LOG_PAGE = 0x02
+_LOG_PAGE = 0xD0
+_NAMESPACE = 1
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTTY, errno.EOPNOTSUPP})
+_TOOL_S = 5.0
+
+Ioctl = Callable[[int, int, bytearray], int]
+
+
+class StatisticsReader:
+    """One disk's log page, each time that it is asked for."""
+
+    def __init__(
+        self,
+        device: Path,
+        *,
+        detailed: bool = False,
+        ioctl: Ioctl = fcntl.ioctl,
+        run: Callable[..., str] = run_tool,
+        which: Callable[[str], str | None] = shutil.which,
+    ) -> None:
+        """``detailed`` asks for the larger page of an instance store."""
+        self._device = device
+        self._bytes = DETAILED_BYTES if detailed else PAGE_BYTES
+        self._ioctl = ioctl
+        self._run = run
+        self._which = which
+        self._descriptor: int | None = None
+        self._tool: list[str] | None = None
+
+    def read(self) -> LogPage:
+        """The page now.
+
+        Raises SetupError when neither ioctl nor a tool gives it, FormatError for a page that is none.
+        """
+        if self._tool is None:
+            try:
+                return parse_log_page(self._page(), str(self._device))
+            except OSError as error:
+                self.close()
+                if error.errno not in _REFUSED:
+                    raise SetupError(
+                        f"{self._device}: its statistics cannot be read: {error.strerror}; is it attached?"
+                    ) from error
+                self._tool = self._other_way(error)
+        text = self._run([*self._tool, self._device], timeout_s=_TOOL_S)
+        return parse_stats_json(text, f"{self._tool[0]} {self._device}")
+
+    def close(self) -> None:
+        """Let go of the device."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _page(self) -> bytes:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._device, os.O_RDONLY | os.O_CLOEXEC)
+        page = ctypes.create_string_buffer(self._bytes)
+        command = bytearray(command_for(ctypes.addressof(page), self._bytes))
+        status = self._ioctl(self._descriptor, ADMIN_COMMAND, command)
+        if status:  # the device's own: it has no such page
+            raise OSError(errno.EOPNOTSUPP, f"NVMe status 0x{status:X}")
+        return page.raw
+
+    def _other_way(self, refused: OSError) -> list[str]:
+        for tool, *words in (("ebsnvme", "stats", "-j"), ("nvme", "amzn", "stats", "-o", "json")):
+            if self._which(tool):
+                return [tool, *words]
+        raise SetupError(
+            f"{self._device}: its statistics need root ({refused.strerror}), and neither ebsnvme nor nvme is"
+            " there; run as root, or install amazon-ec2-utils"
+        )
+
+
+def command_for(address: int, length: int) -> bytes:
+    """Get Log Page 0xD0 of ``length`` bytes to ``address``, as the kernel takes it."""
+    dwords = length // 4 - 1  # counted from 0
+    return COMMAND.pack(
+        _GET_LOG_PAGE, 0, 0, _NAMESPACE, 0, 0, 0, address, 0, length, _LOG_PAGE | dwords << 16, *[0] * 5, 0, 0
+    )

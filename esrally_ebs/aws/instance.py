@@ -1,0 +1,202 @@
+"""Which EC2 instance this is: by its metadata service (IMDSv2), by the variable of a rehearsal, and by EC2.
+
+The metadata service is asked only where the firmware says EC2. Its endpoint and the consent to ask it are the
+AWS SDKs' own: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE`` (``IPv6``),
+``AWS_EC2_METADATA_DISABLED``.
+"""
+
+import http.client
+import os
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Api, leads_here
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.kernel_trees import Roots, text
+
+_IPV4, _IPV6 = "http://169.254.169.254", "http://[fd00:ec2::254]"
+_TIMEOUT_S = 2.0
+_TOKEN_LIFE_S = 60
+_TOKEN = re.compile(r"[!-~]{1,1024}")  # what can stand in a header
+_WORD = re.compile(r"[A-Za-z0-9.-]{1,64}")  # of what is asked for here; anything else is some other server's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What an instance says of itself; empty where it does not."""
+
+    instance_id: str = ""
+    instance_type: str = ""
+    zone: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The instance that arms are made for, as EC2 describes it."""
+
+    instance: str
+    zone: str
+    region: str
+    subnet: str = ""  # EFS alone needs these two
+    security_groups: tuple[str, ...] = ()
+
+
+def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> Instance | None:
+    """This instance; None when this is no EC2 instance or ``AWS_EC2_METADATA_DISABLED`` forbids to ask.
+
+    Raises SetupError when the service does not answer as it should.
+    """
+    if not roots.on_ec2() or environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return None
+    service = _Service(endpoint(environment))
+    zone = service.get("placement/availability-zone")
+    return Instance(
+        # on Nitro the board's asset tag is the id, too
+        instance_id=service.get("instance-id") or _asset_tag(roots),
+        instance_type=service.get("instance-type"),
+        zone=zone,
+        region=service.get("placement/region") or region_of(zone),
+    )
+
+
+def endpoint(environment: Mapping[str, str]) -> str:
+    """Where the service is, by the variables that all AWS SDKs know."""
+    named = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    if named:
+        return named.rstrip("/")
+    six = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower() == "ipv6"
+    return _IPV6 if six else _IPV4
+
+
+class _Service:
+    """One token, and a connection for each item."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._host, self._port, self._path = _address(url)
+        life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
+        status, token = self._ask("PUT", "/latest/api/token", life)
+        if status != 200:
+            raise SetupError(
+                f"{url}: IMDSv2 gives no token (HTTP {status}); allow it with"
+                " aws ec2 modify-instance-metadata-options"
+            )
+        if not _TOKEN.fullmatch(token):
+            raise SetupError(f"{url}: token: not an answer of IMDSv2; ask it by hand")
+        self._headers = {"X-aws-ec2-metadata-token": token}
+
+    def get(self, item: str) -> str:
+        """One item of the metadata; empty when the instance has none of that name."""
+        status, answer = self._ask("GET", f"/latest/meta-data/{item}", self._headers)
+        if status == 404:
+            return ""
+        if status != 200 or not _WORD.fullmatch(answer.strip()):
+            raise SetupError(f"{self._url}: {item}: HTTP {status}, not an answer of IMDSv2; ask it by hand")
+        return answer.strip()
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, self._path + path, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read(4096).decode("ascii", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise SetupError(
+                f"{self._url}: the metadata service does not answer ({error!r}); in a container its hop limit"
+                " may be 1, raise it or set AWS_EC2_METADATA_DISABLED=true"
+            ) from error
+        finally:
+            connection.close()
+
+
+def _address(url: str) -> tuple[str, int | None, str]:
+    """Host, port and path; SetupError when the address has none."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme != "http":
+        raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
+    return host, port, parts.path.rstrip("/")
+
+
+def _asset_tag(roots: Roots) -> str:
+    tag = text(roots.sys / "class" / "dmi" / "id" / "board_asset_tag")
+    return tag if tag.startswith("i-") else ""
+
+
+def region_of(zone: str) -> str:
+    """The region of an availability, local or wavelength zone; empty when it is none."""
+    match = re.match(r"[a-z]{2,3}(?:-[a-z]+)+-\d", zone)  # us-east-1a, us-gov-west-1b, us-west-2-lax-1a
+    return match[0] if match else ""
+
+
+def rehearsed_instance(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The instance that a rehearsal stands for; None when this is none.
+
+    Raises SetupError unless AWS_ENDPOINT_URL leads to this machine: a rehearsal must never reach AWS. Whether
+    every service does go there is seen when its client is made.
+    """
+    instance = environment.get(REHEARSAL_VARIABLE)
+    if not instance:
+        return None
+    if not leads_here(environment.get("AWS_ENDPOINT_URL", "")):
+        raise SetupError(
+            f"{REHEARSAL_VARIABLE}: a rehearsal needs a stand-in of AWS on this machine; set AWS_ENDPOINT_URL"
+            " to http://127.0.0.1:PORT of moto's server, or unset the variable"
+        )
+    return instance
+
+
+def on_aws(roots: Roots | None = None) -> bool:
+    """Whether arms can be made on AWS from here, as far as this machine can tell without asking anyone."""
+    return rehearsed_instance() is not None or (roots or Roots()).on_ec2()
+
+
+def region_here(roots: Roots | None = None) -> str | None:
+    """The instance's own region; None when it does not say."""
+    if rehearsed_instance() is not None:
+        return None
+    instance = this_instance(roots or Roots())
+    return instance.region or None if instance else None
+
+
+def instance_here(roots: Roots | None = None) -> str:
+    """The id of this instance. Raises SetupError when this is none."""
+    rehearsed = rehearsed_instance()
+    if rehearsed is not None:
+        return rehearsed
+    instance = this_instance(roots or Roots())
+    if instance is None or not instance.instance_id:
+        raise SetupError(
+            "arms on AWS are made on the EC2 instance that the command runs on, and this is none; use a plan"
+            " without [aws] (emulated), or --dry-run"
+        )
+    return instance.instance_id
+
+
+def place_of(api: Api, instance: str) -> Place:
+    """Zone, subnet and security groups of an instance. Raises SetupError when AWS knows no such instance."""
+    described = next(iter(instances_where(api, "instance-id", instance)), None)
+    if described is None:
+        raise SetupError(f"{instance}: AWS knows no such instance in this region; set aws.region in the plan")
+    zone = described["Placement"]["AvailabilityZone"]
+    return Place(
+        instance=instance,
+        zone=zone,
+        region=region_of(zone),
+        subnet=described.get("SubnetId", ""),
+        security_groups=tuple(group["GroupId"] for group in described.get("SecurityGroups", ())),
+    )
+
+
+def instances_where(api: Api, name: str, *values: str) -> list[Mapping[str, Any]]:
+    """Instances as EC2 describes them, by one of DescribeInstances' filters; none for what is not there."""
+    filters = [{"Name": name, "Values": list(values)}]
+    groups = api.call("ec2", "DescribeInstances", Filters=filters)["Reservations"]
+    return [instance for group in groups for instance in group["Instances"]]

@@ -1,0 +1,170 @@
+"""The steps of an arm on EFS: a file system, its mount target, the mount; down in reverse."""
+
+from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tag_list
+from esrally_ebs.aws.provision.journal import History
+from esrally_ebs.aws.provision.state import ArmState, EfsState
+from esrally_ebs.aws.provision.steps import (
+    APPEAR_S,
+    SETTLE_S,
+    Call,
+    HostWork,
+    Note,
+    Step,
+    Wait,
+    delete,
+    in_order,
+    may_appear,
+    refuse,
+)
+
+# Amazon's recommendation for mounting without its own helper
+_NFS_OPTIONS = (
+    "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev,noexec"
+)
+_CREATE_S = 600.0
+
+
+def _create(history: History, state: ArmState) -> Step | None:
+    system = _ours(history, state)
+    if system is None:
+        if history.done("create/0") is not None:
+            return Wait(text="the EFS file system to be listed", limit_s=APPEAR_S)
+        return Call(
+            key="create/0",
+            service="efs",
+            operation="CreateFileSystem",
+            parameters=create_parameters(history.goal),
+            keeps=("FileSystemId",),
+            go_on_after=frozenset({"FileSystemAlreadyExists"}),
+        )
+    if history.done("create/0") is None:
+        return Note(key="create/0", fields={"FileSystemId": system.id})
+    if system.state in ("creating", "updating"):
+        return Wait(text=f"EFS file system {system.id} to be created", limit_s=_CREATE_S)
+    return None
+
+
+def create_parameters(goal: Goal) -> dict[str, object]:
+    """The parameters of ``CreateFileSystem``: elastic throughput unless the plan says or buys another."""
+    mode = goal.mode or ("elastic" if goal.throughput_mib is None else "provisioned")
+    bought = (
+        {} if goal.throughput_mib is None else {"ProvisionedThroughputInMibps": float(goal.throughput_mib)}
+    )
+    return {
+        "CreationToken": goal.token(0),
+        "PerformanceMode": "generalPurpose",
+        "Encrypted": goal.encrypted,
+        "Backup": False,  # One Zone has them by default: they cost, and outlive the file system
+        "ThroughputMode": mode,
+        **bought,
+        **({"AvailabilityZoneName": goal.place.zone} if goal.one_zone else {}),
+        "Tags": tag_list(goal.tags(0)),
+    }
+
+
+def _target(history: History, state: ArmState) -> Step | None:
+    system = _ours(history, state)
+    assert system is not None
+    if not system.targets:
+        if history.done("target/0") is not None:
+            return Wait(text=f"the mount target of {system.id} to be listed", limit_s=APPEAR_S)
+        place = history.goal.place
+        return Call(
+            key="target/0",
+            service="efs",
+            operation="CreateMountTarget",
+            parameters={
+                "FileSystemId": system.id,
+                "SubnetId": place.subnet,
+                "SecurityGroups": list(place.security_groups),
+            },
+            keeps=("MountTargetId",),
+            # one that we never heard of; a file system that is not yet available wherever it is asked for
+            go_on_after=frozenset({"MountTargetConflict", "IncorrectFileSystemLifeCycleState"}),
+        )
+    if system.targets[0].state != "available":
+        return Wait(text=f"the mount target of {system.id}", limit_s=_CREATE_S)
+    return None
+
+
+def _mount(history: History, state: ArmState) -> Step | None:
+    system, point = _ours(history, state), history.goal.point
+    assert system is not None
+    source = f"{system.targets[0].address}:/"
+    if state.host.mounted == source:
+        return None
+    if state.host.mounted:
+        refuse(history, f"{point}: {state.host.mounted} is mounted there already; unmount it")
+    return HostWork(
+        key="mount",
+        operation="mount",
+        arguments={
+            "source": source,
+            "point": str(point),
+            "filesystem": "nfs4",
+            "options": _NFS_OPTIONS,
+            "readahead": None,
+        },
+    )
+
+
+def unmount(history: History, state: ArmState) -> Step | None:
+    """What we mounted, by the journal or by the addresses that AWS has now."""
+    system = _ours(history, state)
+    sources = {f"{target.address}:/" for target in system.targets} if system else set()
+    sources |= {fields.get("arguments", {}).get("source") for fields in history.intents("mount")}
+    if state.host.mounted not in sources:
+        return None  # not ours, or nothing
+    return HostWork(key="unmount", operation="unmount", arguments={"point": str(history.goal.point)})
+
+
+def _delete_targets(history: History, state: ArmState) -> Step | None:
+    system = _ours(history, state)
+    if system is None or not system.targets:
+        return None
+    return delete(
+        "mount target",
+        system.targets[0].id,
+        system.targets[0].state,
+        service="efs",
+        operation="DeleteMountTarget",
+        go_on_after={"MountTargetNotFound", "DependencyTimeout"},
+    )
+
+
+def _delete(history: History, state: ArmState) -> Step | None:
+    system = _ours(history, state)
+    if system is None:
+        return None
+    return delete(
+        "EFS file system",
+        system.id,
+        system.state,
+        service="efs",
+        operation="DeleteFileSystem",
+        go_on_after={"FileSystemNotFound", "FileSystemInUse"},
+    )
+
+
+def _settle(history: History, state: ArmState) -> Step | None:
+    created = history.done("create/0")
+    deleted = created is not None and history.done(f"delete/{created['FileSystemId']}") is not None
+    if history.pending("create/0") and not deleted and may_appear(state):
+        return Wait(text="an EFS file system that may have been created", limit_s=2 * SETTLE_S)
+    return None
+
+
+def _ours(history: History, state: ArmState) -> EfsState | None:
+    system = state.file_system
+    if system is None or system.state == "deleted":
+        return None
+    # By our token: whoever requested it, in a line of the journal or in one that is lost, was this arm.
+    if system.tags.get(TAG_RUN) != history.goal.run:
+        refuse(history, f"EFS file system {system.id} has lost its tag {TAG_RUN}; remove it by hand")
+    return system
+
+
+# The next step towards a mounted EFS file system.
+efs_up = in_order(_create, _target, _mount)
+# The next step towards nothing; never one on a file system that was not created for this very arm.
+efs_down = in_order(unmount, _delete_targets, _delete, _settle)

@@ -1,0 +1,380 @@
+"""The side of this machine: what an arm's devices hold, and the few things that are done to them.
+
+``ArmHost`` is what the executor needs; ``LinuxHost`` is this machine, and on ``LoopHost`` loop devices stand
+for volumes. What writes looks once more, right before it writes, whether the device is still the one it was.
+"""
+
+import contextlib
+import errno
+import json
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.disks import EBS_MODEL, LOCAL_MODEL, SECTOR_BYTES, mounts_of, volume_id
+from esrally_ebs.machine.kernel_trees import Roots, text
+from esrally_ebs.machine.processes import run
+from esrally_ebs.units import GIB, KIB, MIB
+
+_TOOL_S = 60.0
+_FORMAT_S = 600.0
+_SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
+_SAMPLED_PLACES = 64  # of a device, evenly spread, besides both ends
+_SAMPLE = 64 * KIB
+_CHUNK = MIB
+_READERS = 32  # one stream does not fill a volume's queue
+
+ReadProgress = Callable[[int, int], None]  # bytes done, bytes in all
+HIDDEN_HOLDER = "what this process does not see (a mount in another container, swap)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmDevice:
+    """A block device of this machine."""
+
+    serial: str  # the volume's id, or the serial of a disk of the instance; an array's name
+    path: Path
+    size_bytes: int
+    signature: str = ""  # of a file system or anything else that has one; "partitions" when it has some
+    uuid: str = ""
+    label: str = ""
+    blank: bool = False  # no signature, and zero wherever it was looked at
+    mounts: tuple[Path, ...] = ()
+    holders: tuple[str, ...] = ()  # arrays and groups that it is a part of, or whatever else uses it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What an arm has on this machine."""
+
+    devices: Mapping[str, ArmDevice] = field(default_factory=dict)  # by serial, those that have appeared
+    disks: tuple[ArmDevice, ...] = ()  # instance store, for an arm that has not chosen one
+    array: ArmDevice | None = None
+    mounted: str = ""  # the source of what is mounted at the arm's mount point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceQuery:
+    """What to look for on this machine."""
+
+    point: Path
+    # bytes by serial, of what the arm has; None: whatever is there now
+    sizes: Mapping[str, int | None] = field(default_factory=dict)
+    disks: bool = False  # whether any disk of the instance may be chosen
+    stripe: str = ""  # the name of the array, if the arm has one
+
+
+class ArmHost(Protocol):
+    """This machine, or a stand-in."""
+
+    def look(self, query: DeviceQuery) -> HostState:
+        """What is there of an arm; SetupError when it cannot be looked at."""
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """One thing done, or SetupError."""
+
+
+def is_blank(device: Path, size: int) -> bool:
+    """Whether the first and last MiB and 64 places between hold nothing but zeros.
+
+    A new EBS volume reads as zeros; data without any signature (a raw database) do not.
+    """
+    places = [(0, MIB), (max(0, size - MIB), MIB)]
+    places += [
+        (size * place // _SAMPLED_PLACES // _SAMPLE * _SAMPLE, _SAMPLE) for place in range(_SAMPLED_PLACES)
+    ]
+    try:
+        with device.open("rb", buffering=0) as file:
+            return not any(any(os.pread(file.fileno(), length, start)) for start, length in places)
+    except OSError as error:
+        raise SetupError(f"{device}: {error.strerror}; run as root") from error
+
+
+def is_held(device: Path) -> bool:
+    """Whether something has the device to itself, a mount above all, wherever on this machine that is.
+
+    The mounts of other containers are in no list that this process can read; the kernel still tells.
+    """
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False
+
+
+def read_through(device: Path, size: int, progress: ReadProgress) -> None:
+    """Read every block once, past the page cache, so that all of it has come from the snapshot.
+
+    ``progress(done, size)`` is called after each GiB. SetupError when the device fails.
+    """
+    handle = os.open(device, os.O_RDONLY | os.O_DIRECT | os.O_EXCL)  # hours during which it shows as used
+    try:
+        with ThreadPoolExecutor(_READERS) as pool:
+            for start in range(0, size, GIB):
+                end = min(size, start + GIB)
+                list(pool.map(lambda offset: _read(handle, offset), range(start, end, _CHUNK)))
+                progress(end, size)
+    except OSError as error:
+        raise SetupError(f"{device}: {error.strerror} while it was read; is it still attached?") from error
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, offset: int) -> None:
+    with mmap.mmap(-1, _CHUNK) as buffer:  # aligned, as direct I/O wants it
+        os.preadv(handle, [buffer], offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinuxHost:
+    """This machine, through sysfs and the usual tools; needs root."""
+
+    roots: Roots = field(default_factory=Roots)
+    run: Callable[..., str] = run
+    is_held: Callable[[Path], bool] = is_held
+    progress: ReadProgress = lambda done, total: None
+
+    def look(self, query: DeviceQuery) -> HostState:
+        """All devices whose serial is in the query, with what they hold."""
+        disks = self._disks()
+        names = {serial: name for name, serial, _ in disks if serial in query.sizes}
+        local = [(name, serial) for name, serial, model in disks if model == LOCAL_MODEL]
+        return HostState(
+            devices={serial: self.describe(serial, name) for serial, name in names.items()},
+            disks=tuple(self.describe(serial, name) for name, serial in local) if query.disks else (),
+            array=self.array(query.stripe, set(names.values())) if query.stripe and names else None,
+            mounted=self.mounted_at(query.point),
+        )
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """See the methods of the same names."""
+        {
+            "initialise": self._initialise,
+            "stripe": self._stripe,
+            "unstripe": self._unstripe,
+            "mkfs": self._mkfs,
+            "mount": self._mount,
+            "unmount": self._unmount,
+            "wipe": self._wipe,
+        }[operation](arguments)
+
+    def describe(self, serial: str, name: str) -> ArmDevice:
+        """The device of that kernel name."""
+        node, path = self.roots.sys / "block" / name, self.roots.dev / name
+        if not path.exists():
+            raise SetupError(
+                f"{path}: is not there though the kernel has it; start a container with --privileged"
+                " --volume /dev:/dev"
+            )
+        size = int((node / "size").read_text()) * SECTOR_BYTES
+        signature, uuid, label = self._signature(path, node)
+        parts = [node, *_partitions(node)]  # what uses a partition uses the device
+        numbers = {text(part / "dev") for part in parts}
+        mounts = [mount.mount_point for mount in mounts_of(self.roots) if mount.device_number in numbers]
+        holders = {entry.name for part in parts for entry in _entries(part / "holders")}
+        if not mounts and not holders and self.is_held(path):
+            holders = {HIDDEN_HOLDER}
+        return ArmDevice(
+            serial=serial,
+            path=path,
+            size_bytes=size,
+            signature=signature,
+            uuid=uuid,
+            label=label,
+            blank=not signature and is_blank(path, size),
+            mounts=tuple(mounts),
+            holders=tuple(sorted(holders)),
+        )
+
+    def array(self, name: str, members: set[str]) -> ArmDevice | None:
+        """The array or logical volume that is made of exactly these devices."""
+        for node in _entries(self.roots.sys / "block"):
+            if members and {entry.name for entry in _entries(node / "slaves")} == members:
+                return self.describe(name, node.name)
+        return None
+
+    def on_disks(self) -> list[tuple[ArmDevice, list[str]]]:
+        """What disks of the instance hold, alone or as one array, with the serials of these disks."""
+        serials = {name: serial for name, serial, model in self._disks() if model == LOCAL_MODEL}
+        devices = [(self.describe(serial, name), [serial]) for name, serial in serials.items()]
+        for node in _entries(self.roots.sys / "block"):
+            members = {entry.name for entry in _entries(node / "slaves")}
+            if members and members <= serials.keys():
+                array = self.describe(node.name, node.name)
+                devices.append((array, sorted(serials[name] for name in members)))
+        return devices
+
+    def mounted_at(self, point: Path) -> str:
+        """The source of the topmost mount at a path."""
+        sources = [mount.source for mount in mounts_of(self.roots) if mount.mount_point == point]
+        return sources[-1] if sources else ""
+
+    def _disks(self) -> list[tuple[str, str, str]]:
+        """Kernel name, serial and model of every NVMe disk of Amazon's."""
+        disks = []
+        for node in _entries(self.roots.sys / "block"):
+            model, serial = text(node / "device" / "model"), text(node / "device" / "serial")
+            if model in (EBS_MODEL, LOCAL_MODEL) and serial:
+                disks.append((node.name, volume_id(serial) or serial, model))
+        return disks
+
+    def _signature(self, path: Path, node: Path) -> tuple[str, str, str]:
+        """Type, UUID and label of what stands first on the device, a table of partitions before all else."""
+        if _partitions(node):
+            return "partitions", "", ""
+        output = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_TOOL_S)
+        signatures = json.loads(output)["signatures"] if output.strip() else []
+        first = signatures[0] if signatures else {}
+        return first.get("type") or "", first.get("uuid") or "", first.get("label") or ""
+
+    def _same(self, arguments: Mapping[str, Any]) -> ArmDevice:
+        """The device as it is now; SetupError unless it is still the one that the step is about."""
+        path = Path(arguments["device"])
+        node = self.roots.sys / "block" / path.name
+        serials = {name: serial for name, serial, _ in self._disks()}
+        if serials.get(path.name, arguments["serial"]) != arguments["serial"] or not node.exists():
+            raise SetupError(
+                f"{path}: is not {arguments['serial']} any more; it is not touched, run the command again"
+            )
+        return self.describe(arguments["serial"], path.name)
+
+    def _initialise(self, arguments: Mapping[str, Any]) -> None:
+        device = self._same(arguments)
+        read_through(device.path, device.size_bytes, self.progress)
+
+    def _stripe(self, arguments: Mapping[str, Any]) -> None:
+        devices, name = arguments["devices"], arguments["name"]
+        for serial, device in devices.items():
+            if not self._same({"serial": serial, "device": device}).blank:
+                raise SetupError(f"{device}: is not empty any more; it is not touched")
+        chunk_kib = arguments["chunk"] // KIB
+        for argv in stripe_commands(arguments["kind"], name, list(devices.values()), chunk_kib):
+            self.run(argv, timeout_s=_TOOL_S)
+
+    def _unstripe(self, arguments: Mapping[str, Any]) -> None:
+        devices = list(arguments["devices"].values())
+        for argv in unstripe_commands(arguments["kind"], arguments["name"], arguments["array"], devices):
+            self.run(argv, timeout_s=_TOOL_S)
+
+    def _mkfs(self, arguments: Mapping[str, Any]) -> None:
+        device = self._same(arguments)
+        ours = device.uuid == arguments["uuid"] or (arguments["begun"] and not device.signature)
+        in_use = device.mounts or device.holders
+        if device.size_bytes != arguments["size"] or in_use or not (device.blank or ours):
+            raise SetupError(f"{device.path}: is not empty any more; it is not formatted")
+        force = [] if device.blank else ["-f"]
+        uuid = f"uuid={arguments['uuid']}"
+        label = ["-L", arguments["label"]]
+        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, *label, device.path], timeout_s=_FORMAT_S)
+
+    def _mount(self, arguments: Mapping[str, Any]) -> None:
+        point, source = Path(arguments["point"]), arguments["source"]
+        point.mkdir(parents=True, exist_ok=True)
+        if arguments["readahead"] is not None:
+            queue = self.roots.sys / "block" / Path(source).name / "queue" / "read_ahead_kb"
+            queue.write_text(str(arguments["readahead"] // KIB))
+        argv = ["mount", "-t", arguments["filesystem"], "-o", arguments["options"], source, point]
+        try:
+            self.run(argv, timeout_s=_TOOL_S)
+        except CommandError as error:
+            if arguments["filesystem"] != "nfs4":
+                raise
+            raise SetupError(f"{error}; the instance's security groups must let NFS (TCP 2049) in") from error
+
+    def _unmount(self, arguments: Mapping[str, Any]) -> None:
+        self.run(["umount", arguments["point"]], timeout_s=_FORMAT_S)
+
+    def _wipe(self, arguments: Mapping[str, Any]) -> None:
+        device = self._same(arguments)
+        if device.uuid != arguments["uuid"] or device.mounts or device.holders:
+            raise SetupError(f"{device.path}: does not hold our file system any more; it is not wiped")
+        self.run(["wipefs", "--all", "--quiet", device.path], timeout_s=_TOOL_S)
+        limit_s = _FORMAT_S + device.size_bytes / _SLOWEST_BYTES_PER_S
+        with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
+            self.run(["blkdiscard", device.path], timeout_s=limit_s)
+        if not is_blank(device.path, device.size_bytes):
+            self.run(["blkdiscard", "--zeroout", device.path], timeout_s=limit_s)
+
+
+def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:
+    """What makes one device (RAID 0) of several."""
+    count = str(len(devices))
+    if kind == "lvm":
+        layout = ["--type", "striped", "--stripes", count, "--stripesize", f"{chunk_kib}k"]
+        return [
+            ["vgcreate", name, *devices],
+            ["lvcreate", "--yes", *layout, "--extents", "100%FREE", "--name", "arm", name],
+        ]
+    layout = ["--level=0", f"--raid-devices={count}", f"--chunk={chunk_kib}K"]
+    return [["mdadm", "--create", f"/dev/md/{name}", "--run", *layout, f"--name={name}", *devices]]
+
+
+def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> list[list[str]]:
+    """The reverse of ``stripe_commands``."""
+    if kind == "lvm":
+        return [["vgremove", "--force", "--yes", name], ["pvremove", "--yes", *devices]]
+    return [["mdadm", "--stop", array], ["mdadm", "--zero-superblock", *devices]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHost:
+    """LinuxHost for a rehearsal: a loop device per volume, gone when the volume is detached.
+
+    ``ESRALLY_EBS_REHEARSE_AWS=i-...`` chooses it, with AWS_ENDPOINT_URL on loopback (moto's server). File
+    systems, mounts and refusals are real; only the device of a volume is a sparse file of its size.
+    """
+
+    folder: Path  # of the files; one per volume, named by its id
+    linux: LinuxHost
+
+    def look(self, query: DeviceQuery) -> HostState:
+        """Make the devices of what is attached appear and those of others go, then look."""
+        attached = self._attached()
+        for serial in attached.keys() - query.sizes.keys():
+            run(["losetup", "--detach", attached[serial]], timeout_s=_TOOL_S)
+            (self.folder / serial).unlink()
+            with contextlib.suppress(OSError):  # others of the arm are there
+                self.folder.rmdir()
+        for serial in query.sizes.keys() - attached.keys():
+            size = query.sizes[serial]
+            if size is not None:
+                self._appear(serial, size)
+        devices = {serial: Path(device).name for serial, device in self._attached().items()}
+        return HostState(
+            devices={serial: self.linux.describe(serial, name) for serial, name in devices.items()},
+            mounted=self.linux.mounted_at(query.point),
+        )
+
+    def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """As LinuxHost."""
+        self.linux.do(operation, arguments)
+
+    def _appear(self, serial: str, size: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / serial).open("ab") as file:
+            file.truncate(size)
+        run(["losetup", "--find", "--direct-io=on", self.folder / serial], timeout_s=_TOOL_S)
+
+    def _attached(self) -> dict[str, str]:
+        """Loop device by serial, as the kernel has them: a table of our own would outlive a crash wrongly."""
+        output = run(["losetup", "--list", "--json", "--output", "NAME,BACK-FILE"], timeout_s=_TOOL_S)
+        loops = json.loads(output)["loopdevices"] if output.strip() else []
+        here = self.folder.resolve()
+        return {
+            Path(loop["back-file"]).name: loop["name"]
+            for loop in loops
+            if loop["back-file"] and Path(loop["back-file"]).parent == here
+        }
+
+
+def _partitions(node: Path) -> list[Path]:
+    return [entry for entry in _entries(node) if (entry / "partition").exists()]
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []

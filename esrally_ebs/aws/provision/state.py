@@ -1,0 +1,176 @@
+"""What there is of an arm now: volumes and file systems by AWS, devices and mounts by the kernel."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.describe import volumes_where
+from esrally_ebs.aws.provision.goal import TAG_MEMBER, TAG_RUN, tags_of
+from esrally_ebs.aws.provision.host import ArmDevice, ArmHost, DeviceQuery, HostState
+from esrally_ebs.aws.provision.journal import History
+from esrally_ebs.units import GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeState:
+    """An EBS volume."""
+
+    id: str
+    state: str  # creating | available | in-use | deleting | deleted | error
+    size_gib: int
+    tags: Mapping[str, str]
+    snapshot: str = ""  # that it was made from
+    instance: str = ""  # that it is attached to
+    attachment: str = ""  # attaching | attached | detaching | busy
+    device: str = ""  # /dev/sdf ..., by which EC2 names the attachment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountTarget:
+    """A mount target of an EFS file system."""
+
+    id: str
+    state: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfsState:
+    """An EFS file system."""
+
+    id: str
+    state: str  # creating | available | updating | deleting | deleted | error
+    tags: Mapping[str, str]
+    targets: tuple[MountTarget, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmState:
+    """Everything that the next step of an arm depends on."""
+
+    watched_s: float = 0.0  # for so long whoever looks has had the arm to itself
+    volumes: tuple[VolumeState, ...] = ()
+    names_in_use: frozenset[str] = frozenset()  # /dev/sdf ... of this instance
+    file_system: EfsState | None = None
+    host: HostState = field(default_factory=HostState)
+
+    @property
+    def devices(self) -> list[ArmDevice]:
+        """The arm's devices, by serial."""
+        return [self.host.devices[serial] for serial in sorted(self.host.devices)]
+
+    @property
+    def target(self) -> ArmDevice | None:
+        """What the arm's file system is on: its array, or its one device; None for EFS."""
+        return self.host.array or next(iter(self.devices), None)
+
+
+def state_of(api: Api, host: ArmHost, history: History, *, watched_s: float) -> ArmState:
+    """What AWS and this machine have of an arm."""
+    goal = history.goal
+    if goal.sort == "efs":
+        return ArmState(
+            watched_s=watched_s,
+            file_system=_file_system(api, history),
+            host=host.look(DeviceQuery(point=goal.point)),
+        )
+    if goal.sort == "instance-store":
+        sizes = dict.fromkeys(_claimed(history))
+        return ArmState(watched_s=watched_s, host=host.look(_query(history, sizes, disks=not sizes)))
+    volumes = tuple(_volumes(api, history))
+    unattached = any(not volume.instance for volume in volumes)
+    return ArmState(
+        watched_s=watched_s,
+        volumes=volumes,
+        names_in_use=_names_in_use(api, goal.place.instance) if unattached else frozenset(),
+        host=host.look(_query(history, _sizes_here(history, volumes))),
+    )
+
+
+def state_here(host: ArmHost, history: History) -> ArmState:
+    """What this machine alone has of an arm."""
+    serials = history.ids("create", "VolumeId") if history.goal.sort == "ebs" else _claimed(history)
+    return ArmState(host=host.look(_query(history, dict.fromkeys(serials))))
+
+
+def _query(history: History, sizes: Mapping[str, int | None], *, disks: bool = False) -> DeviceQuery:
+    goal = history.goal
+    stripe = goal.stripe_name if goal.count > 1 else ""
+    return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe)
+
+
+def _claimed(history: History) -> list[str]:
+    """The serials of the instance's disks that the arm has chosen."""
+    return list((history.done("claim") or {}).get("serials", ()))
+
+
+def _volumes(api: Api, history: History) -> list[VolumeState]:
+    """Those with the arm's tag, and those that we know by their ids whatever tags they have."""
+    volumes = [_volume(raw) for raw in volumes_where(api, f"tag:{TAG_RUN}", history.goal.run)]
+    missing = set(history.ids("create", "VolumeId")) - {volume.id for volume in volumes}
+    if missing:  # by a filter, as an id that is gone would be an error
+        volumes += [_volume(raw) for raw in volumes_where(api, "volume-id", *sorted(missing))]
+    return volumes
+
+
+def _volume(raw: Mapping[str, Any]) -> VolumeState:
+    attachment: Mapping[str, str] = next(iter(raw.get("Attachments") or ()), {})
+    return VolumeState(
+        id=raw["VolumeId"],
+        state=raw["State"],
+        size_gib=raw["Size"],
+        tags=tags_of(raw.get("Tags")),
+        snapshot=raw.get("SnapshotId") or "",
+        instance=attachment.get("InstanceId", ""),
+        attachment=attachment.get("State", ""),
+        device=attachment.get("Device", ""),
+    )
+
+
+def _names_in_use(api: Api, instance: str) -> frozenset[str]:
+    return frozenset(
+        attachment["Device"]
+        for raw in volumes_where(api, "attachment.instance-id", instance)
+        for attachment in raw.get("Attachments", ())
+    )
+
+
+def _sizes_here(history: History, volumes: tuple[VolumeState, ...]) -> dict[str, int]:
+    """The bytes of the arm's volumes that are attached to its instance."""
+    goal = history.goal
+    return {
+        volume.id: volume.size_gib * GIB
+        for volume in volumes
+        if volume.instance == goal.place.instance
+        and volume.tags.get(TAG_RUN) == goal.run
+        and not history.is_copy(volume.tags.get(TAG_MEMBER), volume.id)
+    }
+
+
+def _file_system(api: Api, history: History) -> EfsState | None:
+    token = history.goal.token(0)
+    try:
+        systems = api.call("efs", "DescribeFileSystems", CreationToken=token)["FileSystems"]
+    except AwsError as error:
+        if error.code == "FileSystemNotFound":
+            return None
+        raise
+    if not systems:
+        return None
+    raw = systems[0]
+    targets = api.call("efs", "DescribeMountTargets", FileSystemId=raw["FileSystemId"])["MountTargets"]
+    return EfsState(
+        id=raw["FileSystemId"],
+        state=raw["LifeCycleState"],
+        tags=tags_of(raw.get("Tags")),
+        targets=tuple(
+            MountTarget(
+                id=target["MountTargetId"],
+                state=target["LifeCycleState"],
+                address=target.get("IpAddress", ""),
+            )
+            for target in targets
+            if target["LifeCycleState"] != "deleted"
+        ),
+    )

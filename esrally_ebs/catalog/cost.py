@@ -1,0 +1,231 @@
+"""What a volume costs a month: a VolumeSpec and a region in, US dollars with date and source out.
+
+Pure but for ``price_list``, which reads a file. Prices are dated data in ``prices.json``, and a file of the
+user's own goes before them. What has no price there has none here: nothing is guessed.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Self
+
+from esrally_ebs.catalog.efs import efs_mode
+from esrally_ebs.catalog.prices import PRICES_VARIABLE, PriceList, Rate, read_prices
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, MIB
+
+# EFS Provisioned: 1 MiB/s for every 20 GiB stored is in the price of storage. infracost, by the price list of
+# AWS, bills 88.5 of 100 MiB/s at 230 GiB.
+_EFS_INCLUDED_MIB_PER_GIB = 0.05
+_NOT_SOLD = ("directory", "mounted")
+_BY_USE = ("read_gb", "written_gb", "million_ios")  # paid once, over however many volumes it is spread
+_WITH_INSTANCE = "instance-store"  # AWS asks nothing for it beyond the instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What is paid by use, a month; EBS volumes pay for what is provisioned instead."""
+
+    stored_bytes: int | None = None  # EFS; None = the arm's size
+    read_bytes: int = 0  # EFS Elastic
+    written_bytes: int = 0
+    ios: int = 0  # magnetic
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostPart:
+    """One line of the bill."""
+
+    what: str
+    amount: float
+    unit: str
+    rate: Rate
+
+    @property
+    def usd(self) -> float:
+        """US dollars a month."""
+        return self.amount * self.rate.usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The monthly price of an arm."""
+
+    region: str
+    parts: tuple[CostPart, ...]
+
+    @property
+    def usd(self) -> float:
+        """US dollars a month."""
+        return sum(part.usd for part in self.parts)
+
+    @property
+    def dated(self) -> str:
+        """The date of the price list: the oldest of what the price is made of."""
+        return min((part.rate.dated for part in self.parts), default="")
+
+    @property
+    def source(self) -> str:
+        """Where the prices are from, each source once."""
+        return "; ".join(dict.fromkeys(part.rate.source for part in self.parts))
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """The parts whose price is remembered or assumed: every output must say so."""
+        return tuple(part.what for part in self.parts if not part.rate.verified)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmCost:
+    """What an arm costs and what that buys; ``price`` is None when ``problem`` says why there is none."""
+
+    arm: str
+    price: Price | None
+    problem: str = ""
+    iops: float | None  # that the volume holds for good: without burst credits, without the instance
+    bytes_per_s: float | None
+
+    @classmethod
+    def without(cls, arm: str, problem: str) -> Self:
+        """An arm that has no price."""
+        return cls(arm=arm, price=None, problem=problem, iops=None, bytes_per_s=None)
+
+    @property
+    def usd_per_1000_iops(self) -> float | None:
+        """US dollars a month for a thousand sustained operations a second."""
+        return self.price.usd / self.iops * 1000 if self.price and self.iops else None
+
+    @property
+    def usd_per_mib_per_s(self) -> float | None:
+        """US dollars a month for a MiB/s sustained."""
+        return self.price.usd / self.bytes_per_s * MIB if self.price and self.bytes_per_s else None
+
+
+def monthly(
+    spec: VolumeSpec,
+    region: str,
+    *,
+    usage: Usage = NO_USAGE,
+    prices: PriceList | None = None,
+    on: str | None = None,
+) -> Price:
+    """The price of an arm in a region, by the newest price list up to the day ``on`` (else its oldest).
+
+    Raises PlanError, saying how to give it, when the list lacks a price that is needed.
+    """
+    if spec.type in _NOT_SOLD:
+        raise PlanError(f"arm {spec.name}: a {spec.type} has no price; give its type, such as gp3")
+    known = prices or price_list()
+    parts = []
+    for what, amount, unit, key in _charges(spec, usage, known):
+        if amount > 0:
+            rate = known.rate(region, _listed(spec.type), key, on)
+            volumes = 1 if key in _BY_USE else spec.stripes
+            parts.append(CostPart(what=what, amount=amount * volumes, unit=unit, rate=rate))
+    return Price(region=region, parts=tuple(parts))
+
+
+def of_arms(
+    specs: Sequence[VolumeSpec],
+    region: str,
+    *,
+    usage: Mapping[str, Usage] | None = None,
+    prices: PriceList | None = None,
+    on: str | None = None,
+) -> tuple[ArmCost, ...]:
+    """The cost of every arm, in order; ``usage`` by arm. An arm without a price says why in ``problem``."""
+    return tuple(
+        _arm_cost(spec, region, (usage or {}).get(spec.name, NO_USAGE), prices, on) for spec in specs
+    )
+
+
+def price_list(path: str | None = None) -> PriceList:
+    """Our prices under those of the user's file: ``path``, or what ESRALLY_EBS_PRICES names.
+
+    Raises PlanError, naming file and key, when the file cannot be read or is not a price list.
+    """
+    return read_prices(path or os.environ.get(PRICES_VARIABLE) or None)
+
+
+def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
+    """Operations and bytes a second that the volume holds for good; None where its type has no such limit.
+
+    Burst credits fill at the baseline, so the slowest bucket of each kind is what stays. The instance's own
+    limits are left out: they are no property of what is paid for here.
+    """
+    try:
+        limits = [x for x in model_for(spec).limits if not x.name.startswith("instance")]
+    except PlanError:
+        return None, None  # a directory, or a type that only AWS has
+    slowest = {kind: min((x.rate for x in limits if x.counts == kind), default=inf) for kind in _KINDS}
+    iops, bytes_per_s = (None if slowest[kind] == inf else slowest[kind] * spec.stripes for kind in _KINDS)
+    return iops, bytes_per_s
+
+
+_KINDS = ("operations", "bytes")
+
+
+def _arm_cost(
+    spec: VolumeSpec, region: str, usage: Usage, prices: PriceList | None, on: str | None
+) -> ArmCost:
+    iops, bytes_per_s = sustained(spec)
+    try:
+        price = monthly(spec, region, usage=usage, prices=prices, on=on)
+    except PlanError as error:
+        return ArmCost(arm=spec.name, price=None, problem=str(error), iops=iops, bytes_per_s=bytes_per_s)
+    return ArmCost(arm=spec.name, price=price, iops=iops, bytes_per_s=bytes_per_s)
+
+
+def _listed(type_: str) -> str:
+    return {"magnetic": "standard", "io2-block-express": "io2"}.get(type_, type_)
+
+
+_Charge = tuple[str, float, str, str]  # what, amount, unit, key of the price list
+
+
+def _charges(spec: VolumeSpec, usage: Usage, prices: PriceList) -> list[_Charge]:
+    """Everything that is billed for one volume of the spec; AWS bills what it calls GB and means GiB."""
+    if spec.type == _WITH_INSTANCE:
+        return []
+    if spec.type == "efs":
+        return _efs(spec, usage)
+    storage = ("storage", spec.size_bytes / GIB, "GiB", "gb")
+    if spec.type == "gp3":
+        included = prices.included("gp3")
+        iops = max(0, (spec.iops or 0) - included["iops"])
+        rate = max(0.0, (spec.throughput_bytes_per_s or 0) / MIB - included["mib_per_s"])
+        return [storage, ("IOPS", iops, "IOPS", "iops"), ("throughput", rate, "MiB/s", "mib_per_s")]
+    if spec.type == "io1":
+        return [storage, ("IOPS", spec.iops or 0, "IOPS", "iops")]
+    if _listed(spec.type) == "io2":
+        return [storage, *_io2_tiers(spec.iops or 0)]
+    if _listed(spec.type) == "standard":
+        return [storage, ("I/Os", usage.ios / 1e6, "million", "million_ios")]
+    return [storage]
+
+
+def _io2_tiers(iops: int) -> list[_Charge]:
+    edges = ((0, 32_000, "iops"), (32_000, 64_000, "iops_above_32000"), (64_000, inf, "iops_above_64000"))
+    return [
+        (f"IOPS above {low:,}" if low else "IOPS", max(0, min(iops, high) - low), "IOPS", key)
+        for low, high, key in edges
+    ]
+
+
+def _efs(spec: VolumeSpec, usage: Usage) -> list[_Charge]:
+    stored = (spec.size_bytes if usage.stored_bytes is None else usage.stored_bytes) / GIB
+    charges: list[_Charge] = [("storage", stored, "GiB", "one_zone_gb" if spec.one_zone else "gb")]
+    mode = efs_mode(spec)
+    if mode == "provisioned":
+        bought = (spec.throughput_bytes_per_s or 0) / MIB - stored * _EFS_INCLUDED_MIB_PER_GIB
+        return [*charges, ("throughput", bought, "MiB/s", "mib_per_s")]
+    if mode == "elastic":
+        charges.append(("reads", usage.read_bytes / GIB, "GiB", "read_gb"))
+        charges.append(("writes", usage.written_bytes / GIB, "GiB", "written_gb"))
+    return charges

@@ -1,0 +1,155 @@
+"""The catalog's data as of a date: ``catalog.json`` in, the constants of a volume type or instance out.
+
+A type has generations, the days from which AWS gave it other limits; each names only what it changed. Every
+constant stands beside the key of its source, and every source has a date.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date as day
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+
+Constants = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What held for a type from one day on."""
+
+    type: str  # as the catalog calls it
+    rule: str  # how its limits follow from its constants
+    since: str  # ISO date
+    constants: Constants
+    sources: tuple[str, ...]  # of the constants, each with its date
+    assumed: tuple[str, ...]  # names of the constants that no source gives
+
+
+def who(spec: VolumeSpec) -> str:
+    """How messages call a volume."""
+    return f"{spec.type} volume '{spec.name}'"
+
+
+def beyond(number: float, low: float, high: float) -> str:
+    """A number outside of bounds, with so many digits that it is not written as one of them."""
+    texts = (f"{number:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in texts if not low <= float(text) <= high), str(number))
+
+
+def volume_types() -> tuple[str, ...]:
+    """The types of the catalog."""
+    return tuple(_catalog()["types"])
+
+
+def type_aliases() -> tuple[str, ...]:
+    """Other names of types of the catalog."""
+    return tuple(_catalog()["aliases"])
+
+
+def generation_of(spec: VolumeSpec) -> Generation:
+    """The generation of the spec's type at its date, the newest without one, on its instance.
+
+    Raises PlanError when the type is unknown, or did not exist yet, or when there is no such day.
+    """
+    catalog = _catalog()
+    type_ = catalog["aliases"].get(spec.type, spec.type)
+    if type_ not in catalog["types"]:
+        raise PlanError(
+            f"volume '{spec.name}': no type {spec.type!r}; use one of {', '.join(volume_types())}", key="type"
+        )
+    until = "9999" if spec.date is None else last_day(_checked(spec.date, spec))
+    entry = catalog["types"][type_]
+    generations = [each for each in entry["generations"] if each["since"] <= until and _reaches(each, spec)]
+    if not generations:
+        first = entry["generations"][0]["since"]
+        raise PlanError(
+            f"{who(spec)}: there was none on {until}, the type is of {first}; change date or type",
+            key="date",
+        )
+    return _merged(type_, entry["rule"], generations)
+
+
+def _checked(date: str, spec: VolumeSpec) -> str:
+    try:
+        day.fromisoformat(date + "2000-01-01"[len(date) :])
+    except ValueError:
+        raise PlanError(
+            f"{who(spec)}: there is no day {date!r}; give date as '2015', '2015-07' or '2015-07-31'",
+            key="date",
+        ) from None
+    return date
+
+
+def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
+    """Whether the spec's instance has what came with this generation; some came to few families first.
+
+    A type whose name says what came with it has it on an instance that is not named.
+    """
+    if "only_on" not in generation:
+        return True
+    families, _ = generation["only_on"]
+    if spec.instance is None:
+        return spec.type in _catalog()["aliases"]
+    return spec.instance.partition(".")[0] in families
+
+
+def last_day(date: str) -> str:
+    """The last day that a year, a month or a day of it names, as text that sorts as dates do."""
+    return date + "9999-12-31"[len(date) :]
+
+
+def instance_named(name: str, who: str) -> Mapping[str, Any]:
+    """The entry of an EC2 instance type; ``who`` is who asks, for the PlanError when it is not known.
+
+    What follows ``#`` in the name only tells instances of one type apart.
+    """
+    instances: Mapping[str, Mapping[str, Any]] = _catalog()["instances"]
+    type_ = name.partition("#")[0]
+    if type_ not in instances:
+        names = get_close_matches(type_, instances, n=5, cutoff=0.5)
+        raise PlanError(
+            f"{who}: no instance type {type_!r}"
+            + "; 'catalog.json' has all that are known"
+            + (f"; did you mean {', '.join(names)}?" if names else ""),
+            key="instance",
+        )
+    return instances[type_]
+
+
+def source_text(key: str) -> str:
+    """A source with its date, as text."""
+    source = _catalog()["sources"][key]
+    return f"{source['text']} ({source['date']})"
+
+
+def constant(name: str) -> Any:  # noqa: ANN401 - whatever the catalog holds
+    """A constant that belongs to no type."""
+    return _catalog()[name][0]
+
+
+@cache
+def _catalog() -> Mapping[str, Any]:
+    parsed: Mapping[str, Any] = json.loads(Path(__file__).with_name("catalog.json").read_text())
+    return parsed
+
+
+def _merged(type_: str, rule: str, generations: Sequence[Mapping[str, Any]]) -> Generation:
+    merged = {name: value for generation in generations for name, value in generation.items()}
+    since = merged.pop("since")
+    for name in ("note", "only_on"):
+        merged.pop(name, None)
+    keys = dict.fromkeys(source for _, source in merged.values())
+    return Generation(
+        type=type_,
+        rule=rule,
+        since=since,
+        constants={name: value for name, (value, _) in merged.items()},
+        sources=tuple(source_text(key) for key in keys),
+        assumed=tuple(name for name, (_, source) in merged.items() if source in ("assumed", "remembered")),
+    )

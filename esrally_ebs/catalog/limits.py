@@ -1,0 +1,138 @@
+"""What a volume can do, as numbers: its limits, what an I/O counts against them, its service times.
+
+The daemon of an emulated volume reads no other file of the catalog, so this one stays light.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
+
+CREDITS = "credits"  # how the name of a bucket of burst credits ends; no one waits for it to fill
+_US = 1e-6
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One token bucket: ``rate`` tokens a second, at most ``capacity`` of them saved up."""
+
+    name: str  # "iops", "throughput", CREDITS; those of the instance begin with "instance-"
+    counts: Literal["operations", "bytes"]
+    rate: float  # operations or bytes per second
+    capacity: float  # operations or bytes
+    reads: float = 1.0  # tokens that an operation or byte of a read costs; 0 = reads are free
+    writes: float = 1.0
+
+    @property
+    def of_credits(self) -> bool:
+        """Whether this bucket lets a volume burst for minutes or hours."""
+        return self.name.endswith(CREDITS)
+
+
+def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, seconds: float = 1.0) -> Limit:
+    """The limit of a provisioned rate: its bucket holds so many seconds of it."""
+    return Limit(name=name, counts=counts, rate=rate, capacity=rate * seconds)
+
+
+def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
+    """The limits in a time that runs so many times faster: the same rates, and less saved up."""
+    return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
+
+
+def of_each(limits: tuple[Limit, ...], stripes: int) -> tuple[Limit, ...]:
+    """The limits of striped volumes: ``3-iops`` is that of the third."""
+    if stripes == 1:
+        return limits
+    return tuple(
+        replace(limit, name=f"{volume}-{limit.name}") for volume in range(1, stripes + 1) for limit in limits
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounting:
+    """How an I/O is counted.
+
+    SSD types count one operation per started ``max_io_bytes`` and the bytes as they are. HDD types charge a
+    whole ``max_io_bytes`` for any I/O unless it continues the last one and is larger than
+    ``merge_over_bytes``. EFS counts ``least_bytes`` at least.
+    """
+
+    max_io_bytes: int
+    merge_over_bytes: int | None = None
+    least_bytes: int = 0
+
+    @property
+    def merges_over(self) -> int:
+        """``merge_over_bytes`` for what is compiled: -1 for SSD types."""
+        return -1 if self.merge_over_bytes is None else self.merge_over_bytes
+
+
+def charged_bytes(size: int, continues: bool, max_io_bytes: int, merge_over_bytes: int) -> int:
+    """The bytes that an I/O costs; a negative ``merge_over_bytes`` stands for SSD types."""
+    if merge_over_bytes < 0 or (continues and size > merge_over_bytes):
+        return size
+    return operations_of(size, max_io_bytes) * max_io_bytes
+
+
+def operations_of(size: int, max_io_bytes: int) -> int:
+    """The operations that an I/O costs."""
+    return -(-size // max_io_bytes) or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One operation's service time: the median is ``base_us + per_kib_us * KiB`` microseconds."""
+
+    base_us: float
+    per_kib_us: float
+    sigma: float  # of the natural logarithm
+
+    def median_s(self, size: int) -> float:
+        """Median service time in seconds of an I/O of ``size`` bytes."""
+        base, per_byte = self.line_s()
+        return base + per_byte * size
+
+    def slowed(self, factor: float) -> "Service":
+        """The same with every service time ``factor`` times as long."""
+        return replace(self, base_us=self.base_us * factor, per_kib_us=self.per_kib_us * factor)
+
+    def line_s(self) -> tuple[float, float]:
+        """The median as a line: seconds for nothing, and seconds per byte."""
+        return self.base_us * _US, self.per_kib_us * _US / _KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """How one volume behaves, and where we know it from."""
+
+    name: str
+    type: str
+    limits: tuple[Limit, ...]  # of the volume; of each, when it is striped
+    accounting: Accounting
+    read: Service
+    write: Service
+    dated: str = ""  # the day from which these limits held
+    sources: tuple[str, ...] = ()
+    latency_assumed: bool = False
+    instance: str = ""  # which instance it is attached to; "" = none that limits it
+    instance_limits: tuple[Limit, ...] = ()  # of all volumes of that instance together
+    stripes: int = 1  # volumes that are one
+    chunk_bytes: int = 0  # of one volume before the next one's, when striped
+    untouched_iops: float | None = None  # of blocks that were never written, where that mattered
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the daemon's settings and for a session's record."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave."""
+        parts = {
+            "limits": tuple(Limit(**limit) for limit in fields["limits"]),
+            "accounting": Accounting(**fields["accounting"]),
+            "read": Service(**fields["read"]),
+            "write": Service(**fields["write"]),
+            "sources": tuple(fields["sources"]),
+            "instance_limits": tuple(Limit(**limit) for limit in fields["instance_limits"]),
+        }
+        return cls(**{**fields, **parts})

@@ -1,0 +1,275 @@
+"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a message that says what to
+change.
+
+All constants are data in ``catalog.json``, each with its source and the day from which it held; where no
+published latency exists the model says that its latencies are assumed.
+"""
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Literal
+
+from esrally_ebs.catalog.efs import efs_limits
+from esrally_ebs.catalog.generations import (
+    Constants,
+    beyond,
+    constant,
+    generation_of,
+    instance_named,
+    volume_types,
+    who,
+)
+from esrally_ebs.catalog.limits import CREDITS, Accounting, Limit, Model, Service, per_second, shrunk
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, KIB, MIB
+
+__all__ = ["instance_limits", "model_for", "volume_types"]
+
+_HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
+_DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
+
+
+def model_for(spec: VolumeSpec) -> Model:
+    """The model of a volume of the catalog.
+
+    Raises PlanError when the type or instance is unknown, did not exist at the date, or does not allow the
+    size, IOPS or throughput asked for.
+    """
+    generation = generation_of(spec)
+    constants = generation.constants
+    merge_over = constants.get("merge_over_kib")
+    return Model(
+        name=spec.name,
+        type=generation.type,
+        limits=shrunk(_limits_for(generation.rule, spec, constants), spec.time_scale),
+        accounting=Accounting(
+            max_io_bytes=constants["max_io_kib"] * KIB,
+            merge_over_bytes=None if merge_over is None else merge_over * KIB,
+            least_bytes=constants.get("least_bytes", 0),
+        ),
+        read=_read(spec, constants).slowed(spec.read_latency),
+        write=_write(spec, constants),
+        dated=generation.since,
+        sources=generation.sources,
+        latency_assumed="read" in generation.assumed or "write" in generation.assumed,
+        instance=spec.instance or "",
+        instance_limits=() if generation.rule == "local" else shrunk(instance_limits(spec), spec.time_scale),
+        stripes=spec.stripes,
+        chunk_bytes=spec.chunk_bytes if spec.stripes > 1 else 0,
+        untouched_iops=constants.get("untouched_iops"),
+    )
+
+
+def _read(spec: VolumeSpec, constants: Constants) -> Service:
+    plain = not spec.encrypted and "read_plain" in constants
+    return Service(**constants["read_plain" if plain else "read"])
+
+
+def _write(spec: VolumeSpec, constants: Constants) -> Service:
+    one_zone = spec.one_zone and "write_one_zone" in constants
+    return Service(**constants["write_one_zone" if one_zone else "write"])
+
+
+def instance_limits(spec: VolumeSpec) -> tuple[Limit, ...]:
+    """What the spec's instance lets through to all its volumes together; none without an instance.
+
+    An instance whose baseline is below its maximum reaches the maximum for 30 minutes; how its credits come
+    back is not published, and taken to be as gp2's do: at the baseline.
+    """
+    if spec.instance is None:
+        return ()
+    entry = instance_named(spec.instance, who(spec))
+    (base_mb, base_iops), (most_mb, most_iops) = entry["baseline"], entry["maximum"]
+    limits = _with_burst("throughput", "bytes", base_mb * 1e6, most_mb * 1e6)
+    if entry.get("hypervisor") == "xen":
+        # Published IOPS of these are their bandwidth at 16 KiB: 9,300 of 4 KiB were measured on "8,000".
+        return limits
+    return limits + _with_burst("iops", "operations", base_iops, most_iops)
+
+
+def _with_burst(
+    name: str, counts: Literal["operations", "bytes"], base: float, most: float
+) -> tuple[Limit, ...]:
+    what = per_second(f"instance-{name}", counts, most, constant("instance_bucket_s"))
+    if base >= most:
+        return (what,)
+    capacity = (most - base) * constant("instance_burst_s")
+    return what, Limit(name=f"instance-{name}-{CREDITS}", counts=what.counts, rate=base, capacity=capacity)
+
+
+def _limits_for(rule: str, spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """The limits of one volume; PlanError when the type does not allow the spec."""
+    _check_size(spec, constants)
+    return _RULES[rule](spec, constants)
+
+
+def _by_size(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """gp2: IOPS follow from the size; small volumes burst as long as credits last."""
+    size_gib = spec.size_bytes / GIB
+    low, high = constants["iops"]
+    base = min(high, max(low, constants["iops_per_gib"] * size_gib))
+    if spec.iops is not None or spec.throughput_bytes_per_s is not None:
+        raise PlanError(
+            f"{who(spec)}: IOPS and throughput follow from the size ({base:,.0f} IOPS at {size_gib:g} GiB);"
+            " remove iops and throughput, or use gp3",
+            key="throughput" if spec.iops is None else "iops",
+        )
+    throughput = next(mib for up_to_gib, mib in constants["throughput_mib"] if size_gib <= up_to_gib)
+    seconds = constants["bucket_s"]
+    bytes_limit = per_second("throughput", "bytes", throughput * MIB, seconds)
+    if size_gib >= constants["burst_below_gib"]:
+        return (per_second("iops", "operations", base, seconds), bytes_limit)
+    # Two buckets and the larger wait: a rate switched by "credits left" would hover above the baseline.
+    # Without credits the throughput follows: an operation is at most 256 KiB.
+    credit = Limit(name=CREDITS, counts="operations", rate=base, capacity=constants["credits"])
+    return (per_second("iops", "operations", constants["burst_iops"], seconds), bytes_limit, credit)
+
+
+def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """gp3: IOPS and throughput are bought apart from each other and from the size."""
+    iops = spec.iops or constants["iops_included"]
+    _check_iops(spec, constants, iops, free=constants["iops_included"])
+    included = constants["throughput_included_mib"]
+    throughput = (spec.throughput_bytes_per_s or included * MIB) / MIB
+    low, high = constants["throughput_mib"]
+    if not low <= throughput <= high:
+        raise PlanError(
+            f"{who(spec)}: {beyond(throughput, low, high)} MiB/s is outside {low:,} to {high:,} MiB/s;"
+            " change throughput",
+            key="throughput",
+        )
+    per_iops = constants["throughput_mib_per_iops"]
+    if throughput > per_iops * iops:
+        raise PlanError(
+            f"{who(spec)}: {throughput:g} MiB/s needs at least {ceil(throughput / per_iops):,} IOPS"
+            f" ({per_iops} MiB/s per IOPS); raise iops or lower throughput",
+            key="throughput",
+        )
+    return _bought(iops, throughput, constants["bucket_s"])
+
+
+def _by_iops(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """io1 and io2: IOPS are bought, and throughput follows from them."""
+    if spec.throughput_bytes_per_s is not None:
+        raise PlanError(f"{who(spec)}: throughput follows from iops; remove throughput", key="throughput")
+    iops = _required_iops(spec, constants)
+    throughput = next(
+        min(most_mib, mib_per_iops * iops)
+        for up_to, mib_per_iops, most_mib in constants["throughput_mib_per_iops"]
+        if iops <= up_to
+    )
+    return _bought(iops, throughput, constants["bucket_s"])
+
+
+def _bought(iops: float, throughput_mib: float, seconds: float) -> tuple[Limit, ...]:
+    return (
+        per_second("iops", "operations", iops, seconds),
+        per_second("throughput", "bytes", throughput_mib * MIB, seconds),
+    )
+
+
+def _hdd(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """st1 and sc1: throughput follows from the size; credits let it burst."""
+    _refuse_bought(spec)
+    size_tib = spec.size_bytes / GIB / 1024
+    base = min(constants["base_max_mib"], constants["base_mib_per_tib"] * size_tib) * MIB
+    burst = min(constants["burst_max_mib"], constants["burst_mib_per_tib"] * size_tib) * MIB
+    full = spec.size_bytes / GIB * _HDD_CREDIT_MIB_PER_GIB * MIB
+    return (
+        per_second("throughput", "bytes", burst, constants["bucket_s"]),
+        Limit(name=CREDITS, counts="bytes", rate=base, capacity=full),
+    )
+
+
+def _magnetic(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """standard: about 100 IOPS on average, some hundreds for a while."""
+    _refuse_bought(spec)
+    seconds = constants["bucket_s"]
+    return (
+        per_second("iops", "operations", constants["burst_iops"], seconds),
+        per_second("throughput", "bytes", constants["throughput_mib"] * MIB, seconds),
+        Limit(name=CREDITS, counts="operations", rate=constants["iops"], capacity=constants["credits"]),
+    )
+
+
+def _local(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
+    """Disks of the instance: what they do is known of some instance types, else the plan must say it.
+
+    AWS documents operations of 4 KiB; bytes follow from them where nobody says otherwise.
+    """
+    store = None if spec.instance is None else instance_named(spec.instance, who(spec)).get("store")
+    given = store if spec.iops is None else None
+    reads, writes = [float(_required_iops(spec, constants))] * 2 if given is None else given["iops"][0]
+    bytes_per_s = [each * constants["bytes_per_operation"] for each in (reads, writes)]
+    if spec.throughput_bytes_per_s is not None:
+        bytes_per_s = [float(spec.throughput_bytes_per_s)] * 2
+    elif given is not None and "mb_per_s" in given:
+        bytes_per_s = [1e6 * mb for mb in given["mb_per_s"][0]]
+    return _of_disk("iops", "operations", reads, writes), _of_disk("throughput", "bytes", *bytes_per_s)
+
+
+def _of_disk(name: str, counts: Literal["operations", "bytes"], read: float, write: float) -> Limit:
+    """One bucket for both directions, as a disk that writes cannot read meanwhile; it saves up next to
+    nothing.
+    """
+    return Limit(name=name, counts=counts, rate=read, capacity=read * _DISK_BUCKET_S, writes=read / write)
+
+
+def _refuse_bought(spec: VolumeSpec) -> None:
+    if spec.iops is not None or spec.throughput_bytes_per_s is not None:
+        key = "throughput" if spec.iops is None else "iops"
+        raise PlanError(f"{who(spec)}: throughput follows from the size; remove iops and throughput", key=key)
+
+
+def _check_size(spec: VolumeSpec, constants: Constants) -> None:
+    low, high = constants["size_gib"]
+    size_gib = spec.size_bytes / GIB
+    if not low <= size_gib <= high:
+        raise PlanError(
+            f"{who(spec)}: {beyond(size_gib, low, high)} GiB is outside {low:,} to {high:,} GiB; change size",
+            key="size",
+        )
+
+
+def _required_iops(spec: VolumeSpec, constants: Constants) -> int:
+    if spec.iops is None:
+        low, high = constants["iops"]
+        raise PlanError(f"{who(spec)}: iops is missing; give iops from {low:,} to {high:,}", key="iops")
+    _check_iops(spec, constants, spec.iops, free=0)
+    return spec.iops
+
+
+def _check_iops(spec: VolumeSpec, constants: Constants, iops: int, *, free: int) -> None:
+    low, high = constants["iops"]
+    if not low <= iops <= high:
+        raise PlanError(f"{who(spec)}: {iops:,} IOPS is outside {low:,} to {high:,}; change iops", key="iops")
+    on_xen = constants.get("xen_iops")
+    if on_xen is not None and iops > on_xen and _is_xen(spec):
+        raise PlanError(
+            f"{who(spec)}: {iops:,} IOPS is more than {on_xen:,}, which is what {spec.instance} reaches,"
+            " as it is not of the Nitro system; lower iops or change instance",
+            key="iops",
+        )
+    per_gib = constants.get("iops_per_gib")
+    if per_gib is not None and iops > max(free, per_gib * spec.size_bytes / GIB):
+        raise PlanError(
+            f"{who(spec)}: {iops:,} IOPS needs at least {-(-iops // per_gib):,} GiB"
+            f" ({per_gib:,} IOPS per GiB); raise size or lower iops",
+            key="iops",
+        )
+
+
+def _is_xen(spec: VolumeSpec) -> bool:
+    return spec.instance is not None and instance_named(spec.instance, who(spec)).get("hypervisor") == "xen"
+
+
+_RULES: Mapping[str, Callable[[VolumeSpec, Constants], tuple[Limit, ...]]] = {
+    "by-size": _by_size,
+    "provisioned": _provisioned,
+    "by-iops": _by_iops,
+    "hdd": _hdd,
+    "magnetic": _magnetic,
+    "local": _local,
+    "efs": efs_limits,
+}

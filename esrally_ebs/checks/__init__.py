@@ -1,0 +1,1 @@
+"""May this be measured? Named checks of machine, plan and arms before anything starts."""

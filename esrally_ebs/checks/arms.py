@@ -1,0 +1,225 @@
+"""Before anything is measured on a real mount: finds out what it is, lets the guards judge, keeps both.
+
+Takes the attached arms, gives them back with what they really are, and what the session's record says of it.
+Emulated arms and plain directories are what the plan made them, and pass by. The machine's
+processors are looked at for all of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from esrally_ebs.aws import cloudwatch
+from esrally_ebs.aws.clients import Api, Aws
+from esrally_ebs.aws.describe import EbsVolume
+from esrally_ebs.aws.survey import MakeApi, Survey, connect, survey
+from esrally_ebs.checks.guards import ArmFacts, ClockFacts, Facts, InstanceFacts, Watched, guard, is_real
+from esrally_ebs.checks.idle_devices import clock_is_synchronised, watch
+from esrally_ebs.checks.processors import check_processors
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
+from esrally_ebs.model import Check, Volume
+from esrally_ebs.plan import Plan
+from esrally_ebs.store.context import Arm
+
+_WATCH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What was found out before a session."""
+
+    arms: tuple[Arm, ...]
+    checks: tuple[Check, ...] = ()
+    record: Mapping[str, Any] | None = None  # for the session's environment; no account, no credentials
+
+    def require(self) -> None:
+        """Raise MeasurementError, naming the first check that forbids the session and how to accept it."""
+        for check in self.checks:
+            if check.forbids:
+                raise MeasurementError(
+                    f"{check.name}: {check.text} (or measure all the same: --accept {check.name}; in a race"
+                    f" --track-params=accept:{check.name})"
+                )
+
+
+def look_at(
+    plan: Plan,
+    arms: Sequence[Arm],
+    *,
+    roots: Roots | None = None,
+    make_api: MakeApi = connect,
+    clock: Clock = SYSTEM_CLOCK,
+    processors: Callable[[], Check] = check_processors,
+) -> Guarded:
+    """Find out everything about arms on real mounts, and judge it; meanwhile, look at the processors."""
+    with ThreadPoolExecutor(1) as pool:
+        free = pool.submit(processors)
+        found = _look_at_arms(plan, arms, roots, make_api, clock)
+    return replace(found, checks=(*found.checks, free.result()))
+
+
+def _look_at_arms(
+    plan: Plan, arms: Sequence[Arm], roots: Roots | None, make_api: MakeApi, clock: Clock
+) -> Guarded:
+    real = {arm.name: arm.volume for arm in arms if is_real(arm.volume)}
+    if not real:
+        return Guarded(arms=tuple(arms))
+    roots = roots or Roots()
+    asked: list[Api] = []
+
+    def make(region: str | None, on_call: Callable[[str], None]) -> Api:
+        asked.append(make_api(region, on_call))
+        return asked[0]
+
+    found = survey(
+        {name: volume.mount for name, volume in real.items()},
+        known={name: volume.identity.split() for name, volume in real.items() if volume.spec.aws},
+        roots=roots,
+        make_api=make,
+    )
+    told = {name: _told(volume, found) for name, volume in real.items()}
+    facts = _facts(plan, told, found, asked[0] if asked else None, roots, clock)
+    return Guarded(
+        arms=tuple(replace(arm, volume=told.get(arm.name, arm.volume)) for arm in arms),
+        checks=tuple(guard(facts)),
+        record=_record(found),
+    )
+
+
+def _told(volume: Volume, found: Survey) -> Volume:
+    """The volume with the type, limits and id that it really has."""
+    name = volume.spec.name
+    identity, members = found.identities[name], found.volumes_of(name)
+    volume = replace(
+        volume,
+        kind=volume.kind if volume.spec.aws else identity.kind,
+        identity=volume.identity if volume.spec.aws else identity.name,
+        readahead_bytes=identity.stack.readahead_bytes,
+        scheduler=identity.stack.scheduler,
+    )
+    if not members or len(members) < len(identity.volume_ids):
+        return volume
+    types = sorted({member.type for member in members})
+    spec = replace(
+        volume.spec,
+        type="+".join(types),
+        iops=_sum(member.iops for member in members),
+        throughput_bytes_per_s=_sum(member.throughput_bytes_per_s for member in members),
+        encrypted=all(member.encrypted for member in members),
+    )
+    return replace(volume, spec=spec)
+
+
+def _sum(numbers: Any) -> int | None:  # noqa: ANN401 - an iterable of int or None
+    known = list(numbers)
+    return sum(known) if known and all(number is not None for number in known) else None
+
+
+def _facts(
+    plan: Plan, volumes: Mapping[str, Volume], found: Survey, api: Api | None, roots: Roots, clock: Clock
+) -> Facts:
+    unknown = list(found.unknown)
+    seen = watch(
+        {name: found.identities[name].stack.names for name in volumes}, roots, seconds=_WATCH_S, clock=clock
+    )
+    balances = _balances(found, api, clock, unknown)
+    arms = tuple(
+        ArmFacts(
+            volume=volume,
+            root=found.identities[name].root,
+            volume_ids=found.identities[name].volume_ids,
+            members=_initialised(volume, found.volumes_of(name)),
+            file_system=found.file_systems.get(found.identities[name].file_system_id),
+            balances=balances.volumes,
+            credit_bytes=balances.file_systems.get(found.identities[name].file_system_id),
+            watched=Watched(**asdict(seen[name])) if name in seen else None,
+            caches=found.identities[name].stack.caches,
+        )
+        for name, volume in volumes.items()
+    )
+    limits = found.limits
+    return Facts(
+        plan=plan,
+        arms=arms,
+        instance=InstanceFacts(
+            limits=limits,
+            io_balance=balances.instance.get("io"),
+            byte_balance=balances.instance.get("byte"),
+        )
+        if limits
+        else None,
+        clock=_clock(api) if found.on_aws else ClockFacts(),
+        unknown=tuple(unknown),
+    )
+
+
+def _initialised(volume: Volume, members: tuple[EbsVolume, ...]) -> tuple[EbsVolume, ...]:
+    """Volumes that were read through when they were attached just now; AWS says so minutes later."""
+    if volume.spec.aws is None or not volume.spec.aws.initialise:
+        return members
+    return tuple(replace(member, initialised=1.0) for member in members)
+
+
+def _clock(api: Api | None) -> ClockFacts:
+    off = api.clock_off_s if isinstance(api, Aws) else None
+    return ClockFacts(synchronised=clock_is_synchronised(), off_s=off)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Balances:
+    """What CloudWatch tells of burst credits, before anything is spent; empty where it does not."""
+
+    volumes: Mapping[str, float] = field(default_factory=dict)  # fractions by id
+    file_systems: Mapping[str, float] = field(default_factory=dict)  # bytes by id
+    instance: Mapping[str, float] = field(default_factory=dict)  # fractions: io, byte
+
+
+def _balances(found: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
+    """Asks for those that have credits; what CloudWatch refuses is added to ``unknown``."""
+    systems = [name for name, each in found.file_systems.items() if each.throughput_mode == "bursting"]
+    if api is None or not (found.volumes or systems):
+        return _Balances()
+    instance_id = found.instance.instance_id if found.instance and found.volumes else ""
+    now_s = clock.epoch()
+    try:
+        return _Balances(
+            volumes=cloudwatch.burst_balances(api, _bursting(found.volumes), now_s),
+            file_systems=cloudwatch.burst_credits(api, systems, now_s),
+            instance=cloudwatch.instance_balances(api, instance_id, now_s) if instance_id else {},
+        )
+    except SetupError as error:
+        unknown.append(f"could not tell burst balances: {error}")
+        return _Balances()
+
+
+def _bursting(volumes: Mapping[str, EbsVolume]) -> list[str]:
+    return [name for name, volume in volumes.items() if volume.type in ("gp2", "st1", "sc1")]
+
+
+def _record(found: Survey) -> dict[str, Any] | None:
+    """What goes into ``session.json`` of a session on AWS."""
+    if not found.on_aws and not found.unknown:
+        return None
+    return {
+        "instance": asdict(found.instance) if found.instance else None,
+        "limits": asdict(found.limits) if found.limits else None,
+        "arms": {name: _of_arm(found, name) for name in found.identities},
+        "unknown": list(found.unknown),
+        "calls": dict(found.calls),
+    }
+
+
+def _of_arm(found: Survey, name: str) -> dict[str, Any]:
+    identity = found.identities[name]
+    system = found.file_systems.get(identity.file_system_id)
+    return {
+        "volume_ids": list(identity.volume_ids),
+        "file_system_id": identity.file_system_id,
+        "layers": list(identity.stack.layers),
+        "disks": [asdict(disk) for disk in identity.stack.disks],
+        "volumes": [asdict(volume) for volume in found.volumes_of(name)],
+        "file_system": asdict(system) if system else None,
+    }

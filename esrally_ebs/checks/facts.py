@@ -1,0 +1,124 @@
+"""What is known of arms, instance and machine before a session: one plain record that all guards read.
+
+None or an empty tuple is "not known", never "no".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esrally_ebs.aws.describe import EbsVolume, FileSystem, InstanceLimits
+from esrally_ebs.catalog.limits import Model
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Backend, Volume, VolumeSpec
+from esrally_ebs.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What went on on an arm's devices while nothing of ours used them."""
+
+    seconds: float
+    requests: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFacts:
+    """One arm."""
+
+    volume: Volume  # as attached: file system, mount options, readahead, scheduler
+    root: bool | None = False  # the system runs from one of its disks
+    volume_ids: tuple[str, ...] = ()  # the EBS volumes below it
+    members: tuple[EbsVolume, ...] = ()  # those that AWS told of
+    file_system: FileSystem | None = None  # of EFS
+    balances: Mapping[str, float] = field(default_factory=dict)  # volume id -> BurstBalance, a fraction
+    credit_bytes: float | None = None  # BurstCreditBalance of EFS
+    watched: Watched | None = None
+    caches: tuple[str, ...] = ()  # below its file system, where evicting the node's pages does not reach
+
+    @property
+    def name(self) -> str:
+        """The arm's name."""
+        return self.volume.spec.name
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """What each of its volumes can do; empty unless all of them are known and in the catalog."""
+        if not self.members or len(self.members) < len(self.volume_ids):
+            return ()
+        try:
+            return tuple(model_for(_spec(member)) for member in self.members)
+        except PlanError:  # limits that AWS has raised since the catalog's date
+            return ()
+
+    @property
+    def bursting(self) -> Model | None:
+        """What its EFS file system can do if that lives on burst credits: None for any other arm.
+
+        All that it holds counts as if it earned; what was moved to a colder class does not.
+        """
+        system = self.file_system
+        if system is None or system.throughput_mode != "bursting":
+            return None
+        spec = VolumeSpec(
+            name=system.file_system_id,
+            type="efs",
+            size_bytes=system.size_bytes,
+            mode="bursting",
+            one_zone=bool(system.zone),
+        )
+        try:
+            return model_for(spec)
+        except PlanError:  # larger than the catalog knows
+            return None
+
+    def rate(self, limit: str) -> float | None:
+        """``iops`` or ``throughput`` (bytes per second) of all its volumes together, bursts included."""
+        rates = [each.rate for model in self.models for each in model.limits if each.name == limit]
+        return sum(rates) if rates else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceFacts:
+    """The instance: what it lends all its volumes together."""
+
+    limits: InstanceLimits
+    io_balance: float | None = None  # EBSIOBalance%, EBSByteBalance% as fractions
+    byte_balance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFacts:
+    """The machine's clock."""
+
+    synchronised: bool | None = None  # as the kernel says
+    off_s: float | None = None  # against AWS's own, which answers in whole seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that guards look at."""
+
+    plan: Plan  # what is about to be done with the arms
+    arms: tuple[ArmFacts, ...]
+    instance: InstanceFacts | None = None
+    clock: ClockFacts = ClockFacts()
+    unknown: tuple[str, ...] = ()  # what could not be found out, with the reason
+
+
+def is_real(volume: Volume) -> bool:
+    """Whether an arm is on a mount that somebody made: neither emulated nor a plain directory."""
+    return volume.spec.backend in (Backend.AWS, Backend.MOUNTED)
+
+
+def _spec(member: EbsVolume) -> VolumeSpec:
+    provisions_iops = member.type in ("gp3", "io1", "io2")  # gp2's follow from its size, and are told too
+    return VolumeSpec(
+        name=member.volume_id,
+        type=member.type,
+        size_bytes=member.size_bytes,
+        iops=member.iops if provisions_iops else None,
+        throughput_bytes_per_s=member.throughput_bytes_per_s,
+        encrypted=member.encrypted,
+    )

@@ -1,0 +1,140 @@
+"""Looks at this machine: nothing in, a Machine of facts out. Judges nothing; what is missing is no error."""
+
+import os
+import resource as limits
+import shutil
+import site
+import sysconfig
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+
+from esrally_ebs.checks.requirements import OFFICIAL_IMAGE, Machine, is_race
+from esrally_ebs.errors import EbsError
+from esrally_ebs.machine import processes as system
+from esrally_ebs.machine import resources
+
+_VERSION = "8.8.2"
+_STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
+_ANSWER_S = 10.0
+_ACTORS_PORT = 1900
+_HOOK = "esrally_ebs.pth"  # keeps Rally's actors from listening: see rally.local_actors
+_PLACES = (sysconfig.get_path("purelib"), site.getusersitepackages())
+
+
+def look() -> Machine:
+    """The facts of this machine, within a few seconds."""
+    engine, problem = _ask("docker", "version", "--format", "{{.Server.Version}}")
+    images = _images()
+    return Machine(
+        root=system.is_root(),
+        engine=engine,
+        engine_problem=problem,
+        compose=_ask("docker", "compose", "version", "--short")[0],
+        image=next((image for image in images if engine and _has_image(image)), None),
+        images=images,
+        fio=_ask("fio", "--version")[0],
+        mkfs_xfs=_ask("mkfs.xfs", "-V")[0],
+        losetup=_ask("losetup", "--version")[0],
+        fuse=_opens("/dev/fuse"),
+        loop_control=_opens("/dev/loop-control"),
+        filesystems=_filesystems(),
+        store=_STORE,
+        store_free_bytes=min(_free(_STORE), _available_memory()),
+        home=resources.home(),
+        home_free_bytes=_free(resources.home()),
+        open_files=_hard_limit(limits.RLIMIT_NOFILE),
+        memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
+        races=_races(),
+        hook=any((Path(place) / _HOOK).exists() for place in _PLACES),
+        listening=_listening(),
+        sockets_wanted=resources.sockets_wanted(),
+    )
+
+
+def _listening() -> tuple[str, ...]:
+    """Addresses that others reach at which somebody listens on the port of Rally's actors."""
+    found = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    theirs = {at.ip for at in found if at.port == _ACTORS_PORT and not ip_address(at.ip).is_loopback}
+    return tuple(f"{ip}:{_ACTORS_PORT}" for ip in sorted(theirs))
+
+
+def _ask(*argv: str) -> tuple[str | None, str]:
+    """What a tool says of itself, else None and why not in one line."""
+    try:
+        return system.run(argv, timeout_s=_ANSWER_S).strip() or None, ""
+    except EbsError as error:
+        return None, str(error)
+
+
+def _opens(device: str) -> bool:
+    """Whether it can be opened, which a container may forbid although the file is there."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _images() -> tuple[str, ...]:
+    chosen = os.environ.get("ES_IMAGE")
+    return (chosen,) if chosen else (f"{OFFICIAL_IMAGE}:{_VERSION}", f"esrally-ebs/elasticsearch:{_VERSION}")
+
+
+def _has_image(image: str) -> bool:
+    return _ask("docker", "image", "inspect", "--format", "{{.Id}}", image)[0] is not None
+
+
+def _filesystems() -> tuple[str, ...]:
+    known = [line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()]
+    modules = Path("/lib/modules") / os.uname().release
+    loadable = [path.name.split(".")[0] for path in modules.glob("kernel/fs/*/*.ko*")]
+    return tuple(known + loadable)
+
+
+def _free(path: Path) -> int:
+    """Bytes free for this user where ``path`` is or would be; 0 when there is no such place."""
+    there = next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
+    return shutil.disk_usage(there).free if there else 0
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping, as the kernel estimates it (kB in /proc/meminfo)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _hard_limit(which: int) -> int:
+    hard = limits.getrlimit(which)[1]
+    return 2**31 - 1 if hard == limits.RLIM_INFINITY else hard
+
+
+def _races() -> tuple[int, ...]:
+    own = _ancestry(os.getpid())
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return tuple(sorted(pid for pid in found if pid not in own and is_race(*_words(pid))))
+
+
+def _ancestry(pid: int) -> Sequence[int]:
+    """This process and those that started it: ``make``, a shell or Rally itself are not another race."""
+    line = []
+    while pid > 0:
+        line.append(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+    return line
+
+
+def _words(pid: int) -> tuple[str, Sequence[str]]:
+    """Name and arguments of a process; empty when it has ended meanwhile."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return "", ()
+    return name, argv

@@ -1,0 +1,69 @@
+"""What a plan needs of this machine, checked before anything is started."""
+
+import shutil
+
+from esrally_ebs.analysis.compare import needed_rounds
+from esrally_ebs.analysis.sequential import confidence_of
+from esrally_ebs.analysis.summary import MIN_ROUNDS
+from esrally_ebs.catalog.cost import price_list
+from esrally_ebs.checks.guards import check_names
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.processes import is_root
+from esrally_ebs.model import Backend
+from esrally_ebs.plan import Plan
+from esrally_ebs.volumes.backends import check_mounts
+
+
+def check_plan(plan: Plan) -> None:
+    """Look at all of a plan that its file alone does not say: names of checks, files, mounts, jobs.
+
+    Nothing is begun yet, and no session is kept of what is refused here. Raises PlanError that names file and
+    key; SetupError for a mount that is read-only or full.
+    """
+    with plan.naming("accept"):
+        check_names(plan.accept)
+    check_mounts(plan)
+    if plan.cost.prices is not None:
+        with plan.naming("cost.prices"):
+            price_list(str(plan.cost.prices))
+    for number, job in enumerate(plan.baseline):
+        with plan.naming(f"baseline.{number}.stonewall"):
+            if not job.stonewall:
+                raise PlanError(f"{job.name}: jobs run together only in virtual time; remove it")
+
+
+def require_rounds(plan: Plan, searches: int) -> None:
+    """Raise PlanError when the plan's rounds can tell no difference between its arms, with the number needed.
+
+    Fewer rounds than any verdict needs are a rehearsal, which the report says.
+    """
+    design = plan.design
+    if len(plan.arm) < 2 or not searches or design.most_rounds < MIN_ROUNDS:
+        return
+    needed = needed_rounds(len(plan.arm), searches, confidence_of(design))
+    if design.most_rounds < needed:
+        key = "max_rounds" if design.is_auto else "rounds"
+        raise PlanError(
+            f"design.{key}: {design.most_rounds} rounds can tell no difference between {len(plan.arm)} arms "
+            f"on {searches} tasks at {design.confidence:.4g}; {needed} are needed: set {key} = {needed}"
+        )
+
+
+def require(plan: Plan, *, with_nodes: bool) -> None:
+    """Raise SetupError that names the first thing missing and how to get it."""
+    emulated = [arm.name for arm in plan.arm if arm.backend is Backend.EMULATED]
+    if emulated and not is_root():
+        raise SetupError(
+            f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts with "
+            "--track-params='volumes:name=/mount;name=/mount'"
+        )
+    if with_nodes and plan.cache.mode == "cold" and not is_root():
+        raise SetupError(
+            "cache: evicting a node's pages needs root; run as root or say --track-params=cache:warm"
+        )
+    if plan.baseline and shutil.which("fio") is None:
+        raise SetupError(
+            "fio: not found; install it (apt-get install fio) or take [[baseline]] out of the plan"
+        )
+    if emulated and shutil.which("mkfs.xfs") is None:
+        raise SetupError("mkfs.xfs: not found; install it (apt-get install xfsprogs)")

@@ -1,0 +1,116 @@
+"""Before a session: whether this machine's processors are its own and free. Nothing in, one named check out.
+
+A machine that asks for nothing has nothing stolen from it, so for a second all processors are asked for, at
+the lowest priority: whatever else runs goes first, and is seen.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import FormatError
+from esrally_ebs.machine.proc_stat import ProcessorCounters, parse_proc_stat
+from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
+from esrally_ebs.telemetry.counters import PROC_STAT
+from esrally_ebs.telemetry.sources import ReadText
+
+_NAME = "processors"
+_PART_S = 0.5
+_PARTS = 2  # what only starts up beside us is in one of them alone
+_OTHERS_TO_WARN_OF = 0.20  # of the machine
+_OWN_MACHINE = "measure on a machine whose processors are its own"
+_END_OTHERS = "end what uses them (top), or wait for it"
+_BLOCK = bytes(2**20)  # to hash: about a millisecond in which no other thread is kept waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What the processors did for a while."""
+
+    asked_s: float  # by whomever
+    stolen_s: float
+    others_s: float  # what others than this process got
+    total_s: float  # of all processors
+
+
+def check_processors(
+    *, read_text: ReadText = Path.read_text, watch: Callable[[float], None] | None = None
+) -> Check:
+    """Ask for all processors and see who else does. Takes a second; never forbids anything.
+
+    ``watch`` spends the seconds that it is given.
+    """
+    ask = watch or _ask_for_all
+    try:
+        return judge([_stretch(read_text, ask) for _ in range(_PARTS)])
+    except (FormatError, OSError) as error:
+        mend = "read /proc/stat where this runs"
+        text = f"could not tell: {error}; {mend}"
+        return Check(name=_NAME, ok=False, value="unknown", text=text, severity=Severity.UNKNOWN, mend=mend)
+
+
+def judge(parts: Sequence[Stretch]) -> Check:
+    """What the host kept in all, and what others took in each part."""
+    asked_s = sum(part.asked_s for part in parts)
+    stolen = sum(part.stolen_s for part in parts) / asked_s if asked_s else 0.0
+    others = min(part.others_s / part.total_s if part.total_s else 0.0 for part in parts)
+    value = f"steal {stolen:.0%}, others {others:.0%}"
+    wrong, mend = [], []
+    if stolen > STEAL_TO_WARN_OF:
+        wrong.append(f"the host keeps {stolen:.0%} of the processor time that this machine asks for (steal)")
+        mend.append(_OWN_MACHINE)
+    if others > _OTHERS_TO_WARN_OF:
+        wrong.append(f"other processes use {others:.0%} of this machine's processors")
+        mend.append(_END_OTHERS)
+    if not wrong:
+        return Check(name=_NAME, ok=True, value=value, text="the processors are this machine's own and free")
+    steps = "; ".join(mend)
+    return Check(
+        name=_NAME,
+        ok=False,
+        value=value,
+        text=f"{', and '.join(wrong)}: service times hold waits that no volume causes; {steps}",
+        severity=Severity.WARN,
+        mend=steps,
+    )
+
+
+def _stretch(read_text: ReadText, ask: Callable[[float], None]) -> Stretch:
+    before, own_before_s = _counters(read_text), _own_s()
+    ask(_PART_S)
+    after, own_after_s = _counters(read_text), _own_s()
+    busy_s, stolen_s = after.busy_s - before.busy_s, after.stolen_s - before.stolen_s
+    return Stretch(
+        asked_s=busy_s + stolen_s,
+        stolen_s=stolen_s,
+        others_s=max(0.0, busy_s - (own_after_s - own_before_s)),
+        total_s=after.total_s - before.total_s,
+    )
+
+
+def _counters(read_text: ReadText) -> ProcessorCounters:
+    return parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
+
+
+def _own_s() -> float:
+    """What this process and the children that it has waited for used so far."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _ask_for_all(seconds: float) -> None:
+    count = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(_ask_for_one, [time.monotonic() + seconds] * count))
+
+
+def _ask_for_one(until_s: float) -> None:
+    # Of this thread alone, which ends with its pool: no right is needed to go back up.
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+    while time.monotonic() < until_s:
+        hashlib.sha256(_BLOCK)

@@ -1,0 +1,192 @@
+"""Guards on the volumes themselves: root device, credits, gp3's throughput, snapshots, modifications."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from esrally_ebs.aws.describe import EbsVolume
+from esrally_ebs.checks.credit_demand import Demand, credit_limit, demand
+from esrally_ebs.checks.facts import ArmFacts, Facts
+from esrally_ebs.checks.finding import bad, good, listed, unknown
+from esrally_ebs.model import Check, Severity
+from esrally_ebs.units import MIB, format_bytes
+
+_TELEMETRY_POLICY = "allow what policies/telemetry.json lists"
+_IN_CHANGE = ("modifying", "optimizing")
+_MEND_EFS = (
+    "wait until it has filled, shorten the plan, or let it be elastic:"
+    " aws efs update-file-system --throughput-mode elastic --file-system-id fs-..."
+)
+
+
+def root_device(facts: Facts) -> Check | None:
+    """An arm on the disk that the system, its swap and its logs use."""
+    on_root = [arm for arm in facts.arms if arm.root]
+    if not any(arm.volume.device for arm in facts.arms):
+        return None
+    if on_root:
+        text = f"on the system's own disk: {listed(f'{arm.name} ({arm.volume.device})' for arm in on_root)}"
+        return bad("root-device", text, "give the arm a volume of its own")
+    untold = [arm for arm in facts.arms if arm.root is None and arm.volume.device]
+    if untold:
+        text = f"not known whether {listed(arm.name for arm in untold)} is on the system's own disk"
+        return unknown("root-device", text, "here / is on no disk (a container's is not): ask lsblk outside")
+    return good("root-device", "no", "no arm is on the system's own disk")
+
+
+def caches_below(facts: Facts) -> Check | None:
+    """A cache below the file system answers a read although the node's own pages were evicted."""
+    if not any(arm.volume.device for arm in facts.arms):
+        return None
+    caches = [f"{arm.name}: {cache}" for arm in facts.arms for cache in arm.caches]
+    if not caches:
+        return good("caches-below", "none", "no arm has a cache between its file system and its disks")
+    mend = "losetup --direct-io=on for a loop device; else take a volume without a cache of this machine"
+    severity = Severity.STOP if facts.plan.cache.mode == "cold" else Severity.WARN
+    return bad("caches-below", f"reads may not reach the disk: {listed(caches)}", mend, severity=severity)
+
+
+def burst_balance(facts: Facts) -> Check | None:
+    """Fewer burst credits than the plan will spend: the volume would change its speed half-way."""
+    needs = list(_needs(facts))
+    if not needs:
+        return None
+    told, untold = [], []
+    for need in needs:
+        if need.held is None:
+            untold.append(need.id)
+            continue
+        has, spends = _credits(need.held, need.counts), _spent(need.demand, need.counts)
+        sums = f"{need.arm} {need.id} has {has} credits, the plan spends {spends}"
+        if need.held < need.demand.total:
+            return bad("burst-balance", sums, need.mend, value=sums)
+        told.append(sums)
+    if untold:
+        text = f"CloudWatch does not tell the burst balance of {listed(untold)}"
+        return unknown("burst-balance", text, f"{_TELEMETRY_POLICY}, or wait some minutes after attaching")
+    return good("burst-balance", listed(told), f"enough: {listed(told)}")
+
+
+def gp3_throughput(facts: Facts) -> Check | None:
+    """A gp3 left at its 125 MiB/s beside a gp2 that reaches 250: the comparison would show no more."""
+    of_type = {wanted: [arm for arm in facts.arms if _type(arm) == wanted] for wanted in ("gp2", "gp3")}
+    for gp3 in of_type["gp3"]:
+        for gp2 in of_type["gp2"]:
+            low, high = _throughput(gp3), _throughput(gp2)
+            if low is None or high is None:
+                text = f"not known how fast {gp3.name} (gp3) and {gp2.name} (gp2) can be"
+                return unknown("gp3-throughput", text, "see docs/aws.md for what AWS must be asked")
+            if low < high:
+                text = (
+                    f"{gp3.name} (gp3) has {low / MIB:.0f} MiB/s, {gp2.name} (gp2) reaches {high / MIB:.0f}"
+                )
+                mend = f"esrally-ebs volumes modify gives it more: at least {high / MIB:.0f} MiB/s"
+                return bad("gp3-throughput", text, mend, value=f"{low / MIB:.0f} MiB/s")
+    if of_type["gp2"] and of_type["gp3"]:
+        return good("gp3-throughput", "", "gp3 has at least gp2's throughput")
+    return None
+
+
+def initialised(facts: Facts) -> Check | None:
+    """A volume made from a snapshot fetches each block from S3 when it is first read."""
+    made = [(arm, each) for arm in facts.arms for each in arm.members if each.snapshot_id]
+    slow = [(arm, each) for arm, each in made if not each.fast_restored and each.initialised != 1.0]
+    mend = "read every block once: fio --name=init --rw=read --bs=1M --direct=1 --filename=<device>"
+    known = [(arm, each) for arm, each in slow if each.initialised is not None]
+    if known:
+        told = listed(f"{arm.name} {each.volume_id} {each.initialised:.0%}" for arm, each in known)
+        return bad(
+            "initialised", f"made from a snapshot and not yet all read from it: {told}", mend, value=told
+        )
+    if slow:
+        told = listed(f"{arm.name} {each.volume_id}" for arm, each in slow)
+        return unknown(
+            "initialised", f"made from a snapshot, and AWS does not say how much was read: {told}", mend
+        )
+    return (
+        good("initialised", f"{len(made)} from snapshots", "no volume has blocks to fetch")
+        if _told(facts)
+        else None
+    )
+
+
+def modification(facts: Facts) -> Check | None:
+    """A volume in change performs between what it was and what it will be."""
+    members = [(arm, each) for arm in facts.arms for each in arm.members]
+    changing = [(arm, each) for arm, each in members if each.modification in _IN_CHANGE]
+    if changing:
+        told = listed(
+            f"{arm.name} {each.volume_id} {each.modification}{_progress(each)}" for arm, each in changing
+        )
+        return bad("modification", f"in change: {told}", "wait until it says completed", value=told)
+    untold = [each.volume_id for _, each in members if each.modification is None]
+    if untold:
+        text = f"not told whether {listed(untold)} is being modified"
+        return unknown("modification", text, "allow ec2:DescribeVolumesModifications")
+    return good("modification", "", "no volume is being modified") if members else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Need:
+    """One volume or file system that lives on burst credits."""
+
+    arm: str
+    id: str
+    held: float | None  # credits, in the unit that ``counts`` says; None = not known
+    counts: str
+    demand: Demand
+    mend: str = "wait until it has filled, or shorten the plan"
+
+
+def _needs(facts: Facts) -> Iterator[_Need]:
+    for arm in facts.arms:
+        for member, model in zip(arm.members, arm.models, strict=False):
+            needed = demand(facts.plan, model, arm=arm.name, share=1 / len(arm.members))
+            credits = credit_limit(model)
+            if needed is None or credits is None:
+                continue
+            full = arm.balances.get(member.volume_id)
+            held = None if full is None else full * credits.capacity
+            yield _Need(arm=arm.name, id=member.volume_id, held=held, counts=credits.counts, demand=needed)
+        system = arm.bursting
+        needed = demand(facts.plan, system, arm=arm.name) if system else None
+        if system and needed:
+            yield _Need(
+                arm=arm.name,
+                id=system.name,
+                held=arm.credit_bytes,
+                counts="bytes",
+                demand=needed,
+                mend=_MEND_EFS,
+            )
+
+
+def _spent(needed: Demand, counts: str) -> str:
+    parts = {"fio": needed.jobs, "the copy": needed.copy, "searches, estimated": needed.race}
+    told = listed(f"{_credits(value, counts)} by {what}" for what, value in parts.items() if value)
+    return f"{_credits(needed.total, counts)} ({told})" if told else "none"
+
+
+def _credits(count: float, counts: str) -> str:
+    return format_bytes(count) if counts == "bytes" else f"{count:,.0f}"
+
+
+def _type(arm: ArmFacts) -> str:
+    types = {member.type for member in arm.members}
+    return types.pop() if len(types) == 1 else ""
+
+
+def _throughput(arm: ArmFacts) -> float | None:
+    """What all its volumes can move; beyond the catalog, what AWS tells of each."""
+    told = [member.throughput_bytes_per_s for member in arm.members]
+    known = [rate for rate in told if rate is not None]
+    whole = len(known) == len(told) >= len(arm.volume_ids)
+    modelled = arm.rate("throughput")
+    return modelled if modelled is not None else float(sum(known)) if known and whole else None
+
+
+def _told(facts: Facts) -> bool:
+    return any(arm.members for arm in facts.arms)
+
+
+def _progress(volume: EbsVolume) -> str:
+    return "" if volume.modified is None else f" ({volume.modified:.0%})"

@@ -1,0 +1,96 @@
+"""The commands that choose a volume: for what a session recorded, and for what a log says that one did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esrally_ebs.advice.advice import TYPES, Advice, advise, parse_bound, usage_options
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.recording import recording_of
+from esrally_ebs.advice.tables import build_advice, build_usage, plan_text
+from esrally_ebs.advice.usage import parse_usage
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.cli.output import SessionName, put
+from esrally_ebs.cli.sessions import give, require_format
+from esrally_ebs.errors import PlanError
+from esrally_ebs.machine.resources import home
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.store import SessionFolder, find_session, load_session
+from esrally_ebs.units import parse_bytes, parse_rate
+
+app = typer.Typer()
+
+
+@app.command("advise")
+def advise_command(
+    session: SessionName,
+    keep: Annotated[str, typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")],
+    region: Annotated[str, typer.Option(help="Whose prices count.")] = "us-east-1",
+    types: Annotated[str, typer.Option(help="Volume types to choose from.")] = ",".join(TYPES),
+    arm: Annotated[
+        str | None, typer.Option(metavar="ARM", help="The recorded arm; default: the first.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Write the plan that races the advice to this file.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> int:
+    """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
+    require_format(form)
+    bound = parse_bound(keep)
+    folder = SessionFolder(find_session(home(), session))
+    recorded = load_session(folder.path)
+    traced = [event.arm for event in recorded.events if event.kind == "trace" and event.arm]
+    arms = [volume.spec.name for volume in recorded.arms if not traced or volume.spec.name in traced]
+    recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
+    predictor = Predictor(recording, thread_of(recording))
+    wanted = [one for one in types.split(",") if one]
+    advice = advise(predictor, recording.spec, bound, region=region, types=wanted)
+    if plan is not None:
+        put(plan_text(advice, recorded), plan)
+    give(build_advice(recorded, advice, predictor, region=region), form, output)
+    return _exit_code(advice)
+
+
+def _exit_code(advice: Advice) -> int:
+    if advice.doubtful is not None:
+        return 5
+    return 0 if advice.best is not None else 1
+
+
+@app.command("usage")
+def usage_command(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="CloudWatch's JSON, iostat -xt or sar -d text, or a trace.")
+    ],
+    size: Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")],
+    type_: Annotated[str, typer.Option("--type", help="Its type.")] = "gp3",
+    iops: Annotated[int | None, typer.Option(help="Its IOPS, if they are bought.")] = None,
+    throughput: Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")] = None,
+    device: Annotated[str | None, typer.Option(help="The device, if the log is of several.")] = None,
+    region: Annotated[str, typer.Option(help="Whose prices count.")] = "us-east-1",
+    types: Annotated[str, typer.Option(help="Volume types to choose from.")] = ",".join(TYPES),
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+) -> None:
+    """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
+    require_format(form)
+    today = VolumeSpec(
+        name="today",
+        type=type_,
+        size_bytes=parse_bytes(size, what="--size"),
+        iops=iops,
+        throughput_bytes_per_s=None if throughput is None else parse_rate(throughput, what="--throughput"),
+    )
+    model_for(today)  # refuses what is not sold
+    try:
+        text = log.read_text(errors="replace")
+    except OSError as error:
+        raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
+    intervals = parse_usage(text, str(log), device)
+    wanted = [one for one in types.split(",") if one]
+    options = usage_options(intervals, today, region=region, types=wanted)
+    give(build_usage(str(log), intervals, options, region=region), form, output)

@@ -1,6 +1,0 @@
-"""The corpus of the track: synthetic weather reports like those of Rally's ``noaa`` track, or NOAA's own."""
-
-from esrally_ebs.corpus.convert import convert
-from esrally_ebs.corpus.files import FORMAT, Corpus, ensure, generate
-
-__all__ = ["FORMAT", "Corpus", "convert", "ensure", "generate"]

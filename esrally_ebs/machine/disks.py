@@ -1,0 +1,225 @@
+"""From a mount to the disks that hold its data: through partitions, md, LVM, encryption, btrfs, loop devices.
+
+Takes a Mount and the kernel's trees, gives a Stack. Nothing is asked of AWS, and no root is needed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from esrally_ebs.machine.kernel_trees import Roots, text
+from esrally_ebs.machine.mountinfo import Mount, parse_mountinfo
+from esrally_ebs.units import KIB
+
+SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the disk's own sectors are
+EBS_MODEL = "Amazon Elastic Block Store"
+LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
+_SERIAL = re.compile(r"vol-?([0-9a-f]{8}|[0-9a-f]{17})")
+_BY_ID = re.compile(r"nvme-Amazon_Elastic_Block_Store_(vol[0-9a-f]+)(?:-ns-1|_1)?")
+_XEN = re.compile(r"(?:xvd|sd|hd)[a-z]{1,2}\d*")
+_CHOSEN = re.compile(r"\[(.+?)\]")
+# LVM's own names for the parts of a cached volume
+_LVM_CACHE = re.compile(r"_(cdata|cmeta|corig|cvol|cpool|wcorig)(-|$)")
+
+
+class Sort(StrEnum):
+    """What a disk is, as far as this machine can tell."""
+
+    EBS = "ebs"
+    INSTANCE_STORE = "instance-store"
+    XEN = "xen"  # EBS or instance store: only the instance's block-device mapping tells
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A whole disk below a file system."""
+
+    name: str  # kernel name, e.g. nvme1n1
+    sort: Sort
+    volume_id: str = ""  # vol-...; empty when nothing here tells
+    known_by: str = ""  # where the id comes from
+    size_bytes: int | None = None
+    partition: str = ""  # the partition that is used, if only one is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A file system and what it stands on."""
+
+    mount: Mount
+    device: str | None  # kernel name of the topmost device; None for NFS and the like
+    layers: tuple[str, ...]  # from the top: "raid0 md0", "lvm dm-0", "partition nvme1n1p1"
+    disks: tuple[Disk, ...]
+    readahead_bytes: int | None
+    scheduler: str | None
+    beneath: frozenset[str] = frozenset()  # the disks that the files of loop devices lie on, by kernel name
+    caches: tuple[str, ...] = ()  # what below the file system may answer a read from memory or a faster disk
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The whole disks, by kernel name."""
+        return frozenset(disk.name for disk in self.disks)
+
+
+def mounts_of(roots: Roots) -> list[Mount]:
+    """All mounts that this process sees."""
+    source = roots.proc / "self" / "mountinfo"
+    return parse_mountinfo(source.read_text(errors="surrogateescape"), str(source))
+
+
+def innermost(path: Path, mounts: Sequence[Mount]) -> Mount | None:
+    """The mount that ``path`` lies on, the topmost of several at one mount point; None when it is on none."""
+    holding = [mount for mount in reversed(mounts) if path.is_relative_to(mount.mount_point)]
+    return max(holding, key=lambda mount: len(mount.mount_point.parts), default=None)
+
+
+def stack_of(mount: Mount, roots: Roots) -> Stack:
+    """What ``mount`` stands on; a Stack without disks for a file system without devices."""
+    nodes = _nodes(mount, roots)
+    descent = _Descent(roots)
+    if mount.filesystem == "zfs":
+        descent.caches.append(f"{mount.mount_point}: ZFS keeps blocks in its own cache (ARC)")
+    disks: dict[str, Disk] = {}
+    for node in nodes:
+        for disk in descent.disks_below(node):
+            disks.setdefault(disk.name, disk)
+    top = nodes[0] if nodes else None
+    # A file system without a device, NFS above all, reads ahead by what its own backing device info says.
+    queue = disk_of(top) / "queue" if top else roots.sys / "class" / "bdi" / mount.device_number
+    readahead = text(queue / "read_ahead_kb")
+    # An array has no scheduler: requests wait in those of its disks.
+    chosen = {scheduler_of(roots.sys / "class" / "block" / name) for name in disks} - {""}
+    return Stack(
+        mount=mount,
+        device=top.name if top else None,
+        layers=tuple(dict.fromkeys(descent.layers)),
+        disks=tuple(disks.values()),
+        readahead_bytes=int(readahead) * KIB if readahead.isdigit() else None,
+        scheduler=", ".join(sorted(chosen)) or None,
+        beneath=frozenset(descent.beneath),
+        caches=tuple(dict.fromkeys(descent.caches)),
+    )
+
+
+def scheduler_of(disk: Path) -> str:
+    """The I/O scheduler of a disk in sysfs; empty where it does not say."""
+    told = text(disk / "queue" / "scheduler")
+    chosen = _CHOSEN.search(told)
+    return chosen[1] if chosen else told  # the only one there is has no brackets
+
+
+def _nodes(mount: Mount, roots: Roots) -> list[Path]:
+    """The device nodes (in sysfs) that the file system is made on: several for btrfs."""
+    link = roots.sys / "dev" / "block" / mount.device_number
+    if link.exists():
+        return [link.resolve()]
+    if not mount.source.startswith("/dev/"):
+        return []
+    name = Path(mount.source).name  # btrfs: the number is of no device, and only one of several is named
+    for members in sorted((roots.sys / "fs" / "btrfs").glob("*/devices")):
+        names = sorted(path.name for path in members.iterdir())
+        if name in names:
+            return [(members / member).resolve() for member in names]
+    node = roots.sys / "class" / "block" / name
+    return [node.resolve()] if node.exists() else []
+
+
+def disk_of(node: Path) -> Path:
+    """The whole disk of a device in sysfs: a partition's queue is its disk's."""
+    return node.parent if (node / "partition").exists() else node
+
+
+class _Descent:
+    """The way down from a device to its disks: notes each layer that it passes, and each that caches."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self.layers: list[str] = []
+        self.caches: list[str] = []
+        self.beneath: set[str] = set()  # disks that the files of loop devices lie on
+
+    def disks_below(self, node: Path) -> Iterator[Disk]:
+        """The whole disks below a device in sysfs."""
+        partition = node.name if (node / "partition").exists() else ""
+        if partition:
+            self.layers.append(f"partition {partition}")
+        disk = disk_of(node)
+        members = [path.resolve() for path in sorted((disk / "slaves").glob("*"))]
+        if members:
+            self.layers.append(f"{_sort_of_array(disk)} {disk.name}")
+            self._note_cache(disk, members)
+        for member in members:
+            yield from self.disks_below(member)
+        if not members:
+            self._below_loop(disk)
+            yield _disk(disk, partition, self._roots)
+
+    def _below_loop(self, disk: Path) -> None:
+        """Note what the file of a loop device lies on; nothing for any other device."""
+        backing = text(disk / "loop" / "backing_file")
+        if not backing:
+            return
+        self.layers.append(f"loop {disk.name} on {backing}")
+        if text(disk / "loop" / "dio") != "1":
+            self.caches.append(f"{disk.name} reads {backing} through the page cache (direct I/O is off)")
+        holding = innermost(Path(backing), mounts_of(self._roots))
+        for node in _nodes(holding, self._roots) if holding else ():
+            self.beneath.update(lower.name for lower in self.disks_below(node))
+
+    def _note_cache(self, disk: Path, members: Sequence[Path]) -> None:
+        mode = text(disk / "bcache" / "cache_mode")
+        if mode and "[none]" not in mode:
+            self.caches.append(f"{disk.name} is a bcache device ({mode})")
+        parts = [name for member in members if _LVM_CACHE.search(name := text(member / "dm" / "name"))]
+        if parts:
+            self.caches.append(f"{disk.name} is a cached LVM volume (over {', '.join(parts)})")
+
+
+def _sort_of_array(disk: Path) -> str:
+    level = text(disk / "md" / "level")
+    kind = text(disk / "dm" / "uuid").split("-")[0].lower()
+    return level or kind or "device-mapper"
+
+
+def _disk(disk: Path, partition: str, roots: Roots) -> Disk:
+    sectors = text(disk / "size")
+    model, serial = text(disk / "device" / "model"), text(disk / "device" / "serial")
+    volume, known_by = volume_id(serial), "NVMe serial"
+    if not volume:
+        volume, known_by = _by_id(disk.name, roots)
+    return Disk(
+        name=disk.name,
+        sort=_sort(disk.name, model, volume),
+        volume_id=volume,
+        known_by=known_by if volume else "",
+        size_bytes=int(sectors) * SECTOR_BYTES if sectors.isdigit() else None,
+        partition=partition,
+    )
+
+
+def volume_id(serial: str) -> str:
+    """``vol0123...``, as an EBS volume's serial is written, with its dash; empty for any other serial."""
+    match = _SERIAL.fullmatch(serial)
+    return f"vol-{match[1]}" if match else ""
+
+
+def _by_id(name: str, roots: Roots) -> tuple[str, str]:
+    """The id in udev's link to the disk, for where sysfs shows no serial (in some containers)."""
+    folder = roots.dev / "disk" / "by-id"
+    for link in sorted(folder.glob("nvme-Amazon_Elastic_Block_Store_vol*")):
+        match = _BY_ID.fullmatch(link.name)  # no partition's link
+        if match and link.resolve().name == name and volume_id(match[1]):
+            return volume_id(match[1]), str(link)
+    return "", ""
+
+
+def _sort(name: str, model: str, volume: str) -> Sort:
+    if volume or model == EBS_MODEL:
+        return Sort.EBS
+    if model == LOCAL_MODEL:
+        return Sort.INSTANCE_STORE
+    # PV guests have xvda1 as a disk of its own; Xen's disks have no model.
+    return Sort.XEN if not model and _XEN.fullmatch(name) else Sort.OTHER

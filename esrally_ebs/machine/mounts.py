@@ -1,0 +1,112 @@
+"""What the kernel says of a mount: a path in; its file system, device, readahead and scheduler out."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.disks import disk_of, innermost, scheduler_of
+from esrally_ebs.machine.kernel_trees import text
+from esrally_ebs.machine.mountinfo import Mount, parse_mountinfo
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.units import KIB
+
+_MOUNTINFO = Path("/proc/self/mountinfo")
+_DEVICES = Path("/sys/dev/block")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDevice:
+    """The block device under a file system."""
+
+    name: str  # kernel name as in /proc/diskstats; of the partition, if it is one
+    number: str  # "major:minor"
+    readahead_bytes: int | None
+    scheduler: str | None
+
+
+def mounts() -> list[Mount]:
+    """All mounts that this process sees, in the kernel's order."""
+    return parse_mountinfo(_MOUNTINFO.read_text(errors="surrogateescape"), str(_MOUNTINFO))
+
+
+def mount_at(path: Path) -> Mount | None:
+    """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none."""
+    found = [mount for mount in mounts() if mount.mount_point == path]
+    return found[-1] if found else None
+
+
+def mount_holding(path: Path) -> Mount:
+    """The mount that ``path`` (which need not exist) lies on."""
+    mount = innermost(path.resolve(), mounts())
+    if mount is None:
+        raise SetupError(f"{path}: on no mount of {_MOUNTINFO}; is /proc mounted?")
+    return mount
+
+
+def users_of(mount_point: Path) -> list[str]:
+    """Processes with a file, a mapping, or their directory on the file system there: "java (pid 123)" each.
+
+    Processes in containers count, whatever the mount is called there; those of other users only for root.
+    """
+    device = mount_point.stat().st_dev
+    mapped = f" {os.major(device):02x}:{os.minor(device):02x} "
+    return [
+        f"{text(entry / 'comm')} (pid {entry.name})"
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _uses(entry, device, mapped)
+    ]
+
+
+def _uses(process: Path, device: int, mapped: str) -> bool:
+    with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
+        if any(
+            _is_on(link, device) for link in (process / "cwd", process / "root", *(process / "fd").iterdir())
+        ):
+            return True
+        return mapped in (process / "maps").read_text(errors="replace")
+    return False
+
+
+def _is_on(link: Path, device: int) -> bool:
+    with contextlib.suppress(OSError):  # closed while we looked
+        return link.stat().st_dev == device
+    return False
+
+
+def block_device(number: str) -> BlockDevice | None:
+    """The block device ``major:minor``; None for file systems without one (tmpfs, overlay, nfs)."""
+    link = _DEVICES / number
+    if not link.exists():
+        return None
+    node = link.resolve()
+    disk = disk_of(node)
+    readahead = text(disk / "queue" / "read_ahead_kb")
+    return BlockDevice(
+        name=node.name,
+        number=number,
+        readahead_bytes=int(readahead) * KIB if readahead else None,
+        scheduler=scheduler_of(disk) or None,
+    )
+
+
+def describe(
+    spec: VolumeSpec, where: Path, kind: Kind, *, identity: str = "", control: Path | None = None
+) -> Volume:
+    """The Volume at ``where`` with everything that the kernel knows of it."""
+    mount = mount_holding(where)
+    block = block_device(mount.device_number)
+    return Volume(
+        spec=spec,
+        kind=kind,
+        mount=where,
+        device=None if block is None else block.name,
+        device_number=None if block is None else block.number,
+        filesystem=mount.filesystem,
+        mount_options=",".join(filter(None, (mount.options, mount.super_options))),
+        readahead_bytes=None if block is None else block.readahead_bytes,
+        scheduler=None if block is None else block.scheduler,
+        identity=identity,
+        control=control,
+    )

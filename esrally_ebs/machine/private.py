@@ -1,0 +1,59 @@
+"""Directories of our own: made with mode 0700, and looked at before they are used.
+
+A directory with a well-known name, such as ``/dev/shm/esrally-ebs``, belongs to whoever makes it first. If
+another user does, that user may replace what root writes there, by a link to a disk for example.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from esrally_ebs.errors import SetupError
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def private_directory(path: Path) -> Path:
+    """Make ``path`` with mode 0700, or check that it is this user's own and no other may write to it.
+
+    Parents that are missing are made alike; those that are there are the caller's to choose. Raises
+    SetupError, naming the path, when it is a link, another user's, or may be written to by others.
+    """
+    if not path.parent.exists():
+        private_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise SetupError(f"{path}: is a link, and no directory of ours; see who made it, and remove it")
+    if found.st_uid != os.geteuid():
+        raise SetupError(f"{path}: belongs to user {found.st_uid}; see what is in it, and remove it")
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        raise SetupError(f"{path}: others may write to it; run chmod 0700 {path} once you know what is in it")
+    return path
+
+
+def give_tree(path: Path, user: int) -> None:
+    """Give a directory and all in it to a user (and the group 0), following no link.
+
+    Each name is looked up below the descriptor of its directory: nobody can put another place under it.
+    """
+    for _, folders, files, descriptor in os.fwalk(path):
+        for name in (*folders, *files):
+            if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != user:
+                os.chown(name, user, 0, dir_fd=descriptor, follow_symlinks=False)
+    if path.lstat().st_uid != user:
+        os.chown(path, user, 0, follow_symlinks=False)
+
+
+def may_be_replaced_by(path: Path) -> str:
+    """Who else than root and the user of this command may rename what is in a directory; empty for nobody.
+
+    ``path`` is followed: it is the root of a mount that somebody gave us.
+    """
+    found = path.stat()
+    ours = {0, os.geteuid(), int(os.environ.get("SUDO_UID") or os.geteuid())}
+    if found.st_uid not in ours:
+        return f"user {found.st_uid}, who owns it"
+    if found.st_mode & _OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX:
+        return "whoever is let in by its mode, which lets others write"
+    return ""

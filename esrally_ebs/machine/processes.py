@@ -1,0 +1,165 @@
+"""The one door to the machine: processes, pids and the clock. Nothing else starts a process."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.model import names_secret
+
+_TAIL_LINES = 3
+_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as a parameter, so that waiting code can be tested without waiting."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    epoch: Callable[[], float] = time.time
+
+
+SYSTEM_CLOCK = Clock()
+
+
+def tool_environment() -> dict[str, str]:
+    """The environment of a tool or daemon that we start: ours without passwords, keys and tokens.
+
+    A daemon lives as long as its volume, and its environment may be read for as long.
+    """
+    return {name: value for name, value in os.environ.items() if not names_secret(name)}
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+) -> str:
+    """Run a command to its end and return what it printed on stdout.
+
+    Raises SetupError when the program is missing, CommandError with the command, its exit code and its
+    last lines when it fails or outlives ``timeout_s`` (it is killed then).
+    """
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env={**tool_environment(), **(env or {})},
+            cwd=cwd,
+            input=stdin,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        missing = error.filename if error.filename != str(cwd) else f"{words[0]} (in {cwd})"
+        raise SetupError(
+            f"{missing}: not found; run 'esrally-ebs doctor' to see how to install it"
+        ) from error
+    except OSError as error:
+        raise SetupError(
+            f"{words[0]}: {error.strerror}; run 'esrally-ebs doctor' to see what is wrong with it"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(
+            f"{' '.join(words)}: still running after {timeout_s:.0f} s and was ended"
+        ) from error
+    if done.returncode != 0:
+        raise CommandError(
+            f"{' '.join(words)}: exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}"
+        )
+    return done.stdout
+
+
+def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Run a command on this process's own terminal and return its exit code; Ctrl-C reaches it first.
+
+    ``env`` is added to this process's variables.
+    """
+    try:
+        process = subprocess.Popen(list(argv), env={**os.environ, **(env or {})})
+    except OSError as error:
+        raise SetupError(
+            f"{argv[0]}: {error.strerror}; install it in the environment of this command"
+        ) from error
+    while True:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            continue  # it got the same signal and is taking things down
+        return code if code >= 0 else 128 - code  # as a shell says of what a signal ended
+
+
+def last_lines(text: str) -> str:
+    """The last few lines of a tool's output as one line."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return " | ".join(lines[-_TAIL_LINES:]) or "no output"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that cannot be mistaken for a later one with the same pid."""
+
+    pid: int
+    start_ticks: int  # field 22 of /proc/<pid>/stat
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """The process that has ``pid`` now, or None when there is none (a zombie counts as none)."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name may be any bytes
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+
+    @property
+    def alive(self) -> bool:
+        """True while this very process runs."""
+        return Process.of(self.pid) == self
+
+    def signal(self, number: int) -> None:
+        """Send a signal if this very process still runs."""
+        if self.alive:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+
+def argv_of(pid: int) -> list[str]:
+    """What a process was started with, or calls itself; nothing when it is gone or may not be looked at."""
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return text.split("\0")[:-1]
+
+
+def shares_mounts(pid: int) -> bool:
+    """Whether a process sees the mounts that we see; in another container a path is another file."""
+    try:
+        theirs, ours = (Path(f"/proc/{each}/ns/mnt").stat() for each in (pid, "self"))
+    except OSError:
+        return False
+    return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def give_way() -> None:
+    """Let this thread alone run after others: the processors belong to requests and nodes first."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def is_root() -> bool:
+    """Whether this process may mount, attach loop devices and evict others' pages."""
+    return os.geteuid() == 0

@@ -1,0 +1,61 @@
+"""Where the pack's files are (compose, pipelines, tracks), and where it keeps its own.
+
+A checkout has them beside the package; an installed wheel under ``share/esrally_ebs`` of where it went: an
+environment, a user's own packages (``pip install --user``), or /usr/local.
+"""
+
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+from esrally_ebs.errors import PlanError, SetupError, near
+
+
+def resource(relative: str) -> Path:
+    """The path of a file of the pack, such as ``compose/node.yml``; SetupError when it is not installed."""
+    prefixes = (sys.prefix, sysconfig.get_path("data"), site.getuserbase())
+    for root in (Path(__file__).parents[2], *(Path(prefix, "share/esrally_ebs") for prefix in prefixes)):
+        if (root / relative).exists():
+            return root / relative
+    raise SetupError(f"{relative}: not found beside the package; install esrally_ebs again")
+
+
+def home() -> Path:
+    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora; SetupError when nothing says where home is."""
+    return _folder("ESRALLY_EBS_HOME", "~/.rally/benchmarks/ebs")
+
+
+def run_dir() -> Path:
+    """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
+    return _folder("ESRALLY_EBS_RUN", "/run/esrally-ebs")
+
+
+def sockets_wanted() -> bool:
+    """Whether ``$ESRALLY_EBS_ACTORS`` asks that Rally's actors listen for those of other machines."""
+    return os.environ.get("ESRALLY_EBS_ACTORS") == "sockets"
+
+
+def _folder(variable: str, otherwise: str) -> Path:
+    """Absolute, as containers and processes in other folders are told of it."""
+    try:
+        return Path(os.environ.get(variable) or otherwise).expanduser().absolute()
+    except RuntimeError as error:
+        raise SetupError(f"{variable}: {error}; set it to a folder") from error
+
+
+def plan_path(name: str) -> Path:
+    """The file of a plan given by path, or by its name in ``pipelines/``; PlanError when it is neither."""
+    if name.endswith(".toml"):
+        try:
+            return Path(name).expanduser().resolve()
+        except RuntimeError as error:
+            raise PlanError(f"plan {name}: {error}; write the whole path") from error
+    known = {path.stem: path for path in sorted(resource("pipelines").glob("*.toml"))}
+    if name not in known:
+        raise PlanError(
+            f"plan {name!r}: there is none of that name; choose one of {', '.join(known)}, or give the path "
+            f"of a file that ends in .toml{near(name, known)}"
+        )
+    return known[name]

@@ -1,0 +1,148 @@
+"""An index per arm on one node: same bytes, each on its own volume, mounted into one data directory.
+
+Takes a built dataset and the names of arms. A node that is started once makes the arms' indices, empty, from
+the dataset's own; the state that Elasticsearch keeps of them stays in the cache. A session copies it to a
+neutral disk, and each index's part of it to the dataset's bytes on its arm.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import elasticsearch
+
+from esrally_ebs import node as nodes
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.private import give_tree, private_directory
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
+from esrally_ebs.node.dataset import Dataset
+from esrally_ebs.store.encoding import parse_sealed, seal
+
+ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
+_FORMAT = 1
+_RECORD = "copies.json"
+_TIMEOUT_S = 60.0
+# What Elasticsearch itself gives an index, and lets nobody set.
+_ITS_OWN = ("uuid", "version", "creation_date", "provided_name", "resize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """The state of a node whose indices are an arm's each, without their bytes."""
+
+    data: Path  # its data directory
+    uuids: Mapping[str, Mapping[str, str]]  # by arm: the uuid of each of the dataset's indices -> its copy's
+
+    def place_on(self, volume: Volume) -> dict[str, Path]:
+        """Make the dataset's files on a volume those of its arm's indices.
+
+        Returns where they are, by the folder of the node's data directory that they belong into.
+        """
+        own = volume.mount / "elasticsearch" / "indices"
+        for original, copy in self.uuids[volume.spec.name].items():
+            there = self.data / "indices" / copy
+            for state in there.rglob("_state"):
+                target = own / original / state.relative_to(there)
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(state, target)
+        nodes.prepare_data_dir(volume)
+        return {f"indices/{copy}": own / original for original, copy in self.uuids[volume.spec.name].items()}
+
+
+def suffix_of(arm: str) -> str:
+    """How the names of an arm's indices end; of no other arm's, as an arm's name has no underscore."""
+    return f"_{arm}"
+
+
+def prepare(
+    dataset: Dataset, arms: Sequence[str], *, start: Callable[[Volume], Node], session: str
+) -> Copies:
+    """The copies for these arms: from the cache, or made now by a node that ``start`` starts."""
+    shape = json.dumps([_FORMAT, dataset.key, *arms]).encode()
+    path = dataset.path.with_name(f"{dataset.key}-{hashlib.sha256(shape).hexdigest()[:8]}")
+    if path.exists():
+        private_directory(path)
+    record = path / _RECORD
+    if not record.is_file():
+        with _unfinished(path, session) as new:
+            uuids = _make(dataset, arms, new, start)
+            (new / _RECORD).write_text(seal(json.dumps(uuids)))
+    return Copies(data=path / "elasticsearch", uuids=parse_sealed(record.read_text(), str(record)))
+
+
+@contextmanager
+def _unfinished(path: Path, session: str) -> Iterator[Path]:
+    """A folder that becomes ``path`` when the block ends, and goes when it fails."""
+    new = path.with_name(f"{path.name}.{short_name(session)}.unfinished")
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        yield new
+        shutil.rmtree(path, ignore_errors=True)
+        new.rename(path)
+    except BaseException:
+        nodes.remove(session)
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def _make(
+    dataset: Dataset, arms: Sequence[str], new: Path, start: Callable[[Volume], Node]
+) -> dict[str, dict[str, str]]:
+    shutil.copytree(dataset.path / "elasticsearch", new / "elasticsearch", copy_function=_link_segments)
+    spec = VolumeSpec(name=ALL_ARMS, type="directory", size_bytes=0)
+    node = start(Volume(spec=spec, kind=Kind.DIRECTORY, mount=new))
+    try:
+        client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
+        originals = dict(client.indices.get(index="*", expand_wildcards="all"))
+        uuids = {arm: dict(_create(client, originals, arm)) for arm in arms}
+        for name in originals:
+            client.indices.delete(index=name)
+    except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
+        raise _refused(str(error)) from error
+    finally:
+        nodes.stop(node)
+        for data in (new, dataset.path):  # the node's user had both, as their segments are the same files
+            give_tree(data / "elasticsearch", os.geteuid())
+    return uuids
+
+
+def _refused(why: str) -> SetupError:
+    return SetupError(
+        f'one node cannot have the dataset\'s indices for each arm: {why}; set design.nodes = "per-arm"'
+    )
+
+
+def _link_segments(source: str, target: str) -> str:
+    """Lucene never changes a segment's file; all else, the node that is started on it may."""
+    if Path(source).name.startswith("_"):
+        os.link(source, target)
+        return target
+    return str(shutil.copy2(source, target))
+
+
+def _create(
+    client: elasticsearch.Elasticsearch, originals: Mapping[str, Any], arm: str
+) -> Iterator[tuple[str, str]]:
+    """An empty index like each of the originals; gives both uuids."""
+    for name, facts in originals.items():
+        if facts.get("data_stream"):
+            raise _refused(f"{name} is of the data stream {facts['data_stream']}")
+        settings = facts["settings"]["index"]
+        copy = name + suffix_of(arm)
+        client.indices.create(
+            index=copy,
+            settings={key: value for key, value in settings.items() if key not in _ITS_OWN},
+            mappings=facts["mappings"],
+            aliases={alias + suffix_of(arm): how for alias, how in facts["aliases"].items()},
+        )
+        made = client.indices.get_settings(index=copy)[copy]["settings"]["index"]
+        if made["version"]["created"] != settings["version"]["created"]:
+            raise _refused(f"{name} was created by another version of Elasticsearch")
+        yield settings["uuid"], made["uuid"]

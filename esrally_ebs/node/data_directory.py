@@ -1,0 +1,181 @@
+"""A user's own indices: a source of a dataset. The data directory that they are from is never written to."""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.node import api
+
+_LOCK: Final = "node.lock"
+_FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
+_VERSION: Final = re.compile(rb"node_version.(\d{6,8})", re.DOTALL)  # user data of a Lucene commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataDirectory:
+    """A source that copies a data directory; see ``dataset.Source``."""
+
+    path: Path
+    indices: Sequence[str] = ()  # indices, aliases or data streams to take; none named: all that there are
+    searched: Sequence[str] = ()  # what the track searches, by name
+
+    @property
+    def label(self) -> str:
+        """The directory."""
+        return str(self.path)
+
+    def require(self, image: str) -> None:
+        """Raise PlanError for what no node has written, SetupError when it is in use or too new."""
+        if not any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices")):
+            raise PlanError(
+                f"dataset.data: {self.path} is no data directory of Elasticsearch (it has no indices/); give "
+                "what path.data of the node says"
+            )
+        _require_readable(self.path)
+        _require_stopped(self.path)
+        written, ours = version_of(self.path), re.search(r":(\d+)\.(\d+)\.(\d+)", image)
+        if written and ours and written > tuple(map(int, ours.groups())):
+            raise SetupError(
+                f"dataset.data: {self.path} was written by Elasticsearch {'.'.join(map(str, written))}, "
+                f"newer than {image}; set ES_IMAGE to an image of that version or later"
+            )
+
+    def shape(self) -> Mapping[str, Any]:
+        """Names, sizes and times of all files: Lucene never changes one, so others are another index."""
+        files = [
+            (name, facts.st_size, facts.st_mtime_ns)
+            for name, facts in ((name, path.stat()) for name, path in _files(self.path))
+        ]
+        print_ = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+        return {"data": print_, "indices": sorted(self.indices), "searched": sorted(self.searched)}
+
+    def room_bytes(self) -> float:
+        """As much as it has."""
+        return sum(path.stat().st_size for _, path in _files(self.path))
+
+    def lay_out(self, data: Path) -> None:
+        """Copy it. Raises MeasurementError when it changes meanwhile, or the copy is another."""
+        if data.resolve().is_relative_to(self.path.resolve()):
+            raise PlanError(
+                f"dataset.data: {self.path} holds {data}, into which it is to be copied; set ESRALLY_EBS_HOME"
+                " to a directory outside"
+            )
+        try:
+            before = _content(self.path)
+            shutil.copytree(self.path, data, symlinks=True, ignore=shutil.ignore_patterns(_LOCK))
+            after, copied = _content(self.path), _content(data)
+        except (OSError, shutil.Error) as error:
+            raise SetupError(f"dataset.data: {self.path} cannot be copied: {error}") from error
+        _require_stopped(self.path)
+        if not before == after == copied:
+            raise MeasurementError(
+                f"dataset.data: {self.path} changed while it was copied; stop the node that writes there"
+            )
+
+    def build(self, node: Node) -> None:
+        """Remove all indices from the copy that were not named.
+
+        Raises PlanError for a name that is not there.
+        """
+        with suppress(SetupError):  # the image has no such module, or nothing was managed
+            # policies would merge and delete, on one arm before the other
+            api.post(node.port, "/_ilm/stop")
+        there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
+        members = _members(there)
+        searched = self._members_of("track", self.searched, members)
+        if not self.indices:
+            return
+        named = self._members_of("dataset.indices", self.indices, members)
+        if searched - named:
+            raise PlanError(
+                f"dataset.indices: lacks {min(searched - named)}, which the track searches; add it"
+            )
+        streams = [each for each in there["data_streams"] if named.isdisjoint(each["backing_indices"])]
+        for stream in streams:
+            api.delete(node.port, f"/_data_stream/{quote(stream['name'], safe='')}")
+        gone = {index for stream in streams for index in stream["backing_indices"]}
+        for name in {entry["name"] for entry in there["indices"]} - named - gone:
+            api.delete(node.port, f"/{quote(name, safe='')}")
+
+    def _members_of(self, key: str, names: Sequence[str], members: Mapping[str, Sequence[str]]) -> set[str]:
+        """The indices that these names stand for; PlanError for a name that is not there."""
+        unknown = [name for name in names if name not in members]
+        if unknown:
+            there = ", ".join(sorted(name for name in members if not name.startswith("."))) or "none"
+            raise PlanError(f"{key}: no index is named {unknown[0]!r} in {self.path}; there are {there}")
+        return {index for name in names for index in members[name]}
+
+
+def _members(there: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+    """The indices behind each name that a search may have."""
+    members: dict[str, Sequence[str]] = {entry["name"]: [entry["name"]] for entry in there["indices"]}
+    members |= {entry["name"]: entry["indices"] for entry in there["aliases"]}
+    return members | {entry["name"]: entry["backing_indices"] for entry in there["data_streams"]}
+
+
+def version_of(data: Path) -> tuple[int, int, int] | None:
+    """The version of the node that wrote there last; None when it does not say (before 7.6)."""
+    for path in sorted(
+        data.glob("**/_state/segments_*"), key=lambda path: path.stat().st_mtime, reverse=True
+    ):
+        match = _VERSION.search(path.read_bytes())
+        if match:
+            number = int(match[1])
+            return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
+    return None
+
+
+def _require_readable(data: Path) -> None:
+    try:
+        for _, path in _files(data):
+            if not os.access(path, os.R_OK):
+                raise SetupError(f"dataset.data: {path} cannot be read; run as root or as its owner")
+    except OSError as error:
+        raise SetupError(f"dataset.data: {error.filename}: {error.strerror}; run as its owner") from error
+
+
+def _require_stopped(data: Path) -> None:
+    """Asks the kernel who holds the node's lock: no lock is taken, the file is opened for reading alone."""
+    for lock in data.glob(f"**/{_LOCK}"):
+        with lock.open("rb") as file:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        if kind != fcntl.F_UNLCK:
+            raise SetupError(
+                f"dataset.data: {data} is in use by a node{f' (process {pid})' if pid > 0 else ''}; stop it, "
+                "or give a copy or a snapshot of its volume"
+            )
+
+
+def _files(data: Path) -> Iterator[tuple[str, Path]]:
+    """All files but locks, by their names below the directory."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(data, onerror=refuse):
+        folders.sort()
+        for name in sorted(names):
+            if name != _LOCK:
+                path = Path(folder, name)
+                yield str(path.relative_to(data)), path
+
+
+def _content(data: Path) -> str:
+    digest = hashlib.sha256()
+    for name, path in _files(data):
+        with path.open("rb") as file:
+            digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+    return digest.hexdigest()

@@ -1,0 +1,222 @@
+"""Indices, made once on a plain directory, and copied byte by byte to every arm.
+
+Takes a source and a way to start a node, gives a data directory in the cache, keyed by all that shapes it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from esrally_ebs import node as nodes
+from esrally_ebs.errors import FormatError, MeasurementError, SetupError
+from esrally_ebs.machine.private import give_tree, private_directory
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
+from esrally_ebs.node import api
+from esrally_ebs.store.encoding import dump, parse_sealed, seal
+from esrally_ebs.units import format_bytes
+from esrally_ebs.volumes.emulated import control
+
+_FORMAT = 2
+_TIMEOUT_S = 300.0
+_POLL_S = 0.2
+_ALL_OPEN = "expand_wildcards=open,hidden"  # the indices below a data stream are hidden
+# Room that an index needs while segments merge, against its size at rest.
+MERGE_ROOM = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Built indices at rest."""
+
+    key: str
+    path: Path  # the folder that holds ``elasticsearch/``
+    documents: int
+    bytes: int
+    segments: tuple[Mapping[str, Any], ...]
+    hash: str  # over the names and contents of all segment files
+
+    def record(self) -> dict[str, Any]:
+        """What of it belongs into the session."""
+        return {
+            **asdict(self),
+            "path": str(self.path),
+            "segments": [dict(segment) for segment in self.segments],
+        }
+
+
+class Source(Protocol):
+    """What a dataset is made of."""
+
+    @property
+    def label(self) -> str:
+        """What is said to be taken, in a few words."""
+
+    def require(self, image: str) -> None:
+        """Raise PlanError or SetupError when a node of that image cannot take it."""
+
+    def shape(self) -> Mapping[str, Any]:
+        """All that decides what the index becomes, as JSON has it."""
+
+    def room_bytes(self) -> float:
+        """Free room that the making needs, in bytes; has everything ready that the making reads."""
+
+    def lay_out(self, data: Path) -> None:
+        """Put files into the data directory of a node that is not started yet."""
+
+    def build(self, node: Node) -> None:
+        """Have the node serve all of the index and nothing else; it is stopped after this."""
+
+
+def key_of(source: Source, image: str) -> str:
+    """A short hash of everything that shapes the built index."""
+    shape = [_FORMAT, source.shape(), image]
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def ensure(
+    home: Path,
+    source: Source,
+    *,
+    image: str,
+    start: Callable[[Volume], Node],
+    session: str,
+    say: Callable[[str], None],
+) -> Dataset:
+    """The dataset of that source: from the cache, or built now with a node that ``start`` starts.
+
+    Raises SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
+    """
+    key = key_of(source, image)
+    path = home / "datasets" / key
+    cached = _load(path)
+    if cached is not None:
+        return cached
+    shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
+    _require_room(home, source)
+    unfinished = home / "datasets" / f"{key}.{short_name(session)}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    data = unfinished / "elasticsearch"
+    try:
+        unfinished.mkdir(parents=True, mode=0o700)
+        say(f"Making the index of {source.label} once; later sessions copy the result")
+        source.lay_out(data)
+        segments, count = _build(source, start(_plain_directory(unfinished)))
+        give_tree(data, os.geteuid())  # its node has ended: from here on it is ours alone
+        dataset = Dataset(
+            key=key,
+            path=path,
+            documents=count,
+            bytes=_size(data),
+            segments=tuple(segments),
+            hash=content_hash(data),
+        )
+        (unfinished / "dataset.json").write_text(seal(dump(dataset.record(), indent=2)))
+        unfinished.rename(path)
+    except BaseException:
+        nodes.remove(session)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return dataset
+
+
+def _build(source: Source, node: Node) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Segments and the number of documents of an index that the node has then on its disk; ends the node."""
+    try:
+        source.build(node)
+        _let_settle(node)
+        return nodes.segments(node), int(api.get(node.port, f"/_count?{_ALL_OPEN}")["count"])
+    finally:
+        nodes.stop(node)
+
+
+def _let_settle(node: Node) -> None:
+    """Everything on disk and no merge running: what is copied then is what every arm's node opens."""
+    api.post(node.port, f"/_flush?wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
+    until = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
+    while api.get(node.port, f"/_stats/merge?{_ALL_OPEN}")["_all"]["total"]["merges"]["current"]:
+        if SYSTEM_CLOCK.monotonic() > until:
+            raise SetupError(
+                f"{node.data_dir}: still merging after {_TIMEOUT_S:.0f} s; merge it, then copy it"
+            )
+        SYSTEM_CLOCK.sleep(_POLL_S)
+
+
+def copy_to(dataset: Dataset, volume: Volume) -> None:
+    """Copy the dataset onto a volume at full speed, then check that every segment file arrived as it is."""
+    target = volume.mount / "elasticsearch"
+    free = shutil.disk_usage(volume.mount).free
+    if free < dataset.bytes * MERGE_ROOM:
+        raise SetupError(
+            f"arm {volume.spec.name}: {volume.mount} has {format_bytes(free)} free, the index needs "
+            f"{format_bytes(dataset.bytes * MERGE_ROOM)}; use a larger volume or fewer documents"
+        )
+    if volume.control is not None:
+        control.change(volume.control, unlimited=True)
+    try:
+        shutil.copytree(dataset.path / "elasticsearch", target, symlinks=True, dirs_exist_ok=True)
+        os.sync()
+    except OSError as error:
+        raise SetupError(f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}") from error
+    finally:
+        if volume.control is not None:
+            control.change(volume.control, unlimited=False)
+    actual = content_hash(target)
+    if actual != dataset.hash:
+        raise MeasurementError(
+            f"arm {volume.spec.name}: the copied index differs from the dataset ({actual[:16]} against "
+            f"{dataset.hash[:16]}); "
+            f"the volume at {volume.mount} does not keep data, check it"
+        )
+
+
+def require_all(count: int, sent: int, corpus: str) -> None:
+    """Raise MeasurementError when the index does not hold just the documents of the corpus."""
+    if count != sent:
+        raise MeasurementError(
+            f"indexing the dataset: the index has {count:,} documents, {corpus} has {sent:,}; "
+            "nothing was kept of it, start again"
+        )
+
+
+def content_hash(data: Path) -> str:
+    """SHA-256 over the names and contents of an index's segment files in a node's data directory."""
+    return hashlib.sha256(json.dumps(nodes.hashes(data), sort_keys=True).encode()).hexdigest()
+
+
+def _plain_directory(path: Path) -> Volume:
+    """Where the dataset is built: no volume under comparison, so without limits."""
+    spec = VolumeSpec(name="dataset", type="directory", size_bytes=0)
+    return Volume(spec=spec, kind=Kind.DIRECTORY, mount=path)
+
+
+def _load(path: Path) -> Dataset | None:
+    if path.exists():
+        private_directory(path).chmod(0o700)  # what is in it may be the node's user's, of an earlier release
+    try:
+        record = parse_sealed((path / "dataset.json").read_text(), str(path / "dataset.json"))
+        return Dataset(**{**record, "path": path, "segments": tuple(record["segments"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, FormatError) as error:
+        raise SetupError(
+            f"{path / 'dataset.json'}: not the record of a built index; remove {path}, then it is built again"
+        ) from error
+
+
+def _require_room(home: Path, source: Source) -> None:
+    free, needed = shutil.disk_usage(home).free, source.room_bytes()
+    if free < needed:
+        raise SetupError(
+            f"{home}: {format_bytes(free)} free, making the index of {source.label} needs about "
+            f"{format_bytes(needed)}; make room or set ESRALLY_EBS_HOME"
+        )
+
+
+def _size(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.rglob("*") if path.is_file())

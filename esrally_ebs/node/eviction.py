@@ -1,0 +1,213 @@
+"""Makes an index cold and proves it: a directory and the processes that map it in, what was evicted out.
+
+``drop_caches`` and ``posix_fadvise`` leave every page that a process has mapped (17 to 79 % of a Lucene
+index). So the node's mapped pages are paged out first, then the rest is dropped, then what is left counted.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.maps import Mapping, parse_maps
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root
+from esrally_ebs.model import Node
+from esrally_ebs.node.page_cache import page_out, sync_filesystem
+from esrally_ebs.node.residency import open_files, opened, residency
+from esrally_ebs.units import format_bytes
+
+_PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists
+_RETRY_PAUSE_S = 0.2  # lets a merge or refresh that was reading the index come to its end
+
+_FileId = tuple[int, int]  # st_dev, st_ino
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one method of an eviction was applied to."""
+
+    method: str
+    items: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """One eviction of one directory; the fractions are of ``bytes``."""
+
+    bytes: int
+    resident_before: float
+    resident_after: float
+    seconds: float
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """What it took to make an index cold; goes into ``events.jsonl`` and with each sample."""
+
+    before: float  # fraction of the index in the page cache
+    after: float
+    attempts: int
+    seconds: float
+
+
+def evict(
+    pids: Sequence[int], directory: Path, *, metadata: bool = False, clock: Clock = SYSTEM_CLOCK
+) -> Eviction:
+    """Take the files under ``directory`` out of the page cache, also where the processes ``pids`` map them.
+
+    ``metadata`` also drops the machine's clean dentries, inodes and file system buffers. What another process
+    maps as well stays, and so does what is on tmpfs: look at ``resident_after``. Raises SetupError when not
+    root, when a process is gone, or when the kernel has no process_madvise(2) (Linux 5.10).
+    """
+    if (pids or metadata) and not is_root():
+        raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
+    begin = clock.monotonic()
+    before = residency(directory)
+    steps = [_timed("syncfs", clock, partial(_sync, directory))]
+    if metadata:
+        steps.append(_timed("drop_caches", clock, _drop_metadata))
+    for _ in range(_PASSES):
+        steps += [_timed("process_madvise", clock, partial(_page_out, pid, directory)) for pid in pids]
+        steps.append(_timed("fadvise", clock, partial(_forget, directory)))
+        after = residency(directory)
+        if not after.resident_bytes:
+            break
+    return Eviction(
+        bytes=before.total_bytes,
+        resident_before=before.fraction,
+        resident_after=after.fraction,
+        seconds=clock.monotonic() - begin,
+        steps=tuple(steps),
+    )
+
+
+def make_cold(
+    node: Node,
+    index_dir: Path,
+    *,
+    max_resident: float,
+    retries: int = 2,
+    clear: Callable[[], None],
+    evict: Callable[..., Eviction] = evict,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Drop:
+    """Clear Elasticsearch's own caches by ``clear``, evict the node's index, and return once it is cold.
+
+    Raises MeasurementError when there is no index, or when more than the fraction ``max_resident`` is cached
+    after ``retries`` more attempts; SetupError as ``evict`` does.
+    """
+    begin = clock.monotonic()
+    before: float | None = None
+    after = 1.0
+    for attempt in range(1, retries + 2):
+        clear()
+        eviction = evict([node.pid], index_dir, metadata=True, clock=clock)
+        before = eviction.resident_before if before is None else before
+        after = eviction.resident_after
+        if not eviction.bytes:
+            raise MeasurementError(
+                f"{index_dir}: holds no index; is this the data directory of {node.container}?"
+            )
+        if after <= max_resident:
+            return Drop(before=before, after=after, attempts=attempt, seconds=clock.monotonic() - begin)
+        clock.sleep(_RETRY_PAUSE_S)
+    raise MeasurementError(
+        f"{index_dir}: {after:.1%} of {format_bytes(eviction.bytes)} still in the page cache after "
+        f"{retries + 1} evictions ({max_resident:.1%} allowed); end whatever else reads the index of "
+        f"{node.container}, or use cache:warm"
+    )
+
+
+def _timed(method: str, clock: Clock, apply: Callable[[], tuple[int, int]]) -> Step:
+    begin = clock.monotonic()
+    items, count = apply()
+    return Step(method=method, items=items, bytes=count, seconds=clock.monotonic() - begin)
+
+
+def _sync(directory: Path) -> tuple[int, int]:
+    """Neither method drops dirty pages, so they are written first."""
+    with opened(directory) as descriptor:
+        if descriptor is None:
+            raise SetupError(f"{directory}: gone while it was evicted; is the arm still mounted?")
+        try:
+            sync_filesystem(descriptor)
+        except OSError as error:
+            raise SetupError(
+                f"{directory}: cannot be synced: {error.strerror}; see the kernel log"
+            ) from error
+    return 1, 0
+
+
+def _forget(directory: Path) -> tuple[int, int]:
+    files = total = 0
+    for descriptor, facts in open_files(directory):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        files += 1
+        total += facts.st_size
+    return files, total
+
+
+def _drop_metadata() -> tuple[int, int]:
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    return 1, 0
+
+
+def _page_out(pid: int, directory: Path) -> tuple[int, int]:
+    """Page out what ``pid`` maps of the files under ``directory``, by whatever names."""
+    files = {(facts.st_dev, facts.st_ino) for _, facts in open_files(directory)}
+    inodes = {inode for _, inode in files}
+    maps = total = 0
+    with _process(pid) as descriptor:
+        for mapping in _maps_of(pid):
+            if mapping.inode in inodes and _backed_by(pid, mapping, files):
+                maps += 1
+                total += _paged_out(descriptor, pid, mapping)
+    return maps, total
+
+
+def _paged_out(descriptor: int, pid: int, mapping: Mapping) -> int:
+    try:
+        return page_out(descriptor, mapping.start, mapping.length)
+    except ProcessLookupError as error:
+        raise _gone(pid) from error
+
+
+@contextmanager
+def _process(pid: int) -> Iterator[int]:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:
+        raise _gone(pid) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _gone(pid: int) -> SetupError:
+    return SetupError(f"process {pid}: gone; the node has stopped, see its log")
+
+
+def _maps_of(pid: int) -> list[Mapping]:
+    path = Path(f"/proc/{pid}/maps")
+    try:
+        text = path.read_text(errors="surrogateescape")
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise _gone(pid) from error
+    if not text:  # a zombie still has a pid, but no memory
+        raise _gone(pid)
+    return parse_maps(text, str(path))
+
+
+def _backed_by(pid: int, mapping: Mapping, files: set[_FileId]) -> bool:
+    # The device in maps is the super block's, on btrfs and overlayfs not st_dev: ask the mapping itself.
+    with suppress(FileNotFoundError):  # unmapped meanwhile
+        mapped = Path(f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}").stat()
+        return (mapped.st_dev, mapped.st_ino) in files
+    return False

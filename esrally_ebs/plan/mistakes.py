@@ -1,0 +1,95 @@
+"""What is wrong with a plan, in one line: the key, the value, what is allowed, and a near name."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from esrally_ebs.errors import near
+from esrally_ebs.model import DATE, NAME, REGION, SNAPSHOT
+
+Keys = Mapping[str, Sequence[str]]  # of each table of a plan by its name; "" = the top
+
+# Messages of pydantic that are in the words of its own types.
+_MESSAGES = {
+    "missing": "is required; see docs/plans.md",
+    "tuple_type": "is not a list; write [...], or [[...]] before each of its tables",
+    "model_type": "is not a table; write [...] before its keys",
+    "dataclass_type": "is not a table; write [...] before its keys",
+}
+_WORD = re.compile(r"'([^']*)'")
+_KEY = re.compile(r"[a-z_]+: ")
+_SHOWN = 60  # characters of a value in a message
+_PATTERNS = {
+    NAME: "is not a name; use up to 31 lower-case letters, digits and '-'",
+    REGION: "is not a region; write for example 'eu-west-1'",
+    SNAPSHOT: "is not a snapshot; write for example 'snap-0123456789abcdef0'",
+    DATE: "is not a date; write a year, month or day: '2015', '2015-07' or '2015-07-15'",
+}
+
+
+def keys_of(table: type) -> tuple[str, ...]:
+    """The keys that a plan may have in a table, from the class that it is validated with."""
+    return tuple(TypeAdapter(table).json_schema()["properties"])
+
+
+def unknown_key(document: Mapping[str, Any], keys: Keys) -> str | None:
+    """The first key that no plan has, with those there are; None when all are known."""
+    for name, where, table in _tables(document):
+        for key in table:
+            if name in keys and key not in keys[name]:
+                others = [other for other, known in keys.items() if key in known]
+                meant = near(key, keys[name]) or (
+                    f"; did you mean {_place(key, others[0])}?" if others else ""
+                )
+                return f"{where}{key}: unknown key; there are {', '.join(keys[name])}{meant}"
+    return None
+
+
+def _place(key: str, table: str) -> str:
+    return f"[{table}] {key}" if table else f"{key} at the top of the plan"
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Every table of a plan: its name, how the path of its keys begins, the table."""
+    yield "", "", document
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield name, f"{name}.", value
+        elif isinstance(value, list):
+            for number, entry in enumerate(value):
+                if isinstance(entry, Mapping):
+                    yield name, f"{name}.{number}.", entry
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first mistake that pydantic names, and how many others there are."""
+    problems = error.errors()
+    places = [problem["loc"] for problem in problems]
+    # A list with an invalid entry is also reported as too short.
+    own = [
+        problem
+        for problem, loc in zip(problems, places, strict=True)
+        if not any(len(other) > len(loc) and other[: len(loc)] == loc for other in places)
+    ]
+    more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
+    where, text = ".".join(str(part) for part in own[0]["loc"]), _text(own[0])
+    if where:  # a message that names the key itself continues the place
+        text = f"{where}.{text}" if _KEY.match(text) else f"{where}: {text}"
+    return text + more
+
+
+def _text(problem: Any) -> str:  # noqa: ANN401 - pydantic's own record
+    context, value, kind = problem.get("ctx", {}), problem["input"], problem["type"]
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in _MESSAGES:
+        return _MESSAGES[kind]
+    if kind in ("bool_parsing", "bool_type"):
+        return f"{value!r} is neither true nor false"
+    if context.get("pattern") in _PATTERNS:
+        return f"{value!r} {_PATTERNS[context['pattern']]}"
+    allowed = str(problem["msg"]).replace("Input should", "it should")
+    meant = near(str(value), _WORD.findall(str(context.get("expected", ""))))
+    return f"{repr(value)[:_SHOWN]} is not allowed: {allowed}{meant}"

@@ -1,0 +1,233 @@
+"""The whole plan: TOML text and overrides in, a validated Plan out, or one line that names file, key and what
+is allowed.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from esrally_ebs.catalog.generations import type_aliases, volume_types
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError, near
+from esrally_ebs.model import NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
+from esrally_ebs.plan.jobs import BaselineJob
+from esrally_ebs.plan.mistakes import first_problem, keys_of, unknown_key
+from esrally_ebs.plan.tables import (
+    CachePlan,
+    CostPlan,
+    DatasetPlan,
+    DesignPlan,
+    ModifyPlan,
+    NodePlan,
+    RacePlan,
+    Section,
+)
+from esrally_ebs.units import format_bytes
+
+PLUG_INS = "esrally_ebs.volumes"  # the group of entry points that add types of volumes
+_NOT_OF_A_PLAN = ("aws", "readahead_bytes")  # fields of an arm's spec that no key of ``[[arm]]`` sets
+
+
+class Plan(Section):
+    """What one session does."""
+
+    name: str = Field(pattern=NAME)
+    aws: AwsSpec | None = None
+    arm: tuple[VolumeSpec, ...] = Field(min_length=1)
+    node: NodePlan = NodePlan()
+    dataset: DatasetPlan = DatasetPlan()
+    race: RacePlan | None = None
+    cache: CachePlan = CachePlan()
+    design: DesignPlan = DesignPlan()
+    baseline: tuple[BaselineJob, ...] = ()
+    cost: CostPlan = CostPlan()
+    accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
+    modify: ModifyPlan | None = None
+    trace: bool = False  # keep every I/O of emulated arms
+    _source: str = ""  # the file's name, for messages
+
+    @field_validator("arm")
+    @classmethod
+    def _made_on_aws(cls, arms: tuple[VolumeSpec, ...], info: ValidationInfo) -> tuple[VolumeSpec, ...]:
+        """With ``[aws]``, volumes are made there that would be emulated otherwise."""
+        aws = info.data.get("aws")
+        return tuple(
+            replace(arm, aws=aws) if aws and arm.backend is Backend.EMULATED else arm for arm in arms
+        )
+
+    @model_validator(mode="after")
+    def _modify_has_arm_and_jobs(self) -> Self:
+        if self.modify is None:
+            return self
+        if self.modify.arm not in {arm.name for arm in self.arm}:
+            raise ValueError(f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one")
+        if self.race is not None:
+            raise ValueError("modify: measured by fio jobs, not by requests; remove [race]")
+        if not self.baseline:
+            raise ValueError("modify: measured by fio jobs, and there is none; give a [[baseline]]")
+        return self
+
+    @model_validator(mode="after")
+    def _reference_is_an_arm(self) -> Self:
+        names = [arm.name for arm in self.arm]
+        if self.design.reference not in (None, *names):
+            raise ValueError(
+                f"design.reference: no arm is named {self.design.reference!r}; "
+                f"write one of {', '.join(names)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for what, names in (
+            ("arm", [a.name for a in self.arm]),
+            ("baseline", [b.name for b in self.baseline]),
+        ):
+            for number, name in enumerate(names):
+                if name in names[:number]:
+                    raise ValueError(
+                        f"{what}.{number}.name: {name!r} is used twice; give each {what} a name of its own"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _an_instance_has_one_time(self) -> Self:
+        scales: dict[str, float] = {}
+        for number, arm in enumerate(self.arm):
+            if arm.instance is not None and scales.setdefault(arm.instance, arm.time_scale) != arm.time_scale:
+                raise ValueError(
+                    f"arm.{number}.time_scale: {arm.name!r} shares the limits of {arm.instance!r} with"
+                    f" an arm of another; give both one, or write '{arm.instance}#2' for another instance"
+                )
+        return self
+
+    @contextmanager
+    def naming(self, place: str) -> Iterator[None]:
+        """Let a PlanError from inside name the plan's file, ``place`` (such as ``arm.0``), and its key."""
+        try:
+            yield
+        except PlanError as error:
+            where = f"{place}.{error.key}" if error.key else place
+            raise PlanError(f"{self._source or self.name}: {where}: {error}") from error
+
+    def record(self) -> dict[str, Any]:
+        """The plan as ``session.json`` keeps it: with the keys of a plan file, in base units."""
+        return self.model_dump(mode="json", by_alias=True, exclude={"arm": {"__all__": set(_NOT_OF_A_PLAN)}})
+
+
+@cache
+def keys_by_table() -> dict[str, tuple[str, ...]]:
+    """The keys that a plan may have, by the name of their table; "" = the top."""
+    tables: dict[str, type] = {
+        "": Plan,
+        "arm": VolumeSpec,
+        "baseline": BaselineJob,
+        "aws": AwsSpec,
+        "node": NodePlan,
+        "dataset": DatasetPlan,
+        "race": RacePlan,
+        "cache": CachePlan,
+        "design": DesignPlan,
+        "cost": CostPlan,
+        "modify": ModifyPlan,
+    }
+    keys = {name: keys_of(table) for name, table in tables.items()}
+    return keys | {"arm": tuple(key for key in keys["arm"] if key not in _NOT_OF_A_PLAN)}
+
+
+def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """A plan from TOML text, with dotted overrides (``{"design.rounds": 2}``) laid over it.
+
+    ``source`` is the file's name, for messages only. Raises PlanError with file, key and what is allowed.
+    """
+    try:
+        table = tomllib.loads(text)
+    except ValueError as error:  # also of a number with more digits than Python reads
+        raise PlanError(f"{source}: not TOML: {error}") from error
+    except RecursionError as error:
+        raise PlanError(
+            f"{source}: lists or tables are nested too deeply; no key of a plan needs it"
+        ) from error
+    for key, value in (overrides or {}).items():
+        _lay_over(table, key, value, source)
+    unknown = unknown_key(table, keys_by_table())
+    if unknown:
+        raise PlanError(f"{source}: {unknown}")
+    try:
+        plan = Plan.model_validate(table)
+    except ValidationError as error:
+        raise PlanError(f"{source}: {first_problem(error)}") from error
+    refuse_secrets(plan.node.params, f"{source}: node.params")
+    plan._source = source
+    for number, arm in enumerate(plan.arm):
+        with plan.naming(f"arm.{number}"):
+            check_arm(arm)
+    for number, job in enumerate(plan.baseline):
+        with plan.naming(f"baseline.{number}"):
+            _check_room(job, plan.arm)
+    return plan
+
+
+def check_arm(arm: VolumeSpec) -> None:
+    """Raise PlanError, with the key, for a volume that nobody sells or that its backend cannot make.
+
+    What the machine lacks for it, such as a mount, is not looked at.
+    """
+    plug_ins = {point.name for point in entry_points(group=PLUG_INS)}
+    types = sorted({*volume_types(), Backend.DIRECTORY, Backend.MOUNTED, *plug_ins})
+    if arm.type not in (*types, *type_aliases()):
+        use = f"use one of {', '.join(types)}"
+        raise PlanError(f"no type {arm.type!r}; {use}{near(arm.type, types)}", key="type")
+    if arm.backend is Backend.MOUNTED and arm.mount is None:
+        raise PlanError("is required for type 'mounted'; give the path of the mount point", key="mount")
+    if arm.read_latency != 1 and arm.backend is not Backend.EMULATED:
+        raise PlanError("only an emulated volume can be made slower; remove it", key="read_latency")
+    if arm.backend is Backend.EMULATED and arm.type not in plug_ins:
+        model_for(arm)
+        if arm.stripes > 1 and arm.striped_by in ("md", "lvm"):
+            raise PlanError(
+                f"emulated volumes are not striped by {arm.striped_by}; use 'device' or 'btrfs', or make the"
+                " array yourself and give its mount",
+                key="striped_by",
+            )
+
+
+def _check_room(job: BaselineJob, arms: Sequence[VolumeSpec]) -> None:
+    """Raise PlanError for a job whose file is larger than an emulated volume; real ones are looked at."""
+    for arm in arms:
+        room = arm.size_bytes * arm.stripes
+        if arm.backend is Backend.EMULATED and job.size > room:
+            raise PlanError(
+                f"{format_bytes(job.size)} do not fit on arm {arm.name} of {format_bytes(room)}; lower it",
+                key="size",
+            )
+
+
+def _lay_over(table: dict[str, Any], key: str, value: Any, source: str) -> None:  # noqa: ANN401
+    *path, last = key.split(".")
+    here: Any = table
+    for part in path:
+        here = here.setdefault(part, {}) if isinstance(here, dict) else None
+    if not isinstance(here, dict):
+        raise PlanError(f"{source}: --set {key}: only tables can be set; edit the plan for lists")
+    here[last] = value
+
+
+def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read and validate a plan file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlanError(
+            f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path}: not UTF-8 at byte {error.start:,}; save it as UTF-8, as TOML is") from error
+    return parse_plan(text, str(path), overrides)

@@ -1,0 +1,42 @@
+"""Tracks without our line: the pack registers itself after whatever the track registers.
+
+``esrally-ebs race`` starts ``esrally`` with our track parameters in the environment, for Rally refuses those
+that a track does not use. ``local_actors`` calls ``join`` when Rally's module of tracks has been loaded.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from esrally_ebs.rally import register
+
+DEFAULT_PLAN = "gp2-vs-gp3"
+_VARIABLE = "ESRALLY_EBS_RACE"
+
+
+def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a race with these track parameters of ours."""
+    return {_VARIABLE: json.dumps(parameters)}
+
+
+def parameters() -> dict[str, Any]:
+    """Our track parameters; empty when they are with the track's own."""
+    given: dict[str, Any] = json.loads(os.environ.get(_VARIABLE, "{}"))
+    return given
+
+
+def join(loader: ModuleType) -> None:
+    """Have every track register the pack, last, if this race was started for that."""
+    if not parameters():
+        return
+    reader = loader.TrackPluginReader
+    has_plugins, load = reader.can_load, reader.load
+
+    def load_with_pack(self: Any) -> None:
+        if has_plugins(self):
+            load(self)
+        register(self)
+
+    reader.can_load, reader.load = lambda self: True, load_with_pack

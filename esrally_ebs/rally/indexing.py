@@ -1,0 +1,167 @@
+"""A track's own indexing, run once on a node apart from the race: a source of a dataset."""
+
+import asyncio
+import copy
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from esrally import exceptions
+from esrally import track as rally_track
+from esrally.driver import driver, runner, scheduler
+from esrally.track import loader
+from esrally.utils.error_behavior import OnErrorBehavior
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.node import api
+from esrally_ebs.node.dataset import MERGE_ROOM, require_all
+from esrally_ebs.rally.settings import use_nodes
+
+_BULK = {"bulk-size": 5000, "include-in-reporting": False}
+_BULK_CLIENTS = 2  # as many as keep two cores busy together with Elasticsearch's own threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackIndexing:
+    """A source that runs tasks of a track; see ``node.dataset.Source``."""
+
+    cfg: Any  # Rally's
+    track: Any  # with one challenge, of these tasks alone
+    corpora: Mapping[str, Any]  # what decides documents that the track does not tell
+    prepare: Callable[[], object]  # has the documents ready
+
+    @property
+    def label(self) -> str:
+        """The track."""
+        return f"track {self.track.name}"
+
+    def require(self, image: str) -> None:
+        """Any node is tried."""
+
+    def shape(self) -> Mapping[str, Any]:
+        """Tasks, indices, templates, documents and the track's own code."""
+        track = self.track
+        parts = (*track.indices, *track.data_streams, *track.templates)
+        parts = (*parts, *track.composable_templates, *track.component_templates)
+        tasks = [task for element in track.challenges[0].schedule for task in element]
+        code = hashlib.sha256()
+        for path in sorted(Path(track.root).rglob("*.py")):
+            code.update(path.read_bytes())
+        return {
+            "tasks": [
+                [task.name, task.operation.type, task.clients, task.iterations, repr(task.operation.params)]
+                for task in tasks
+            ],
+            "parts": [repr(sorted(vars(part).items())) for part in parts],
+            "documents": [
+                repr(sorted(vars(each).items())) for corpus in track.corpora for each in corpus.documents
+            ],
+            "corpora": self.corpora,
+            "code": code.hexdigest(),
+        }
+
+    def room_bytes(self) -> float:
+        """An index of documents is about as large as they are, and merges need as much again."""
+        with self._one_line("documents"):
+            self.prepare()
+        loader.set_absolute_data_path(self.cfg, self.track)
+        files = {
+            Path(each.document_file)
+            for corpus in loader.used_corpora(self.track)
+            for each in corpus.documents
+        }
+        return MERGE_ROOM * sum(path.stat().st_size for path in files if path.is_file())
+
+    def lay_out(self, data: Path) -> None:
+        """Begins with nothing."""
+
+    def build(self, node: Node) -> None:
+        """Run the tasks in their order. Raises SetupError for one that fails."""
+        use_nodes(self.cfg, {"default": node})
+        runner.register_default_runners(self.cfg)
+        registries = (runner.register_runner, scheduler.register_scheduler)
+        try:
+            with self._one_line("indexing"):
+                loader.load_track_plugins(self.cfg, self.track.name, *registries)
+                for element in self.track.challenges[0].schedule:
+                    asyncio.run(self._run(list(element)))
+        finally:
+            vars(runner)["__RUNNERS"].clear()  # the race's own processes register theirs
+        self._require_all(node)
+
+    @contextmanager
+    def _one_line(self, what: str) -> Iterator[None]:
+        """Rally's errors as one of ours, and Ctrl-C as what it was before Rally made an error of it."""
+        try:
+            yield
+        except exceptions.RallyError as error:
+            if isinstance(error.__context__, asyncio.CancelledError):
+                raise KeyboardInterrupt from error
+            text = " ".join(str(error).split()).rstrip(".")[:400]
+            raise SetupError(f"{what} of {self.label}: {text}; mend the track, or see Rally's log") from error
+
+    def _require_all(self, node: Node) -> None:
+        """Raise MeasurementError when what we index by ourselves is not just the documents of the track."""
+        if self.track.challenges[0].auto_generated:
+            sent = sum(each.number_of_documents for corpus in self.track.corpora for each in corpus.documents)
+            require_all(api.get(node.port, "/_count?expand_wildcards=open,hidden")["count"], sent, self.label)
+
+    async def _run(self, tasks: Sequence[Any]) -> None:
+        places = [(task, number) for task in tasks for number in range(task.clients)]
+        allocations = [
+            driver.ClientAllocation(client, driver.TaskAllocation(task, number, client, len(places)))
+            for client, (task, number) in enumerate(places)
+        ]
+        contexts = {client: driver.ClientContext(client, 0) for client, _ in allocations}
+        run = driver.AsyncIoAdapter(
+            self.cfg,
+            self.track,
+            allocations,
+            _NoSamples(),
+            threading.Event(),
+            threading.Event(),
+            OnErrorBehavior.ABORT,
+            contexts,
+            0,
+        )
+        await run.run()
+
+
+class _NoSamples:
+    """Nothing of it is measured."""
+
+    def add(self, *_: object) -> None:
+        """Drops it."""
+
+
+def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:
+    """A track of these tasks alone; without any, of those that index all documents into all indices."""
+    made = copy.copy(track)
+    tasks = list(schedule) or _indexing(track)
+    made.challenges = [
+        rally_track.Challenge("indexing", schedule=tasks, default=True, auto_generated=not schedule)
+    ]
+    return made
+
+
+def _indexing(track: Any) -> list[Any]:
+    kinds = [
+        *(["create-component-template"] if track.component_templates else []),
+        *(["create-composable-template"] if track.composable_templates else []),
+        *(["create-index-template"] if track.templates else []),
+        "create-data-stream" if track.data_streams else "create-index",
+        "bulk",
+        "refresh",
+    ]
+    return [_task(track, kind) for kind in kinds]
+
+
+def _task(track: Any, kind: str) -> Any:
+    params = _BULK if kind == "bulk" else {}
+    operation = rally_track.Operation(kind, kind, params=dict(params))
+    return rally_track.Task(kind, operation, clients=_BULK_CLIENTS if kind == "bulk" else 1)

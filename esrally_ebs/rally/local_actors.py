@@ -1,0 +1,89 @@
+"""What must be changed in Rally before it loads a track, by which the pack comes into it otherwise.
+
+Keeps Rally's actors off the network: on the system of queues that Rally itself takes where there is none. By
+default they listen on 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a
+race of ours. Rally chooses early, and has no setting for it. Says in one line which track parameter our track
+does not have, and what is wrong with a track's syntax. ``esrally_ebs.pth``, which Python reads when it
+starts, calls ``install`` in the command ``esrally`` alone, not in ``esrallyd``.
+"""
+
+import importlib.abc
+import importlib.util
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from ipaddress import ip_address
+from types import ModuleType
+
+import psutil
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import is_root
+from esrally_ebs.machine.resources import sockets_wanted
+from esrally_ebs.rally import any_track
+
+
+def install() -> None:
+    """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay."""
+    changes = {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
+    if not sockets_wanted():
+        changes["esrally.actor"] = _use_queues
+    sys.meta_path.insert(0, _Finder(changes))
+
+
+def require_closed() -> None:
+    """Raise SetupError when race control listens beyond this machine as root, unless that is wanted."""
+    if sockets_wanted() or not is_root():
+        return
+    for socket in psutil.Process().connections("tcp"):
+        if socket.status == psutil.CONN_LISTEN and not ip_address(socket.laddr.ip).is_loopback:
+            raise SetupError(
+                f"Rally's actors listen on {socket.laddr.ip}:{socket.laddr.port} and run as root whatever is "
+                "sent there; install esrally_ebs again, for its esrally_ebs.pth, or end esrallyd"
+            )
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, changes: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._changes = changes
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        change = self._changes.pop(fullname, None)  # once: the search below comes here again
+        spec = importlib.util.find_spec(fullname) if change else None
+        if change and spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, change)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, original: importlib.abc.Loader, change: Callable[[ModuleType], None]) -> None:
+        self._original = original
+        self._change = change
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._original.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._original.exec_module(module)
+        self._change(module)
+
+
+def _use_queues(actor: ModuleType) -> None:
+    from thespian.system import multiprocCommon
+    from thespian.system.transport import MultiprocessQueueTransport as transport
+
+    # A full queue makes its senders wait for up to 20 s and then lose the message: let it have no end.
+    transport.MAX_ADMIN_QUEUESIZE = transport.MAX_ACTOR_QUEUESIZE = 0
+    # Spawn, where Rally's configuration wants it, hands a queue's descriptor on twice, which Python refuses.
+    multiprocCommon.get_multiproc_context = lambda capabilities: multiprocessing.get_context("fork")
+    actor.use_offline_actor_system()
+
+
+def refuse_in_one_line(_: object) -> None:
+    """Have Rally say in one line what is wrong with track parameters and tracks; its module is loaded."""
+    from esrally_ebs.rally import patches  # only now: it imports the module that was just loaded
+
+    patches.install(patches.LOADING)

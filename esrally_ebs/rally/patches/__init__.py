@@ -1,0 +1,249 @@
+"""Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
+
+Rally has no plug-in point for any of it. Seventeen names are replaced: twelve in all of Rally's
+processes, five in race control alone. Each is wrapped once, whatever is installed how often, and each is
+checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. An
+eighteenth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
+Rally is loaded, ``local_actors.py`` chooses its system of actors, and ``any_track.py`` has tracks
+register the pack.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from esrally import actor, client, mechanic, racecontrol, rally, telemetry, version
+from esrally.driver import driver, runner
+from esrally.track import loader, params
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Check
+from esrally_ebs.rally.patches import in_driver, outcome, race_control, worker
+
+SUPPORTED = ("2.12", "2.13")
+_MEND = "this Rally differs from the tested ones; pip install 'esrally>=2.12,<2.14'"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A name of Rally that is replaced."""
+
+    owner: Any  # the module or class that has the name
+    name: str
+    parameters: tuple[str, ...] | None  # that it must begin with; None: Rally itself has no such name
+    why: str
+    wrap: Callable[..., Any]  # makes the replacement of the original, and of what else ``install`` is given
+
+
+_UNPATCHED: dict[tuple[Any, str], Any] = {}  # what Rally itself has under a name that was replaced
+
+# In the processes that make requests and collect samples.
+DRIVING = (
+    Patch(
+        driver.Driver,
+        "update_samples",
+        ("self", "samples"),
+        "each sample into the session folder; rounds: auto counts on them",
+        in_driver.update_samples,
+    ),
+    Patch(
+        driver.Driver,
+        "prepare_telemetry",
+        ("self", "es", "enable"),
+        "devices, page cache and limiters once a second, as long as the benchmark runs",
+        in_driver.prepare_telemetry,
+    ),
+    Patch(
+        driver.Driver,
+        "move_to_next_task",
+        ("self", "workers_curr_step"),
+        "no second of rest before each task; rounds: auto ends the rounds here",
+        in_driver.move_to_next_task,
+    ),
+    Patch(
+        driver.Worker,
+        "current_tasks_and_advance",
+        ("self",),
+        "rounds: auto passes over rounds that are not needed",
+        in_driver.current_tasks_and_advance,
+    ),
+)
+# The same whatever session it is.
+WAITS = (
+    Patch(
+        driver.Worker,
+        "WAKEUP_INTERVAL_SECONDS",
+        (),
+        "a worker notices the end of a task at once, not after up to 5 s",
+        worker.wakeup_interval,
+    ),
+    Patch(
+        driver.Worker,
+        "send_samples",
+        ("self",),
+        "looks at a task seldom, and hands samples over between requests",
+        worker.send_samples,
+    ),
+    Patch(
+        driver.Worker,
+        "drive",
+        ("self",),
+        "no request waits while the garbage collector looks through all that was imported",
+        worker.drive,
+    ),
+    Patch(
+        driver.TaskExecutionActor,
+        "__init__",
+        ("self",),
+        "race control learns within 0.25 s, not 5 s, that the track is prepared",
+        worker.task_execution_actor,
+    ),
+    Patch(
+        runner,
+        "parse",
+        ("text", "props", "lists", "objects"),
+        "reads hits and took from the head of an answer: a whole one delays the next request",
+        worker.parse,
+    ),
+)
+FAILURE = Patch(
+    actor,
+    "BenchmarkFailure",
+    ("message", "cause"),
+    "an error of ours is one line, with our exit code",
+    outcome.benchmark_failure,
+)
+# Where race control loads the track, before the pack is registered.
+LOADING = (
+    Patch(
+        loader.CompleteTrackParams,
+        "unused_user_defined_track_params",
+        ("self",),
+        "a track parameter that our track does not have is one line",
+        outcome.unused_parameters,
+    ),
+    Patch(
+        loader.TrackFileReader,
+        "read",
+        ("self", "track_name", "track_spec_file", "mapping_dir"),
+        "what is wrong with the syntax of a track is one line",
+        outcome.read_track,
+    ),
+)
+RACE_CONTROL = (
+    Patch(
+        mechanic,
+        "StartEngine",
+        ("cfg", "open_metrics_context", "sources", "distribution", "external", "docker"),
+        "Rally starts no nodes: it races against ours",
+        race_control.start_engine,
+    ),
+    Patch(
+        racecontrol.BenchmarkCoordinator,
+        "on_benchmark_complete",
+        ("self", "new_metrics"),
+        "the session is completed and reported after Rally's own summary",
+        race_control.on_benchmark_complete,
+    ),
+    Patch(
+        racecontrol,
+        "Success",
+        (),
+        "the last line says where the report is",
+        race_control.success,
+    ),
+    Patch(
+        racecontrol.BenchmarkActor,
+        "receiveMsg_BenchmarkFailure",
+        ("self", "msg", "sender"),
+        "what failed first is reported, not what followed from it",
+        race_control.receive_failure,
+    ),
+    Patch(
+        racecontrol.BenchmarkActor,
+        "receiveMsg_ActorExitRequest",  # Thespian calls it by its name
+        None,
+        "however the race ends, the session is taken down",
+        race_control.receive_exit,
+    ),
+)
+TABLE = (*DRIVING, *WAITS, FAILURE, *LOADING, *RACE_CONTROL)
+
+# What is called and not replaced -> the parameters that it must begin with.
+_CALLED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (racecontrol.BenchmarkActor, "receiveMsg_Setup", ("self", "msg", "sender")),
+    (driver.Driver, "close", ("self",)),
+    (driver.Worker, "at_joinpoint", ("self",)),
+    (telemetry.TelemetryDevice, "__init__", ("self",)),
+    (client.RequestContextHolder, "new_request_context", ("self",)),
+    (runner, "runner_for", ("operation_type",)),
+    (params, "param_source_for_operation", ("op_type", "track", "params", "task_name")),
+    (loader.TrackProcessorRegistry, "register_track_processor", ("self", "processor")),
+    (loader, "TrackSyntaxError", ("message", "cause")),
+    (loader.TrackPluginReader, "load", ("self",)),
+    (loader.TrackPluginReader, "can_load", ("self",)),
+    (loader, "load_track_plugins", ("cfg", "track_name", "register_runner", "register_scheduler")),
+    (loader, "set_absolute_data_path", ("cfg", "t")),
+    (driver, "AsyncIoAdapter", ("cfg", "track", "task_allocations", "sampler", "cancel", "complete")),
+    (rally, "main", ()),
+    (rally, "sys", ()),
+)
+
+
+def install(patches: Iterable[Patch], *arguments: Any) -> None:
+    """Replace names in this process; again replaces the replacement and never wraps it.
+
+    ``arguments`` go to each patch's ``wrap`` after the original.
+    """
+    for patch in patches:
+        original = unpatched(patch.owner, patch.name)
+        _UNPATCHED[patch.owner, patch.name] = original
+        replacement = patch.wrap(original, *arguments)
+        if inspect.isfunction(replacement) and inspect.isfunction(original):
+            functools.update_wrapper(replacement, original)
+        setattr(patch.owner, patch.name, replacement)
+
+
+def unpatched(owner: Any, name: str) -> Any:
+    """Rally's own thing of that name; None when it has none."""
+    return _UNPATCHED.get((owner, name), getattr(owner, name, None))
+
+
+def check_signatures() -> list[Check]:
+    """One check per part of Rally that we replace or lean on, and one for its version."""
+    number = version.__version__
+    checks = [
+        Check(
+            name="rally version",
+            ok=number.startswith(tuple(f"{minor}." for minor in SUPPORTED)),
+            value=number,
+            text=f"tested with {' and '.join(SUPPORTED)}; pip install 'esrally>=2.12,<2.14'",
+        )
+    ]
+    replaced = ((patch.owner, patch.name, patch.parameters) for patch in TABLE)
+    return checks + [_check(*part) for part in (*replaced, *_CALLED)]
+
+
+def _check(owner: Any, name: str, wanted: tuple[str, ...] | None) -> Check:
+    part = unpatched(owner, name)
+    parameters = tuple(inspect.signature(part).parameters) if callable(part) else ()
+    is_ok = part is None if wanted is None else part is not None and parameters[: len(wanted)] == wanted
+    words = [owner.__module__, owner.__name__] if inspect.isclass(owner) else [owner.__name__]
+    words[0] = words[0].rpartition(".")[2]
+    return Check(
+        name=".".join([*words, name]),
+        ok=is_ok,
+        value="missing" if part is None else ", ".join(parameters),
+        text=_MEND,
+    )
+
+
+@functools.cache
+def require_signatures() -> None:
+    """Raise SetupError that names what differs when this Rally is not one that we can extend."""
+    broken = [check for check in check_signatures() if not check.ok]
+    if broken:
+        names = ", ".join(f"{check.name} ({check.value})" for check in broken)
+        raise SetupError(f"Rally: unsupported: {names}; {broken[0].text}")

@@ -1,0 +1,133 @@
+"""How a race ended, on its way to Rally's main process: our errors in one line, our exit code, our last line.
+
+Rally's actors turn every error into text, and its main process exits with 64 for all of them. That process
+never loads the track, so the message object itself brings the exit code, or where the report is: it takes
+effect where it is unpickled.
+"""
+
+import atexit
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from esrally import actor, racecontrol
+from esrally.track import loader
+
+from esrally_ebs.errors import EbsError, PlanError, near
+from esrally_ebs.rally import any_track
+
+RALLYS_ERROR = 64  # Rally's exit code for every error
+# Where a message of Rally's goes on with lines of the track, or with a file that is gone by then.
+_LONG = re.compile(r"Lines containing the error|The (?:complete track|track file)\b")
+_SHOWN = 400  # characters of a message
+
+
+class RaceFailure(actor.BenchmarkFailure):  # type: ignore[misc]
+    """A failed race with a message for the user and the exit code of its cause.
+
+    Stands in for every ``BenchmarkFailure``: Rally's own cannot be pickled where its name is replaced.
+    """
+
+    def __init__(self, message: str, exit_code: int = RALLYS_ERROR, cause: object = None) -> None:
+        super().__init__(message, cause)
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_arrive, (self.message, self.exit_code, self.cause))
+
+
+class _ExitsWith:
+    """Stands in for ``sys`` inside ``esrally.rally``, whose exit code for errors is fixed."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+    def exit(self, status: str | int | None = None) -> None:
+        """``sys.exit`` with our code in place of Rally's general one."""
+        sys.exit(self._code if status == RALLYS_ERROR else status)
+
+
+def _arrive(message: str, exit_code: int, cause: object) -> RaceFailure:
+    rally = sys.modules.get("esrally.rally")
+    if rally is not None and exit_code != RALLYS_ERROR:
+        rally.sys = _ExitsWith(exit_code)  # type: ignore[attr-defined]
+    return RaceFailure(message, exit_code, cause)
+
+
+def failure_of(error: BaseException | None, text: str, cause: object = None) -> RaceFailure:
+    """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
+    while error is not None:
+        if isinstance(error, EbsError):
+            return RaceFailure(str(error), error.exit_code)
+        error = error.__cause__ or error.__context__
+    return RaceFailure(text, RALLYS_ERROR, cause)
+
+
+def benchmark_failure(original: Any) -> Callable[..., RaceFailure]:
+    """``actor.BenchmarkFailure``, which every actor makes of the error that it is handling."""
+
+    def failure(message: str, cause: object = None) -> RaceFailure:
+        return failure_of(sys.exc_info()[1], message, cause)
+
+    return failure
+
+
+def unused_parameters(original: Any) -> Callable[..., list[str]]:
+    """Raises PlanError for a parameter that a track of ours lacks, before Rally prints some twenty lines."""
+
+    def unused(self: Any) -> list[str]:
+        names: list[str] = original(self)
+        known = self.sorted_track_defined_params
+        if names and {"plan", "volumes"} <= set(known):
+            _fail_in_one_line()
+            name = min(names)
+            raise PlanError(
+                f"track parameter {name}: the track has none of that name; it has"
+                f" {', '.join(known)}{near(name, known)}"
+            )
+        return names
+
+    return unused
+
+
+def read_track(original: Any) -> Callable[..., Any]:
+    """Raises PlanError for a track's syntax in a race of ours, before Rally prints its stack."""
+
+    def read(self: Any, *arguments: Any) -> Any:
+        try:
+            return original(self, *arguments)
+        except loader.TrackSyntaxError as error:
+            if not any_track.parameters():
+                raise
+            _fail_in_one_line()
+            text = _LONG.split(str(error.message))[0].rstrip(". ")
+            cause = f": {error.cause}" if error.cause else ""
+            raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None
+
+    return read
+
+
+def _fail_in_one_line() -> None:
+    """Only in race control, while it loads a track: Rally's main process needs the class as it is."""
+    from esrally_ebs.rally import patches
+
+    patches.install([patches.FAILURE])
+
+
+class RaceSuccess(racecontrol.Success):  # type: ignore[misc]
+    """A race that went through; its last line is where the report is."""
+
+    def __init__(self, last_line: str) -> None:
+        self.last_line = last_line
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_arrive_well, (self.last_line,))
+
+
+def _arrive_well(last_line: str) -> RaceSuccess:
+    atexit.register(sys.stdout.write, last_line)  # after all that Rally itself says
+    return RaceSuccess(last_line)

@@ -1,0 +1,125 @@
+"""In Rally's workers: waits that a schedule of many short blocks can bear, and no work within requests.
+
+Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
+interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
+there: 6 ms for a thousand, during which a warm request or five take 10 ms longer each, for whoever has the
+lock keeps it for 5 ms. Then the driver reads them and makes rows of them, which takes a processor for another
+8 ms. So a look sleeps until the task ends or samples must go, and the next request waits until they are
+written. Nor does the garbage collector look through all that was imported any more, which stopped a request
+of each race for 80 to 110 ms. And an answer is read as far as hits and took go, not to its end, which takes
+160 us and more for ten hits and makes the next request some 2 % slower.
+
+Under spawn Rally has read two of the intervals before we can change them: then races take longer, no more.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any
+
+# Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
+# not written yet. As long an actor's message, to end for instance, may wait.
+_LOOK_S = 2.0
+_BETWEEN_LOOKS_S = 0.01
+_DIGESTION_S = 10e-6  # a sample, to be read and written by the driver: 8 us here
+_PREPARATION_S = 0.25
+_HEAD_BYTES = 512  # of an answer; what a search says of itself stands before its hits, in about 150 bytes
+_PATIENCE_S = 1.0  # clients that leave no gap between their requests may not hold samples back for longer
+
+
+class _Turns:
+    """Requests and the handing over of samples, one after the other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests = 0  # in flight, all of one event loop
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Waits, with its event loop, only while no other request is in flight that this could slow."""
+        if self._requests == 0:
+            self._lock.acquire()
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if self._requests == 0:
+                self._lock.release()
+
+    @contextmanager
+    def hand_over(self) -> Iterator[bool]:
+        """Waits for a gap between requests, but not for ever; whether it holds them back now."""
+        is_ours = self._lock.acquire(timeout=_PATIENCE_S)
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                self._lock.release()
+
+
+turns = _Turns()
+
+
+def wakeup_interval(original: float) -> float:
+    """Between two looks; what a look waits for is decided in ``send_samples``."""
+    return _BETWEEN_LOOKS_S
+
+
+def send_samples(original: Any) -> Callable[..., Any]:
+    """Sleeps until the task ends; what there is at its end is handed over as before."""
+
+    def send(self: Any) -> Any:
+        self.wakeup_interval = _BETWEEN_LOOKS_S
+        if self.executor_future is not None:
+            wait([self.executor_future], _LOOK_S)
+        with turns.hand_over() as is_between:
+            samples = original(self)
+            if is_between:
+                time.sleep(len(samples or ()) * _DIGESTION_S)
+            return samples
+
+    return send
+
+
+def drive(original: Any) -> Callable[..., None]:
+    """What is there when the first task starts is never looked through again by the garbage collector."""
+
+    def start(self: Any) -> None:
+        if not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()
+        original(self)
+
+    return start
+
+
+def task_execution_actor(original: Any) -> Callable[..., None]:
+    """``TaskExecutionActor.__init__``: looks more often whether the track is prepared."""
+
+    def initialise(self: Any) -> None:
+        original(self)
+        self.wakeup_interval = _PREPARATION_S
+
+    return initialise
+
+
+def parse(original: Any) -> Callable[..., Any]:
+    """Looks for properties of an answer in its head first: Rally's parser takes all that it is given."""
+
+    def parse_head_first(
+        text: BytesIO, props: list[str], lists: Any = None, objects: Any = None
+    ) -> dict[str, Any]:
+        if lists is None and objects is None:
+            head = text.getvalue()[:_HEAD_BYTES]
+            # up to a comma, for a number that is cut short would be another number
+            values: dict[str, Any] = original(BytesIO(head[: head.rfind(b",") + 1]), props)
+            if len(values) == len(props):
+                return values
+        return original(text, props, lists, objects)  # type: ignore[no-any-return]
+
+    return parse_head_first

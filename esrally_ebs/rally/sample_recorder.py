@@ -1,0 +1,213 @@
+"""In Rally's driver: samples and once-a-second telemetry into the session folder, and when rounds end."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from esrally import metrics, telemetry
+
+from esrally_ebs.analysis.sequential import InterimResult
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.model import Event, Phase, Sample, TelemetryPoint, Work
+from esrally_ebs.rally.progress import StageLines
+from esrally_ebs.rally.schedule import block_of, round_of
+from esrally_ebs.rally.stop_rule import StopRule
+from esrally_ebs.store import PartWriter, SessionFolder
+from esrally_ebs.store.context import ENOUGH, Context
+from esrally_ebs.telemetry.gc_log import GcLog
+from esrally_ebs.telemetry.sampler import Sampler, SamplerThread
+from esrally_ebs.telemetry.watch import Watch
+from esrally_ebs.volumes.emulated.control import read_state
+
+
+def _epoch_of_counter() -> float:
+    """When ``time.perf_counter()`` was 0 (epoch, s), by the closest of three pairs of readings."""
+
+    def read() -> tuple[float, float]:
+        before, now, after = time.perf_counter(), time.time(), time.perf_counter()
+        return after - before, now - (before + after) / 2
+
+    return min(read() for _ in range(3))[1]
+
+
+class SampleRecorder:
+    """Rally's samples to rows of ``samples/*.parquet``; made anew in each process that uses it."""
+
+    def __init__(self, context: Context) -> None:
+        self._session = context.session
+        self._pid = os.getpid()
+        self._epoch_s = _epoch_of_counter()
+        # rows are made in the writer's thread, which gives way: the driver's own runs beside requests
+        self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples", row=self._row)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a process that was forked from the one that opened the writer."""
+        return self._pid == os.getpid()
+
+    def add(self, samples: Iterable[Any]) -> None:
+        """Keep the samples of our tasks; fio has its own rows."""
+        self._epoch_s = _epoch_of_counter()
+        self._writer.add(sample for sample in samples if self._is_request(sample))
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        self._writer.close()
+
+    @staticmethod
+    def _is_request(sample: Any) -> bool:
+        block = block_of(sample.task)
+        return block is not None and block.work is not Work.FIO
+
+    def _row(self, sample: Any) -> Sample:
+        block = block_of(sample.task)
+        assert block is not None
+        meta = sample.request_meta_data
+        warming = sample.sample_type == metrics.SampleType.Warmup
+        return Sample(
+            session=self._session,
+            arm=meta.get("arm", block.arm),
+            round=block.round,
+            task=block.task,
+            operation=sample.operation_name,
+            phase=Phase.WARMUP if warming else block.phase,
+            iteration=meta.get("iteration", 0),
+            client=sample.client_id,
+            # When the request was sent: Rally's absolute time is that of its runner, before caches are
+            # dropped. The counter behind it is the machine's, the same in all of Rally's processes.
+            started_s=sample.request_start + self._epoch_s,
+            service_time_s=sample.service_time,
+            latency_s=sample.latency,
+            processing_time_s=sample.processing_time,
+            ops=float(sample.total_ops),
+            success=bool(meta.get("success", True)),
+            hits=meta.get("hits"),
+            took_s=meta["took"] / 1000 if isinstance(meta.get("took"), int | float) else None,
+            resident_before=meta.get("resident_before"),
+        )
+
+
+class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
+    """Rally's telemetry life cycle for our sampler: devices, page cache and limiters of all arms."""
+
+    internal = True
+    command = "ebs-volumes"
+    human_name = "Volumes under comparison"
+    help = "Samples block devices, page cache and volume limiters of all arms once a second"
+    serverless_status = telemetry.serverless.Status.Public
+
+    def __init__(self, context: Context, on_stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._context = context
+        self._on_stop = on_stop
+        self._folder = SessionFolder(context.folder)
+        self._thread: SamplerThread | None = None
+        self._writer: PartWriter | None = None
+        self._watch = Watch()
+        self._gc_logs = [(arm.name, GcLog.of(arm.node)) for arm in context.arms if arm.node]
+
+    def on_benchmark_start(self) -> None:
+        """Start sampling."""
+        arms = [(arm.volume, arm.node) for arm in self._context.arms]
+        self._writer = self._folder.part_writer("telemetry")
+        sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)
+        self._thread = SamplerThread(sampler, partial(self._keep, self._writer))
+        self._thread.start()
+
+    def _keep(self, writer: PartWriter, points: list[TelemetryPoint]) -> None:
+        """A second's rows, and what they and the nodes' logs say has happened."""
+        writer.add(points)
+        for event in self._watch.look(points):
+            self._folder.event(event)
+        for arm, log in self._gc_logs:
+            for pause in log.new():
+                fields = {"text": pause.text, "seconds": pause.seconds}
+                self._folder.event(Event(at_s=pause.end_at, kind="gc", arm=arm, fields=fields))
+
+    def _on_cut(self, arm: str, reason: str) -> None:
+        self._folder.note("telemetry-cut", arm=arm, text=reason)
+
+    def on_benchmark_stop(self) -> None:
+        """Stop sampling and write what is still in memory."""
+        if self._thread is not None:
+            self._thread.stop()
+            if self._thread.error is not None:
+                self._folder.note("telemetry-dead", text=str(self._thread.error) or repr(self._thread.error))
+        if self._writer is not None:
+            self._writer.close()
+        self._on_stop()
+
+
+class DrivenSession:
+    """What the session does in Rally's driver and in its workers; the pack's side of ``in_driver``."""
+
+    def __init__(
+        self, session: Callable[[], Context], write: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """``session`` gives the one that the process takes part in which a method is called."""
+        self._session = session
+        self._write = write
+        self._lines: StageLines | None = None
+        self._recorder: SampleRecorder | None = None
+        self._rule: StopRule | None = None
+
+    def add_samples(self, samples: Sequence[Any]) -> None:
+        """Record requests, and count those that succeeded for the stop rule."""
+        if not samples:
+            return
+        self._recorder_here().add(samples)
+        rule = self._rule_here()
+        for sample in samples if rule else ():
+            block = block_of(sample.task)
+            if rule and block and round_of(sample.task) and sample.request_meta_data.get("success", True):
+                arm = sample.request_meta_data.get("arm", block.arm)
+                rule.add(block.task, arm, block.round, sample.service_time)
+
+    def telemetry_device(self) -> VolumeTelemetry:
+        """Samples arms as long as the benchmark runs; its end is that of the recorder, too."""
+        return VolumeTelemetry(self._session(), on_stop=lambda: self._recorder_here().close())
+
+    def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
+        """Say how far the race is; let the stop rule look, which leaves a file for the workers to find."""
+        round_ = max(map(round_of, tasks), default=0)
+        rule = self._rule_here()
+        if rule and not self._last_round.exists() and not rule.begins(round_):
+            self._last_round.write_text(str(round_ - 1))
+        block = block_of(tasks[0]) if tasks else None
+        if block and not self.is_over(round_):
+            if self._lines is None:
+                self._lines = StageLines(self._session().plan.design.most_rounds, write=self._write)
+            self._lines.begins(block, left)
+
+    def is_over(self, round_: int) -> bool:
+        """Whether the stop rule has ended the rounds before this one."""
+        return self._last_round.exists() and round_ > int(self._last_round.read_text())
+
+    @property
+    def _last_round(self) -> Path:
+        return self._session().run / ENOUGH
+
+    def _recorder_here(self) -> SampleRecorder:
+        if self._recorder is None or not self._recorder.is_of_this_process:
+            self._recorder = SampleRecorder(self._session())
+        return self._recorder
+
+    def _rule_here(self) -> StopRule | None:
+        context = self._session()
+        if self._rule is None and context.plan.design.is_auto:
+            self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
+        return self._rule
+
+
+def _record_look(folder: SessionFolder, look: InterimResult, why: str) -> None:
+    folder.note(
+        "look",
+        rounds=look.rounds,
+        confidence=look.confidence,
+        tasks=look.tasks,
+        undecided=list(look.undecided),
+        ends=why,
+    )

@@ -1,0 +1,60 @@
+"""``rounds: auto``: looks at what was measured after some of the rounds, and ends them when it is enough."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from esrally_ebs.analysis.sequential import InterimResult, look, looks
+from esrally_ebs.plan import Plan
+
+
+class StopRule:
+    """The service times of each round, and whether another one is wanted."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        record: Callable[[InterimResult, str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``record`` is given each look, and why it is the last ("" when it is not)."""
+        self._plan = plan
+        self._record = record
+        self._now = now
+        self._times: dict[tuple[str, str], dict[int, list[float]]] = {}
+        self._round = 0
+        self._began_s = 0.0
+
+    def add(self, task: str, arm: str, round_: int, service_time_s: float) -> None:
+        """One successful request."""
+        self._times.setdefault((task, arm), {}).setdefault(round_, []).append(service_time_s)
+
+    def begins(self, round_: int) -> bool:
+        """A task of this round is next; whether it is wanted."""
+        if round_ <= self._round:
+            return True
+        ended, self._round = self._round, round_
+        if not ended:
+            self._began_s = self._now()
+            return True
+        used_s = self._now() - self._began_s
+        budget_s = self._plan.design.budget
+        spent = budget_s is not None and used_s + used_s / ended > budget_s
+        if not spent and ended not in looks(self._plan.design.most_rounds):
+            return True
+        return self._look(spent)
+
+    def _look(self, spent: bool) -> bool:
+        design = self._plan.design
+        result = look(
+            {key: {r: np.array(t) for r, t in by_round.items()} for key, by_round in self._times.items()},
+            design.reference_first(arm.name for arm in self._plan.arm),
+            margin=design.margin,
+            confidence=design.confidence,
+            most=design.most_rounds,
+        )
+        why = "every task is decided" if result.decides else "the time budget is spent" if spent else ""
+        self._record(result, why)
+        return not why

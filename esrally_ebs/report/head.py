@@ -1,0 +1,323 @@
+"""The head of a report: verdict, arms best first, cost, what to do next, and the labels of every output."""
+
+from collections.abc import Mapping, Sequence
+
+from esrally_ebs.analysis.comparable import is_cold
+from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
+from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import MIN_ROUNDS
+from esrally_ebs.catalog.cost import ArmCost
+from esrally_ebs.model import Check, Kind, State, VolumeSpec
+from esrally_ebs.report.causes import SharedReason
+from esrally_ebs.report.cells import arm_names, percent_change
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB
+
+# What to change when a limit held an arm back.
+STEPS = {
+    "throughput": "raise throughput",
+    "iops": "raise iops",
+    "instance-throughput": "take a larger instance",
+    "instance-iops": "take a larger instance",
+    "network": "take a faster network: no setting of the volume helps",
+    "credits": "raise size, or take gp3",
+    "instance-throughput-credits": "take an instance with a higher baseline",
+    "instance-iops-credits": "take an instance with a higher baseline",
+}
+_MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
+
+
+def labels(session: Session) -> tuple[str, ...]:
+    """What is emulated, the state of the caches, and whether segments differ."""
+    emulated = [arm.spec.name for arm in session.arms if arm.kind is Kind.EMULATED]
+    lines = [f"emulated volumes: {', '.join(emulated)}"] if emulated else []
+    if session.kind == "simulate":
+        lines.append("simulated in virtual time from the volume models: nothing was measured")
+    if session.plan.race:
+        lines.append("cache: cold" if is_cold(session) else "cache: warm")
+        if session.plan.design.nodes == "one":
+            lines.append("node: one for all arms, requests in pairs")
+        if session.dataset.get("copied") is False:
+            lines.append("segments differ: each arm indexed by itself")
+    return tuple(lines)
+
+
+def verdict(session: Session, findings: Findings, checks: Sequence[Check]) -> str:
+    """The verdict of the session in one sentence."""
+    broken = [check.text for check in checks if check.forbids]
+    if broken:
+        return f"Not comparable: {'; '.join(broken)}."
+    text = _compared(session, findings)
+    if session.state is State.COMPLETE:
+        return text
+    if session.state is State.RUNNING:
+        return f"Still running; so far: {text}"
+    why = f" ({session.reason})" if session.reason else ""
+    ended = "was cancelled" if session.state is State.CANCELLED else "failed"
+    return f"This session {ended}{why}; from what was recorded before: {text}"
+
+
+def _compared(session: Session, findings: Findings) -> str:
+    names = arm_names(session)
+    if not findings.comparisons:
+        measured = " and ".join(names.values())
+        if not session.baseline.num_rows:
+            return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
+        did = "would measure, as simulated," if session.kind == "simulate" else "measured"
+        return f"No search was compared; the tables show what fio {did} on {measured}."
+    ranked = ranking(findings)
+    if not ranked:
+        rounds = max(c.rounds for c in findings.comparisons)
+        needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
+        arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
+        return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
+    cache = "cold" if is_cold(session) else "warm"
+    tasks = len(findings.tasks)
+    scope = (
+        f"50th percentile of {_number(tasks, 'task')}"
+        if tasks > 1
+        else f"50th percentile of {findings.tasks[0]}"
+    )
+    if len(ranked) > 1:
+        return f"{_of_many(names, findings, ranked)} ({scope}, {cache} caches)."
+    only = ranked[0]
+    return (
+        f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {cache} caches)."
+    )
+
+
+def _of_pair(names: Mapping[str, str], result: Overall, margin: float) -> str:
+    a, b = names[result.a], names[result.b]
+    if result.verdict is Verdict.EQUIVALENT:
+        return f"{b} is as fast as {a} within {margin * 100:.3g} %"
+    if result.verdict is Verdict.INCONCLUSIVE:
+        return f"Inconclusive whether {b} differs from {a}"
+    return f"{b} is {result.verdict} than {a}"
+
+
+def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
+    base, best = ranked[0].a, _best_first(ranked)[0]
+    others = [arm for arm in (base, *(result.b for result in ranked)) if arm != best]
+    proven = all(_is_faster(findings, best, other) for other in others)
+    change = "" if best == base else f", {percent_change(_against(ranked, best))} against {names[base]}"
+    claim = "is the fastest" if proven else "leads, but is not proven the fastest,"
+    return f"{names[best]} {claim} of {len(ranked) + 1} arms{change}"
+
+
+def ranking(findings: Findings) -> list[Overall]:
+    """Every other arm against the first, over all tasks; empty where too few rounds were measured."""
+    if not findings.pairs or findings.is_refused:
+        return []
+    base = findings.pairs[0][0]
+    results = [between(findings, a, b) for a, b in findings.pairs if a == base]
+    return [result for result in results if result is not None]
+
+
+def between(findings: Findings, a: str, b: str) -> Overall | None:
+    """One arm against another over all tasks, or on the one task there is; None with too few rounds."""
+    for overall in findings.overall:
+        if (overall.a, overall.b) == (a, b):
+            return overall
+    of_pair = [c for c in findings.comparisons if (c.a, c.b) == (a, b)]
+    if len(of_pair) != 1 or of_pair[0].p_different is None or of_pair[0].p_equivalent is None:
+        return None
+    only = of_pair[0]
+    return Overall(
+        a=a,
+        b=b,
+        tasks=1,
+        rounds=only.rounds,
+        ratio=only.percentiles[0].ratio,
+        verdict=only.verdict,
+        p_different=of_pair[0].p_different,
+        p_equivalent=of_pair[0].p_equivalent,
+        more_rounds=only.more_rounds,
+    )
+
+
+def _is_faster(findings: Findings, arm: str, other: str) -> bool:
+    forwards, backwards = between(findings, other, arm), between(findings, arm, other)
+    if forwards is not None or backwards is not None:
+        return (forwards is not None and forwards.verdict is Verdict.FASTER) or (
+            backwards is not None and backwards.verdict is Verdict.SLOWER
+        )
+    # two arms that are compared with the reference, and lie on either side of it
+    base = findings.arms[0]
+    ours, theirs = between(findings, base, arm), between(findings, base, other)
+    return bool(ours and theirs and (ours.verdict, theirs.verdict) == (Verdict.FASTER, Verdict.SLOWER))
+
+
+def _best_first(ranked: Sequence[Overall]) -> list[str]:
+    ratios = {ranked[0].a: 1.0} | {result.b: result.ratio.value for result in ranked}
+    return sorted(ratios, key=lambda arm: ratios[arm])
+
+
+def _against(ranked: Sequence[Overall], arm: str) -> Estimate:
+    return next(result.ratio for result in ranked if result.b == arm)
+
+
+def details(session: Session, findings: Findings) -> tuple[str, ...]:
+    """Of two arms how the tasks differ; of more a line per arm, best first."""
+    ranked, names = ranking(findings), arm_names(session)
+    if not ranked:
+        return ()
+    if len(ranked) == 1:
+        return tuple(_by_task(findings, ranked[0]))
+    lines = []
+    for arm in _best_first(ranked):
+        result = next((result for result in ranked if result.b == arm), None)
+        if result is None:
+            lines.append(f"{names[arm]}: the arm that the others are compared with")
+        else:
+            why = not_proven(result.verdict, result.ratio)
+            words = _words(result.verdict, findings.margin)
+            lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}{f' ({why})' if why else ''}")
+    return tuple(lines)
+
+
+def _by_task(findings: Findings, result: Overall) -> Sequence[str]:
+    lines = []
+    if result.tasks > 1:
+        lines.append(f"By task: {_counts(findings.comparisons, findings.margin)}.")
+    if why := not_proven(result.verdict, result.ratio):
+        lines.append(f"{why[0].upper()}{why[1:]} at {findings.confidence:.0%}.")
+    return lines
+
+
+def not_proven(verdict: Verdict, ratio: Estimate) -> str:
+    """Why a verdict is inconclusive although its interval leaves out 0; empty for any other."""
+    low, high = ratio.low, ratio.high
+    if verdict is not Verdict.INCONCLUSIVE or low is None or high is None or low <= 1 <= high:
+        return ""
+    return (
+        "the interval leaves out 0 by itself; counted together with the claims on each task (Holm) it is not"
+        " proven"
+    )
+
+
+def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
+    parts: list[str] = []
+    for word in Verdict:
+        of_kind = [c for c in comparisons if c.verdict is word]
+        if of_kind:
+            every = len(of_kind) == len(comparisons)
+            share = (
+                f"all {len(of_kind)}"
+                if every
+                else f"{len(of_kind)}"
+                if parts
+                else f"{len(of_kind)} of {len(comparisons)}"
+            )
+            parts.append(f"{_words(word, margin)} on {share}{_most(word, of_kind)}")
+    return ", ".join(parts)
+
+
+def _words(word: Verdict, margin: float) -> str:
+    return f"equivalent within {margin * 100:.3g} %" if word is Verdict.EQUIVALENT else word.value
+
+
+def _most(word: Verdict, comparisons: Sequence[Comparison]) -> str:
+    changes = [abs(c.percentiles[0].ratio.value - 1) for c in comparisons]
+    return f" (by up to {max(changes) * 100:.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def cost(arm_costs: Sequence[ArmCost]) -> str:
+    """What each arm costs a month, the others against the first; empty where none has a price."""
+    usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
+    if not usd:
+        return ""
+    first = next(iter(usd.values()))
+    parts = [
+        f"{arm} {price:,.2f} USD"
+        + (f" ({price / first - 1:+.0%})".replace("%", " %") if place and first else "")
+        for place, (arm, price) in enumerate(usd.items())
+    ]
+    region = next(one.price.region for one in arm_costs if one.price is not None)
+    return f"{', '.join(parts)} a month in {region}."
+
+
+def next_step(
+    session: Session,
+    findings: Findings,
+    checks: Sequence[Check],
+    shared: Sequence[SharedReason],
+    arm_costs: Sequence[ArmCost],
+) -> str:
+    """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms."""
+    broken = next((check for check in checks if check.forbids), None)
+    if broken is not None:
+        return f"{broken.mend or f'mend what the check {broken.name} names'}; then measure again."
+    if session.kind == "simulate":
+        return "run the plan on volumes; nothing was measured yet."
+    if not findings.comparisons:
+        return (
+            "add a [race] table to the plan to see what searches make of it."
+            if session.baseline.num_rows
+            else ""
+        )
+    ranked = ranking(findings)
+    if not ranked:
+        rounds = max(c.rounds for c in findings.comparisons)
+        wanted = max(MIN_ROUNDS, rounds + 1)
+        return f"measure {wanted - rounds} more rounds (design.rounds = {wanted})."
+    best = min(ranked, key=lambda result: result.ratio.value)
+    step = _step(session, best, shared, arm_costs)
+    confirm = (
+        " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
+    )
+    return f"{step}.{confirm}"
+
+
+def _step(
+    session: Session, result: Overall, shared: Sequence[SharedReason], arm_costs: Sequence[ArmCost]
+) -> str:
+    a, b = result.a, result.b
+    usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
+    more = usd[b] - usd[a] if a in usd and b in usd else None
+    price = "" if more is None else f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}"
+    if result.verdict is Verdict.INCONCLUSIVE:
+        return _more_rounds(result)
+    if result.verdict is Verdict.SLOWER:
+        return _slower_step(session, result, shared, more)
+    faster = "faster" if result.verdict is Verdict.FASTER else "as fast"
+    if more is not None and more > 0:
+        if result.verdict is Verdict.EQUIVALENT:
+            return f"keep {a}: {b} is as fast{price}"
+        change = percent_change(result.ratio)
+        return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time"
+    return f"take {b}: {faster}{price}"
+
+
+def _more_rounds(result: Overall) -> str:
+    if result.more_rounds is None:
+        return "measure more rounds (design.rounds); how many cannot be estimated from these"
+    wanted = result.rounds + result.more_rounds
+    step = f"measure about {result.more_rounds} more rounds (design.rounds = {wanted})"
+    wide = result.more_rounds > _MANY_TIMES * result.rounds
+    return f"{step}, or allow a wider design.margin" if wide else step
+
+
+def _slower_step(
+    session: Session, result: Overall, shared: Sequence[SharedReason], more: float | None
+) -> str:
+    a, b = result.a, result.b
+    name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
+    for _, reasons in shared:
+        limit = reasons[0].limit.replace("_", "-").removeprefix("volume-")
+        if reasons[0].slower == name and limit in STEPS:
+            return f"{STEPS[limit]} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
+    save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
+    known = any(reasons[0].kind == "reads" for _, reasons in shared)
+    useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""
+    return f"keep {a}{save}{useless}"
+
+
+def _now(spec: VolumeSpec, limit: str) -> str:
+    if limit == "throughput" and spec.throughput_bytes_per_s:
+        return f" (now {spec.throughput_bytes_per_s / MIB:.0f} MiB/s)"
+    return f" (now {spec.iops:,})" if limit == "iops" and spec.iops else ""

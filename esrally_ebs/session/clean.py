@@ -1,0 +1,82 @@
+"""Take a session down from what stands in the run directory: the one way by which anything of ours goes away.
+
+Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``. Idempotent.
+"""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from esrally_ebs import node
+from esrally_ebs.machine.processes import Process, argv_of, shares_mounts
+from esrally_ebs.machine.resources import home
+from esrally_ebs.model import short_name
+from esrally_ebs.store import running
+from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID
+from esrally_ebs.volumes import backends as volumes
+
+_FIO_GRACE_S = 2.0
+_FILES = (FILE, FIO_PID, ENDING, ENOUGH)  # that a session's processes write into its folder
+
+
+def take_down(session: str) -> list[str]:
+    """Remove processes, containers, mounts, loop devices and images of a session.
+
+    Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
+    """
+    directory = running.folder_of(session)
+    steps: list[Callable[[], None]] = [partial(node.remove, session), partial(_remove_unfinished, session)]
+    if running.is_ours(session):
+        running.claim_by_hand(session)
+        steps.insert(0, partial(_end_fio, directory / FIO_PID))
+        steps += [partial(volumes.detach, arm) for arm in _arms(directory)]
+    problems: list[str] = []
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever one step meets must not keep the others
+            problems.append(str(error) or repr(error))
+    return problems or running.remove(session, _FILES)
+
+
+def _arms(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _remove_unfinished(session: str) -> None:
+    """An index that was being built for it, by the name that dataset.py gives it."""
+    for path in (home() / "datasets").glob(f"*.{short_name(session)}.unfinished"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _end_fio(pid_file: Path) -> None:
+    """End the very fio that a job noted down: that pid since that time, called so, with our mounts."""
+    try:
+        pid, start_ticks = (int(word) for word in pid_file.read_text().split())
+    except (FileNotFoundError, ValueError):
+        return
+    process = Process(pid, start_ticks)
+    if not process.alive or argv_of(pid)[:1] != ["fio"] or not shares_mounts(pid):
+        return
+    os.killpg(pid, signal.SIGKILL)  # run_job gives fio a process group of its own
+    until = time.monotonic() + _FIO_GRACE_S
+    while process.alive and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def clean() -> Iterator[tuple[str, list[str]]]:
+    """Take down every session whose owner has died: its name, and a line per thing that stays.
+
+    A session that another ``clean`` has begun to take down is left to it.
+    """
+    for session in running.sessions()[0]:
+        if running.claim(session):
+            yield session, take_down(session)
+    for session in node.leftovers():
+        if not running.is_ours(session):  # only its containers are left
+            yield session, take_down(session)
+    running.drop_unborn()

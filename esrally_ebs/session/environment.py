@@ -1,0 +1,87 @@
+"""What a session ran on: host, kernel, CPU, memory, engine, Elasticsearch, Rally. Facts for the record."""
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs import __version__
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.processes import run
+from esrally_ebs.model import Node
+from esrally_ebs.node import api
+
+_TIMEOUT_S = 10.0
+
+
+def describe(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The environment as it goes into ``session.json``; what cannot be found out is None."""
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "os": _os_name(),
+        "cpu": cpu_model(_cpuinfo()),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+        "esrally_ebs": __version__,
+        "rally": _package("esrally"),
+        "fio": _tool("fio", "--version"),
+        "engine": _tool("docker", "version", "--format", "{{.Server.Version}}") if nodes else None,
+        "nodes": {node.arm: _node(node) for node in nodes},
+    }
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """The model name in the text of /proc/cpuinfo."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return None
+
+
+def _node(node: Node) -> dict[str, Any]:
+    version_ = api.get(node.port, "/")["version"]
+    (jvm_node,) = api.get(node.port, "/_nodes/jvm,process,settings")["nodes"].values()
+    return {
+        "image": node.image,
+        "image_id": _tool("docker", "image", "inspect", "--format", "{{.Id}}", node.image),  # a tag may move
+        "version": node.version,
+        "build": version_["build_hash"],
+        "lucene": version_["lucene_version"],
+        "jvm": f"{jvm_node['jvm']['vm_name']} {jvm_node['jvm']['version']}",
+        "heap_bytes": jvm_node["jvm"]["mem"]["heap_max_in_bytes"],
+        # only what may differ in meaning between nodes: no names, paths or ports
+        "settings": {"store_type": jvm_node["settings"].get("index", {}).get("store", {}).get("type")},
+    }
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tool(*argv: str) -> str | None:
+    try:
+        return run(argv, timeout_s=_TIMEOUT_S).strip()
+    except (CommandError, SetupError):
+        return None
+
+
+def _os_name() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""

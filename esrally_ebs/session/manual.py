@@ -1,0 +1,247 @@
+"""Volumes that a person attaches and detaches: a session's arms without a session."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs.aws import modify as modify_volume
+from esrally_ebs.aws.clients import Aws, configured_region
+from esrally_ebs.aws.identity import Identity, candidates, identify
+from esrally_ebs.aws.instance import region_here
+from esrally_ebs.catalog.limits import Limit, of_each
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mounts import mount_at, users_of
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.machine.resources import plan_path, run_dir
+from esrally_ebs.model import BY_HAND, Backend, Volume, VolumeSpec
+from esrally_ebs.plan import load_plan
+from esrally_ebs.session import clean
+from esrally_ebs.session.migration import volume_of
+from esrally_ebs.store import running
+from esrally_ebs.store.context import FILE, Arm, Context, load_context
+from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.control import LimiterState, read_state
+from esrally_ebs.volumes.emulated.control import change as control_volume
+
+_PREFIX = f"{BY_HAND}-"
+Say = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    """Nobody follows what takes long."""
+
+
+def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = _silent) -> list[Volume]:
+    """Attach all arms of a plan; on an error those already attached are detached again.
+
+    What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
+    """
+    plan = load_plan(plan_path(plan_name), overrides)
+    volumes.check_mounts(plan)
+    session = f"{_PREFIX}{plan.name}"
+    if running.owner_lives(session):
+        raise SetupError(
+            f"plan {plan.name}: its volumes are attached already; 'esrally-ebs volumes down' detaches them"
+        )
+    # what an 'up' that was killed has left is this process's from now on
+    run = running.folder_of(session) if running.claim(session) else running.begin(session)
+    try:
+        attached = [_attach(spec, run / spec.name, say) for spec in plan.arm]
+        arms = tuple(Arm(name=v.spec.name, cluster=v.spec.name, volume=v, node=None) for v in attached)
+        Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
+        running.hand_over(session)
+    except BaseException:
+        clean.take_down(session)
+        raise
+    return attached
+
+
+def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[str]:
+    """What ``up`` would do on AWS, and ``down`` after it, and what an hour of it costs; one line each."""
+    plan = load_plan(plan_path(plan_name), overrides)
+    return volumes.dry_run(plan.arm, f"{_PREFIX}{plan.name}")
+
+
+def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
+    for caveat in volumes.caveats(spec):
+        say(caveat)
+    if spec.backend is not Backend.AWS and directory.exists():
+        volumes.detach(directory)  # what an 'up' that was killed has left
+    return volumes.attach(spec, directory, say=say)
+
+
+def attached() -> list[Volume]:
+    """Every arm that is attached now, by hand or by a running session.
+
+    Raises SetupError when what says so was cut, or is another release's.
+    """
+    return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in load_context(path).arms]
+
+
+def mounts(used: Iterable[Path] = ()) -> list[Identity]:
+    """Every mount of this machine that could be an arm, with what it stands on; asks nobody.
+
+    Without those that a path in ``used`` is on: the innermost mount, for all paths lie below / as well.
+    """
+    roots = Roots()
+    numbers = {identify(path, roots).stack.mount.device_number for path in used}
+    return [mount for mount in candidates(roots) if mount.stack.mount.device_number not in numbers]
+
+
+def change(
+    *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
+) -> modify_volume.VolumeChange:
+    """What is asked for in the words of the command line. Raises PlanError for one that is none."""
+    return modify_volume.VolumeChange(
+        type=type_,
+        size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),
+        iops=iops,
+        throughput_mib=None
+        if throughput is None
+        else _whole(parse_rate(throughput), MIB, f"throughput: {throughput} is no whole MiB/s"),
+    )
+
+
+def _whole(count: int, unit: int, otherwise: str) -> int:
+    """How many units; PlanError when it is none, or something is left over."""
+    if count < unit or count % unit:
+        raise PlanError(
+            f"{otherwise}, which AWS counts in; write for example {max(1, round(count / unit))}"
+            f"{'GiB' if unit == GIB else 'MiB/s'}"
+        )
+    return count // unit
+
+
+def modify(
+    name: str,
+    wanted: modify_volume.VolumeChange,
+    *,
+    not_ours: bool = False,
+    wait: bool = True,
+    say: Say = _silent,
+) -> None:
+    """Change the EBS volume of an attached arm (or any volume, by its id) in place, and follow the change.
+
+    Raises PlanError when it is no such arm, its type does not allow the change, or it is not ours and
+    ``not_ours`` does not say that this is meant; SetupError when AWS refuses.
+    """
+    volume = name if name.startswith("vol-") else _volume_of(name)
+    api = Aws(configured_region() or region_here())
+    now, ours = modify_volume.settings_of(api, volume, volumes.this_owner())
+    if not (ours or not_ours):
+        raise PlanError(
+            f"{volume}: this pack has not made it; add --not-ours if it is to be changed all the same"
+        )
+    target = modify_volume.target_of(now, wanted)
+    last = modify_volume.progress_of(api, volume)
+    for warning in modify_volume.check_free(volume, last, at_s=SYSTEM_CLOCK.epoch()):
+        say(warning)
+    since = modify_volume.begin(api, volume, now, target)
+    say(f"{volume}: from {now.text} to {target.text}")
+    if not wait:
+        return
+    modify_volume.follow(
+        api, volume, each=lambda got: say(f"{volume}: {got.state}, {got.percent} %"), since=since
+    )
+    if target.size_gib > now.size_gib:
+        point = _mount_of(name)
+        say(
+            volumes.grow(point)
+            if point
+            else f"{volume}: is mounted nowhere here; its file system has its size"
+        )
+
+
+def _volume_of(name: str) -> str:
+    return volume_of(_attached_as(name, "the id of the volume, vol-..."))
+
+
+def _mount_of(name: str) -> Path | None:
+    """Where an attached arm, or a volume by its id, is mounted on this machine."""
+    if not name.startswith("vol-"):
+        return _attached_as(name, "the id of the volume, vol-...").mount
+    points = [each.mount_point for each in candidates(Roots()) if each.volume_ids == (name,)]
+    return points[0] if points else None
+
+
+def limiters(name: str) -> LimiterState:
+    """What the limiters of an attached emulated arm hold, by its name or mount; PlanError for any other."""
+    return read_state(_control_of(name))
+
+
+def limits_of(name: str) -> tuple[str, Mapping[str, Limit]]:
+    """What an attached emulated arm is sold as: its type, and its limits by name (rates in base units)."""
+    spec = _attached_as(name, "its mount").spec
+    model = model_for(spec)
+    limits = (*of_each(model.limits, model.stripes), *model.instance_limits)
+    return spec.type, {limit.name: limit for limit in limits}
+
+
+def set_limiters(name: str, **settings: float) -> LimiterState:
+    """Change the limiters of an attached emulated arm as ``control.change`` does; their state then.
+
+    PlanError for credits of a volume that has none.
+    """
+    control = _control_of(name)
+    if "credits" in settings and read_state(control).credits is None:
+        raise PlanError(f"arm {name}: --credits: its type has no burst credits; gp2, st1, sc1 and EFS have")
+    return control_volume(control, **settings)
+
+
+def _control_of(name: str) -> Path:
+    volume = _attached_as(name, "its mount")
+    if volume.control is None:
+        raise PlanError(f"arm {name}: it is {volume.kind}, and only emulated volumes have limiters to ask")
+    return volume.control
+
+
+def _attached_as(name: str, otherwise: str) -> Volume:
+    arms = [volume for volume in attached() if name in (volume.spec.name, str(volume.mount))]
+    if not arms:
+        raise PlanError(f"arm {name}: not attached; 'esrally-ebs volumes list' shows the arms that are")
+    if len(arms) > 1:
+        raise PlanError(f"arm {name}: {len(arms)} are attached; give {otherwise}")
+    return arms[0]
+
+
+def down(plan_name: str | None = None) -> list[str]:
+    """Detach what ``up`` attached, of one plan or of all; returns the names of the plans.
+
+    Raises SetupError, and touches nothing, while a process uses one of the mounts; SetupError also when
+    something stays, after all others have been detached.
+    """
+    wanted = _PREFIX if plan_name is None else f"{_PREFIX}{load_plan(plan_path(plan_name)).name}"
+    sessions = [
+        name
+        for name in running.sessions()[0]
+        if name == wanted or (plan_name is None and name.startswith(wanted))
+    ]
+    _require_unused(sessions)
+    names, problems = [], []
+    for session in sessions:
+        remaining = clean.take_down(session)
+        problems += remaining
+        if not remaining:
+            names.append(session.removeprefix(_PREFIX))
+    if problems:
+        raise SetupError("; ".join(problems))
+    return names
+
+
+def _require_unused(sessions: Iterable[str]) -> None:
+    """Raise SetupError that names every mount of these sessions that is used, and by which processes."""
+    mount_points: list[Path] = []
+    for name in sessions:
+        with suppress(SetupError):  # not there yet, or cut, which must not keep it from being detached
+            mount_points += [arm.volume.mount for arm in load_context(run_dir() / name / FILE).arms]
+    used = [
+        f"{point} is used by {', '.join(users)}"
+        for point in mount_points
+        if mount_at(point) is not None and (users := users_of(point))
+    ]
+    if used:
+        raise SetupError(f"nothing was detached: {'; '.join(used)}; end them and run 'volumes down' again")

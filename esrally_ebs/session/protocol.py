@@ -1,0 +1,270 @@
+"""The order of a session, whatever carries it out: what comes after what, and what is undone when it fails.
+
+    prepare   check plan, record, preflight, begin, attach, check, copy, start nodes, describe
+    blocks    fio, indexing, warm-up, rounds, fio again
+    search    connect, refill, make cold (clear, evict, verify), request
+    complete  take down, collect, report
+    end       take down, say why: after a failure of any of these, at any point, once
+
+What a step does stands in ``steps.py`` (the machine) and in ``rally/runners.py`` (requests).
+"""
+
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.model import Block, Phase, Request, State, Work
+from esrally_ebs.node.dataset import Dataset
+from esrally_ebs.node.eviction import Drop
+from esrally_ebs.plan import BaselineJob, Plan
+from esrally_ebs.plan.tables import CachePlan
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Arm, Context
+
+T = TypeVar("T")
+
+
+class SessionSteps(Protocol):
+    """What a session does to the machine and to its record, one method a step; each may raise."""
+
+    with_nodes: bool  # False: fio alone
+    folder: SessionFolder | None  # the record, once there is one
+
+    def check_plan(self) -> None:
+        """Refuse a plan that cannot be carried out; nothing is recorded of it."""
+
+    def record(self) -> None:
+        """Make the session's folder."""
+
+    def preflight(self) -> None:
+        """Refuse what this machine cannot measure."""
+
+    def begin(self) -> None:
+        """Own what comes from here on, and have it taken down if this process is killed."""
+
+    def attach(self) -> tuple[Arm, ...]:
+        """Attach every arm's volume."""
+
+    def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Find out what the arms really are, and refuse those that must not be compared."""
+
+    def copy(self, arms: tuple[Arm, ...]) -> Dataset | None:
+        """Build the index, copy it to every arm; None where each arm indexes by itself."""
+
+    def start_nodes(self, arms: tuple[Arm, ...], index: Dataset | None) -> tuple[Arm, ...]:
+        """Start a node on every arm, and check that all have the same index."""
+
+    def describe(self, arms: tuple[Arm, ...]) -> Context:
+        """Record what the session runs on, and write down what its other processes must know."""
+
+    def take_down(self) -> list[str]:
+        """Remove all that was begun, and nothing else; a line for each thing that stays."""
+
+    def collect(self) -> None:
+        """Fetch what others have recorded meanwhile."""
+
+    def report(self) -> tuple[str, str]:
+        """Check, finish and report; the text, and why arms cannot be compared, if so."""
+
+    def record_fault(self, text: str, exit_code: int) -> None:
+        """What went wrong, as an event."""
+
+
+class LiveSession:
+    """A session that this process makes: Rally's race control, or our own command."""
+
+    def __init__(self, steps: SessionSteps) -> None:
+        self._steps = steps
+        self._ended = False
+
+    @property
+    def folder(self) -> SessionFolder:
+        """What is recorded. Raises SetupError before the start."""
+        if self._steps.folder is None:
+            raise SetupError("the session was never started")
+        return self._steps.folder
+
+    def prepare(self) -> Context:
+        """All that precedes the first measurement; an error, or Ctrl-C, takes down what was begun."""
+        steps = self._steps
+        try:
+            with _interruptible():
+                steps.check_plan()
+                steps.record()  # before anything is begun, so that 'sessions' shows why it failed
+                steps.preflight()
+                steps.begin()
+                arms = steps.attach()
+                arms = steps.check(arms)
+                if steps.with_nodes:
+                    index = steps.copy(arms)
+                    arms = steps.start_nodes(arms, index)
+                return steps.describe(arms)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def complete(self) -> str:
+        """After the last measurement; returns the report as text.
+
+        Raises MeasurementError when what was measured cannot be compared, SetupError when something is left.
+        """
+        left = self._steps.take_down()
+        for problem in left:
+            self.folder.add_warning(problem)
+        self._steps.collect()
+        text, broken = self._steps.report()
+        self._ended = True
+        if broken:
+            raise MeasurementError(
+                f"the arms cannot be compared: {broken}; see {self.folder.path / 'report.md'}"
+            )
+        if left:
+            raise SetupError(
+                f"{'; '.join(left)}; run 'esrally-ebs clean'. The report: {self.folder.path / 'report.md'}"
+            )
+        return text
+
+    def fail(self, error: BaseException) -> None:
+        """A step raised: record why, and end."""
+        cancelled = isinstance(error, KeyboardInterrupt)
+        if self._steps.folder is not None and not cancelled:
+            code = error.exit_code if isinstance(error, EbsError) else SetupError.exit_code
+            with suppress(SetupError):  # the disk may be full
+                self._steps.record_fault(str(error) or repr(error), code)
+        self.end(cancelled)
+
+    def end(self, cancelled: bool) -> None:
+        """However it ended: take down, then say what became of it. Idempotent; nothing after ``complete``."""
+        if self._ended or self._steps.folder is None:
+            return
+        self._ended = True
+        problems = self._steps.take_down()  # first: to look for a fault may fail, too
+        fault = self.first_fault()
+        reason = fault[0] if fault else "the race ended early; see Rally's log"
+        state, reason = (State.CANCELLED, "cancelled by the user") if cancelled else (State.FAILED, reason)
+        self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
+
+    def first_fault(self) -> tuple[str, int] | None:
+        """Text and exit code of what went wrong first, in whichever process; the rest follows from it."""
+        if self._steps.folder is None:
+            return None
+        faults = [event for event in self._steps.folder.events() if event.kind == "fault"]
+        return (faults[0].fields["text"], faults[0].fields["exit_code"]) if faults else None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what runs inside. Rally's actors ignore it, and so would the tools that they start."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] = ()) -> Iterator[Block]:
+    """Everything that a session measures, in order.
+
+    ``indexing`` and ``searches`` are the names of the track's tasks; a session of fio alone has none.
+    """
+    arms = [arm.name for arm in plan.arm]
+
+    def block(work: Work, task: str, arm: str, round_: int = 0, phase: Phase = Phase.MEASURE) -> Block:
+        cluster = cluster_of(arm, arms)
+        return Block(arm=arm, cluster=cluster, work=work, task=task, round=round_, phase=phase)
+
+    fixed = plan.design.order == "fixed"
+
+    def baselines(round_: int) -> Iterator[Block]:
+        # Backwards in every other pass: a drift hits all arms the same.
+        order = arms if fixed or round_ % 2 == 0 else arms[::-1]
+        return (block(Work.FIO, job.name, arm, round_) for job in jobs_of(plan, round_) for arm in order)
+
+    yield from baselines(0)
+    yield from (block(Work.INDEXING, task, arm) for arm in arms for task in indexing)
+    if plan.race and plan.race.warmup_iterations:
+        # Arm by arm within each query: no arm's JIT rests longer than another's before the first round.
+        yield from (block(Work.SEARCH, task, arm, 0, Phase.WARMUP) for task in searches for arm in arms)
+    orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
+    for number, order in enumerate(orders, start=1):
+        yield from (block(Work.SEARCH, task, arm, number) for task in searches for arm in order)
+    for pass_ in range(1, last_pass(plan) + 1):
+        yield from baselines(pass_)
+
+
+def jobs_of(plan: Plan, round_: int) -> list[BaselineJob]:
+    """All fio jobs at the session's start (0); those that are repeated so often in a pass at its end."""
+    return [job for job in plan.baseline if job.repeat >= round_]
+
+
+def last_pass(plan: Plan) -> int:
+    """How many passes of fio there are at the session's end."""
+    return max((job.repeat for job in plan.baseline), default=0)
+
+
+def cluster_of(arm: str, arms: Sequence[str]) -> str:
+    """Rally's name for the node that serves an arm; Rally demands that one cluster is called "default"."""
+    return "default" if arm == arms[0] else arm
+
+
+def round_orders(arms: Sequence[str], rounds: int, *, seed: int, fixed: bool = False) -> list[list[str]]:
+    """The order of the arms in each round; see ``orders``."""
+    return list(islice(orders(arms, seed=seed, fixed=fixed), rounds))
+
+
+def orders(members: Sequence[T], *, seed: int | str, fixed: bool = False) -> Iterator[list[T]]:
+    """The order of arms in one round after the other, or in each pair of requests; without an end.
+
+    Counterbalanced: of every two the second is the first backwards, so that a drift over both hits all arms
+    the same; which order two start with is drawn from ``seed``.
+    """
+    draw = random.Random(seed)
+    while True:
+        order = list(members)
+        if not fixed:
+            draw.shuffle(order)
+        yield list(order)
+        yield order if fixed else order[::-1]
+
+
+class SearchSteps(Protocol):
+    """What one search needs done, on the arm of its block."""
+
+    async def connect(self) -> None:
+        """Open the connection to the node."""
+
+    async def refill(self) -> float:
+        """Wait until the volume's buckets are full; the seconds that took."""
+
+    def make_cold(self) -> Drop:
+        """Clear Elasticsearch's caches, evict the index, verify; again if need be. May raise."""
+
+    def record(self, drop: Drop, refill_s: float) -> None:
+        """Put the drop into the session's events."""
+
+    async def request(self) -> dict[str, Any]:
+        """The search itself, with the volume's counters before and after it; gives Rally's result."""
+
+
+async def search(request: Request, cache: CachePlan, steps: SearchSteps) -> dict[str, Any]:
+    """One search and all that precedes it; adds ``iteration`` to its result, and ``resident_before`` if cold.
+
+    Raises MeasurementError when the index does not get cold; then nothing is requested.
+    """
+    fields: dict[str, Any] = {"iteration": request.number}
+    if request.number == 1:
+        await steps.connect()  # so that no sample pays for the handshake
+    if cache.mode == "cold" and request.block.phase is Phase.MEASURE:
+        every = cache.drop_every
+        fields["iteration"] = (request.number - 1) % every + 1 if every else request.number
+        if fields["iteration"] == 1:
+            # Waiting comes first: between eviction and request nothing may pass that could read pages back.
+            refill_s = await steps.refill()
+            drop = steps.make_cold()
+            steps.record(drop, refill_s)
+            fields["resident_before"] = drop.after
+    return {**await steps.request(), **fields}

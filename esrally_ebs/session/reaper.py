@@ -1,0 +1,131 @@
+"""A process of its own that takes a session down when the processes that should do so die first.
+
+It watches race control and Rally's main process: each can be killed without the other noticing.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import setproctitle
+
+from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.model import State
+from esrally_ebs.session.clean import take_down
+from esrally_ebs.store import SessionFolder
+
+_PATIENCE_S = 20.0
+
+
+def start(session: str, folder: Path, pids: Sequence[int]) -> None:
+    """Start the reaper; it ends by itself once the session has been taken down."""
+    subprocess.Popen(
+        [sys.executable, "-m", "esrally_ebs.session.reaper", session, str(folder), *map(_word, pids)],
+        start_new_session=True,  # Ctrl-C in the terminal must not reach it
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _word(pid: int) -> str:
+    process = Process.of(pid)
+    return f"{pid}:{process.start_ticks if process else 0}"
+
+
+def watch(processes: Sequence[Process]) -> Process:
+    """Wait until one of the processes ends; returns it."""
+    poll = select.poll()
+    of_fd = {}
+    for process in processes:
+        try:
+            fd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return process
+        if not process.alive:  # it had ended, and another has its pid
+            return process
+        of_fd[fd] = process
+        poll.register(fd, select.POLLIN)
+    return of_fd[poll.poll()[0][0]]
+
+
+def actor_session(control: int, command: int) -> int | None:
+    """The kernel's id of the session that Rally's actors form; None when a Rally daemon started them.
+
+    They left the command's process tree, but not one another's session.
+    """
+    try:
+        admin = psutil.Process(psutil.Process(control).ppid())
+        return os.getsid(control) if admin.create_time() >= psutil.Process(command).create_time() else None
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return None
+
+
+def reap(session: str, folder: Path, died: Process, processes: Sequence[Process], actors: int | None) -> None:
+    """End what Rally left running, take the session down, and say why: in the record and to the user."""
+    name = "race control" if died == processes[0] and len(processes) > 1 else "the session's main process"
+    text = (
+        f"{name} (process {died.pid}) was killed; everything it started was taken down, start the race again"
+    )
+    for process in processes:
+        if process != died:
+            _tell(process, text)
+            process.signal(signal.SIGKILL)
+    for pid in psutil.pids() if actors is not None else ():
+        actor = Process.of(pid)
+        if actor is not None and _session_of(pid) == actors:
+            actor.signal(signal.SIGKILL)
+    problems = take_down(session)
+    record = SessionFolder(folder)
+    record.note("fault", text=text, problems=problems, exit_code=3)
+    record.finish(State.FAILED, reason=text)
+
+
+def _tell(process: Process, text: str) -> None:
+    """Write to another process's stderr: Rally's command would wait forever and can only be killed."""
+    with contextlib.suppress(OSError), Path(f"/proc/{process.pid}/fd/2").open("a") as stderr:
+        if process.alive:  # what was opened is its own, and not that of a later one with its pid
+            stderr.write(f"[ERROR] Cannot race. {text}\n")
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def main(argv: Sequence[str]) -> None:
+    """``SESSION FOLDER PID:START...``: watch the processes, race control first; act if the session still
+    stands when one ends.
+    """
+    session, folder = argv[0], Path(argv[1])
+    processes = [Process(*map(int, word.split(":"))) for word in argv[2:]]
+    # Rally refuses to race while a python process has "esrally" in its command line.
+    setproctitle.setproctitle(f"ebs-reaper {session[:8]}")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
+    died = watch(processes)
+    # An orderly end removes the run directory, though perhaps some moments after the first process went.
+    until = time.monotonic() + (_PATIENCE_S if _is_taking_down(session) else 1.0)
+    while (run_dir() / session).exists() and time.monotonic() < until:
+        time.sleep(0.2)
+    if (run_dir() / session).exists():
+        reap(session, folder, died, processes, actors)
+
+
+def _is_taking_down(session: str) -> bool:
+    return (run_dir() / session / "ending").exists()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

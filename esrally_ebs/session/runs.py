@@ -1,0 +1,125 @@
+"""``esrally-ebs run``: a plan with a race becomes an ``esrally race``, one without a session of fio alone."""
+
+import json
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import setproctitle
+
+from esrally_ebs.aws.clients import Aws
+from esrally_ebs.aws.instance import region_here
+from esrally_ebs.aws.modify import VolumeChange
+from esrally_ebs.checks import preflight
+from esrally_ebs.errors import PlanError, near
+from esrally_ebs.machine.processes import run_in_terminal
+from esrally_ebs.machine.resources import plan_path, resource
+from esrally_ebs.plan import ModifyPlan, Plan, load_plan
+from esrally_ebs.session import migration
+from esrally_ebs.session.measure import Prepare, measure_baseline
+from esrally_ebs.session.protocol import LiveSession, blocks
+from esrally_ebs.session.steps import MachineSteps
+from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.store.context import Context
+from esrally_ebs.store.encoding import baseline_of
+from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes import backends as volumes
+
+
+def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> int:
+    """Run the session that a plan describes; returns the exit code."""
+    path = plan_path(name)
+    plan = load_plan(path, overrides)
+    if plan.race is not None:
+        return _race(path, plan, overrides)
+    folder, text = measure_plan(plan, say)
+    say(text)
+    say(f"The report is {folder / 'report.html'}")
+    return 0
+
+
+def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
+    assert plan.race is not None
+    track = resource("tracks") / plan.race.track
+    if not (track / "track.json").is_file():
+        tracks = [folder.parent.name for folder in resource("tracks").glob("*/track.json")]
+        raise PlanError(
+            f"{path}: race.track: there is no {track}; name a track that is in {resource('tracks')}"
+            f"{near(plan.race.track, tracks)}"
+        )
+    preflight.check_plan(plan)
+    params = json.dumps({"plan": str(path), "set": dict(overrides)})
+    challenge = [f"--challenge={plan.race.challenge}"] if plan.race.challenge else []
+    return call_rally([f"--track-path={track}", f"--track-params={params}", *challenge], plan.name)
+
+
+def call_rally(flags: Sequence[str], name: str, env: Mapping[str, str] | None = None) -> int:
+    """``esrally race`` with these flags and variables; its exit code."""
+    # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
+    setproctitle.setproctitle(f"ebs-run {name}")
+    return run_in_terminal([str(Path(sys.executable).with_name("esrally")), "race", *flags], env)
+
+
+def measure_plan(
+    plan: Plan,
+    say: Callable[[str], None],
+    *,
+    prepare: Prepare | None = None,
+    beside: Callable[[Context], AbstractContextManager[object]] = nullcontext,
+) -> tuple[Path, str]:
+    """A session of fio alone; its folder, and its report as text.
+
+    ``prepare`` is called right before each job; ``beside`` runs from the first job to the last.
+    """
+    live = LiveSession(MachineSteps(str(uuid.uuid4()), plan, say=say))
+    context = live.prepare()
+    try:
+        if plan.modify is not None:
+            migrated = _migrate(context, plan, plan.modify, say)
+            return context.folder, f"{live.complete()}\n{migrated}"
+        with beside(context):
+            jobs = {job.name: job for job in plan.baseline}
+            listed = list(blocks(plan))
+            for number, block in enumerate(listed, start=1):
+                say(f"fio {block.task} on {block.arm}: {number} of {len(listed)}")
+                job, arm = jobs[block.task], context.arm(block.arm)
+                measure_baseline(context, arm, job, block.round, prepare=prepare)
+        return context.folder, live.complete()
+    except BaseException as error:
+        live.fail(error)
+        raise
+
+
+def _migrate(context: Context, plan: Plan, wanted: ModifyPlan, say: Callable[[str], None]) -> str:
+    """Change an arm in place, measuring on the way; the latencies by phase as text."""
+    arm, folder = context.arm(wanted.arm), SessionFolder(context.folder)
+
+    def measure(round_: int) -> None:
+        for job in plan.baseline:
+            say(f"fio {job.name} on {arm.name}, pass {round_}")
+            measure_baseline(context, arm, job, round_)
+
+    region = arm.volume.spec.aws.region if arm.volume.spec.aws else None
+    migration.Migration(
+        api=Aws(region or region_here()),
+        volume=migration.volume_of(arm.volume),
+        owner=volumes.this_owner(),
+        arm=arm.name,
+        change=VolumeChange(
+            type=wanted.type,
+            size_gib=None if wanted.size is None else wanted.size // GIB,
+            iops=wanted.iops,
+            throughput_mib=None if wanted.throughput is None else wanted.throughput // MIB,
+        ),
+        passes=wanted.passes,
+        measure=measure,
+        record=folder.event,
+    ).run()
+    if wanted.size is not None:
+        say(volumes.grow(arm.volume.mount))
+    text = migration.summary(folder.events(), baseline_of(load_session(context.folder).baseline))
+    folder.write_file("modification.txt", text + "\n")
+    return text

@@ -1,0 +1,318 @@
+"""The steps of a session on this machine; their order stands in ``protocol.py``.
+
+Each records itself in the session folder and leaves to its caller what is to be taken down when it fails.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from esrally_ebs import node as nodes
+from esrally_ebs.aws import session_telemetry
+from esrally_ebs.checks import arms as arm_checks
+from esrally_ebs.checks import preflight
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.resources import home
+from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.node import copies, dataset
+from esrally_ebs.plan import Plan
+from esrally_ebs.session import clean, environment, reaper
+from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.protocol import cluster_of
+from esrally_ebs.store import SessionFolder, running
+from esrally_ebs.store.context import ENDING, Arm, Context
+from esrally_ebs.units import format_bytes
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import control
+from esrally_ebs.volumes.emulated.trace import take_trace
+
+Say = Callable[[str], None]
+_ROOMY = 2.0  # an index this many times a node's page cache cannot hide the volume for long
+
+
+_STAGES = (
+    "attach volumes",
+    "look at arms",
+    "build dataset",
+    "copy dataset",
+    "calibrate volumes",
+    "start nodes",
+)
+_STAGES_OF_INDEXING = ("attach volumes", "look at arms", "prepare corpus", "start nodes")
+_CLOCK_MOVES_S = 2.0  # by hand or by a time server; telemetry is of whole seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceNodes:
+    """What the race needs of the nodes."""
+
+    settings: nodes.NodeSettings
+    source: dataset.Source | None  # of the dataset that is copied to every arm; None: each indexes by itself
+    prepare_corpus: Callable[[], object]  # has ready what each arm indexes
+
+
+class MachineSteps:
+    """The steps for real; see ``protocol.SessionSteps``."""
+
+    def __init__(
+        self,
+        session: str,
+        plan: Plan,
+        *,
+        race: RaceNodes | None = None,
+        main_pid: int | None = None,
+        say: Say = lambda text: None,
+        start_reaper: Callable[[str, Path, Sequence[int]], None] = reaper.start,
+        patience_s: float = session_telemetry.PATIENCE_S,
+    ) -> None:
+        """Nothing is begun yet. Raises PlanError for what is no name of a session.
+
+        ``main_pid`` is the process whose end is the session's, besides this one; ``patience_s`` how long
+        CloudWatch may take: the session is complete without its answer.
+        """
+        self.session = session_name(session)
+        self.with_nodes = race is not None
+        self.folder: SessionFolder | None = None
+        self._plan = plan
+        self._race = race
+        self._say = say
+        self._watched = [os.getpid(), *([main_pid] if main_pid else [])]
+        self._start_reaper = start_reaper
+        self._patience_s = patience_s
+        self._stages = _STAGES[:2] if race is None else _STAGES if race.source else _STAGES_OF_INDEXING
+        self._clock_s = _clock_ahead_s()
+        self._begun = False  # whether anything on this machine is ours to take down
+        self._aws: dict[str, Any] = {}  # what AWS says of the arms
+        self._traced: dict[str, Path] = {}  # control sockets by arm
+
+    def check_plan(self) -> None:
+        preflight.check_plan(self._plan)
+
+    def record(self) -> None:
+        kind = "race" if self.with_nodes else "baseline"
+        self.folder = SessionFolder.create(home(), self.session, kind=kind, plan=self._plan)
+        self._clock_s = _clock_ahead_s()
+
+    def preflight(self) -> None:
+        preflight.require(self._plan, with_nodes=self.with_nodes)
+        if self._race is not None and self._race.source is not None:
+            self._race.source.require(self._image)
+
+    def begin(self) -> None:
+        running.begin(self.session)
+        self._begun = True
+        self._start_reaper(self.session, self._folder.path, self._watched)
+
+    @property
+    def _shares_node(self) -> bool:
+        return self.with_nodes and self._plan.design.nodes == "one"
+
+    def attach(self) -> tuple[Arm, ...]:
+        specs = self._plan.arm
+        if self._race and self._race.settings.readahead_bytes is not None:
+            readahead_bytes = self._race.settings.readahead_bytes
+            specs = tuple(replace(spec, readahead_bytes=readahead_bytes) for spec in specs)
+        names = [spec.name for spec in specs]
+        with self._stage("attach volumes"):
+            for caveat in (text for spec in specs for text in volumes.caveats(spec)):
+                self._folder.add_warning(caveat)
+            attached = [volumes.attach(spec, self._run / spec.name, say=self._say) for spec in specs]
+        self._folder.update(arms=attached)  # at once: from here on every output must say what they are
+        return tuple(
+            Arm(name=name, cluster=cluster_of(name, names), volume=volume, node=None)
+            for name, volume in zip(names, attached, strict=True)
+        )
+
+    def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        with self._stage("look at arms"):
+            guarded = arm_checks.look_at(self._plan, arms)
+        self._aws = {} if guarded.record is None else {"aws": guarded.record}
+        self._folder.update(arms=[arm.volume for arm in guarded.arms], environment=self._aws)
+        for check in guarded.checks:
+            self._folder.add_check(check)
+        guarded.require()
+        return guarded.arms
+
+    def copy(self, arms: tuple[Arm, ...]) -> dataset.Dataset | None:
+        race = self._needs
+        if race.source is None:
+            with self._stage("prepare corpus"):
+                race.prepare_corpus()
+            return None
+        with self._stage("build dataset"):
+            index = dataset.ensure(
+                home(),
+                race.source,
+                image=self._image,
+                start=self._start_node,
+                session=self.session,
+                say=self._say,
+            )
+        with self._stage("copy dataset"):
+            for arm in arms:
+                dataset.copy_to(index, arm.volume)
+        with self._stage("calibrate volumes"):
+            volumes.calibrate_on_data(arm.volume for arm in arms)
+        return index
+
+    def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
+        with self._stage("start nodes"):
+            arms = self._start_one(arms, index) if index and self._shares_node else self._start_each(arms)
+        if index is None:
+            self._folder.update(dataset={"documents": self._plan.dataset.documents, "copied": False})
+        else:
+            self._folder.update(dataset=index.record())
+            for arm in arms:
+                self._check_segments(arm, index)
+            self._check_page_cache(index)
+        return arms
+
+    def _start_each(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """A node on every arm's volume."""
+        with ThreadPoolExecutor(len(arms)) as pool:
+            started = list(pool.map(self._start_node, [arm.volume for arm in arms]))
+        return tuple(replace(arm, node=node) for arm, node in zip(arms, started, strict=True))
+
+    def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
+        """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
+        names = [arm.name for arm in arms]
+        made = copies.prepare(index, names, start=self._start_node, session=self.session)
+        elsewhere = {folder: path for arm in arms for folder, path in made.place_on(arm.volume).items()}
+        spec = VolumeSpec(name=copies.ALL_ARMS, type="directory", size_bytes=0)
+        neutral = volumes.attach(spec, self._run / copies.ALL_ARMS)
+        shutil.copytree(made.data, neutral.mount / "elasticsearch")
+        settings = nodes.of_all_arms(self._needs.settings, len(arms))
+        node = nodes.start(neutral, settings, session=self.session, image=self._image, elsewhere=elsewhere)
+        return tuple(
+            replace(
+                arm,
+                node=replace(node, arm=arm.name, data_dir=arm.volume.mount / "elasticsearch"),
+                suffix=copies.suffix_of(arm.name),
+            )
+            for arm in arms
+        )
+
+    def describe(self, arms: tuple[Arm, ...]) -> Context:
+        environment_ = environment.describe([arm.node for arm in arms if arm.node])
+        self._folder.update(environment=environment_ | self._aws)
+        context = Context(
+            session=self.session, folder=self._folder.path, run=self._run, plan=self._plan, arms=arms
+        )
+        context.save()
+        for arm in arms:
+            if self._plan.trace and arm.volume.control:
+                control.change(arm.volume.control, trace=True)
+                self._traced[arm.name] = arm.volume.control
+        return context
+
+    def take_down(self) -> list[str]:
+        if not self._begun:  # the id may be another session's
+            return []
+        with suppress(OSError):  # taken down already; or a full disk, which must not keep what is attached
+            (self._run / ENDING).touch()  # the reaper waits for us then
+            self._say("take down")
+        started = time.monotonic()
+        problems = [*self._save_traces(), *clean.take_down(self.session)]
+        with suppress(SetupError):
+            self._folder.note("stage", name="take down", seconds=time.monotonic() - started)
+        return problems
+
+    def _save_traces(self) -> list[str]:
+        """Keep the I/Os of traced arms; a line for each thing that went wrong."""
+        problems = []
+        while self._traced:
+            arm, socket = self._traced.popitem()
+            try:
+                ios, lost = take_trace(socket, arm)
+                self._folder.write_trace(arm, ios)
+                self._folder.note("trace", arm=arm, ios=ios.num_rows, lost=lost)
+            except (SetupError, OSError) as error:
+                problems.append(f"arm {arm}: its trace is missing: {error}")
+        return problems
+
+    def collect(self) -> None:
+        session_telemetry.collect_in_time(self._folder, patience_s=self._patience_s)
+
+    def report(self) -> tuple[str, str]:
+        self._say("report")
+        moved_s = _clock_ahead_s() - self._clock_s
+        if abs(moved_s) > _CLOCK_MOVES_S:
+            self._folder.add_warning(
+                f"the clock was set by {moved_s:+.0f} s meanwhile: requests and what devices did then do not "
+                "fit in time, so causes may be wrong; measure again"
+            )
+        return conclude(self._folder)
+
+    def record_fault(self, text: str, exit_code: int) -> None:
+        self._folder.note("fault", text=text, exit_code=exit_code)
+
+    @property
+    def _folder(self) -> SessionFolder:
+        assert self.folder is not None
+        return self.folder
+
+    @property
+    def _run(self) -> Path:
+        return running.folder_of(self.session)
+
+    @property
+    def _needs(self) -> RaceNodes:
+        assert self._race is not None
+        return self._race
+
+    @cached_property
+    def _image(self) -> str:
+        return nodes.choose_image(os.environ)
+
+    def _start_node(self, volume: Volume) -> Node:
+        return nodes.start(volume, self._needs.settings, session=self.session, image=self._image)
+
+    def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
+        """Every arm must serve the very segments that were built; stored before the first query."""
+        actual = dataset.content_hash(arm.volume.mount / "elasticsearch")
+        same = actual == index.hash
+        text = "the same segment files as the dataset" if same else f"dataset has {index.hash[:16]}"
+        self._folder.add_check(Check(name=f"segments of {arm.name}", ok=same, value=actual[:16], text=text))
+        if not same:
+            raise MeasurementError(
+                f"arm {arm.name}: its node changed the copied segments ({actual[:16]} against "
+                f"{index.hash[:16]}); arms would not be comparable, see the node's log"
+            )
+
+    def _check_page_cache(self, index: dataset.Dataset) -> None:
+        cache_bytes = nodes.page_cache_bytes(self._needs.settings)
+        ratio = index.bytes / cache_bytes if cache_bytes else float("inf")
+        text = (
+            f"the index has {format_bytes(index.bytes)}, a node has page cache for about"
+            f" {format_bytes(cache_bytes)}"
+        )
+        self._folder.add_check(
+            Check(name="index against page cache", ok=True, value=f"{ratio:.1f}", text=text)
+        )
+        if ratio < _ROOMY:
+            self._folder.add_warning(
+                f"the index is only {ratio:.1f} times a node's page cache; more documents make storage matter"
+            )
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Say what begins and what is left; record how long it took, also when it fails."""
+        number = self._stages.index(name) + 1
+        self._say(f"{name}: step {number} of {len(self._stages)} before the first measurement")
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._folder.note("stage", name=name, seconds=time.monotonic() - started)
+
+
+def _clock_ahead_s() -> float:
+    """How far the clock of records is ahead of the one that nobody sets."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,76 @@
+"""What every process of a race must know of its session: written once by race control, read by all others."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Node, Volume
+from esrally_ebs.plan import Plan
+
+FILE = "context.json"
+FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
+ENDING = "ending"  # there once its owner takes the session down
+ENOUGH = "enough-rounds"  # the number of the last round, once that is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A volume and what runs on it; ``cluster`` is Rally's name for the node."""
+
+    name: str
+    cluster: str
+    volume: Volume
+    node: Node | None  # where one node serves all arms, its data directory is the arm's own part of it
+    suffix: str = ""  # of the names of its indices, where one node has those of all arms
+
+    def named(self, expression: str) -> str:
+        """What an index, or an expression that names several, is called on this arm."""
+        if not self.suffix:
+            return expression
+        return ",".join(f"{'*' if part == '_all' else part}{self.suffix}" for part in expression.split(","))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A prepared session."""
+
+    session: str
+    folder: Path  # the session folder; for volumes attached by hand, the run directory
+    run: Path  # what is attached and running now
+    plan: Plan
+    arms: tuple[Arm, ...]
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    @property
+    def fio_pid_file(self) -> Path:
+        """Where the pid of a running fio stands, so that whoever cleans up can end it."""
+        return self.run / FIO_PID
+
+    @property
+    def path(self) -> Path:
+        """The file that the session's other processes read."""
+        return self.run / FILE
+
+    def save(self) -> None:
+        """Write it into the run directory."""
+        self.path.write_bytes(_ADAPTER.dump_json(self))
+
+
+_ADAPTER = TypeAdapter(Context)
+
+
+def load_context(path: Path) -> Context:
+    """Read what race control wrote; SetupError when the session was taken down, or the file was cut."""
+    try:
+        return _ADAPTER.validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise SetupError(f"{path}: the session was taken down meanwhile; start the race again") from error
+    except ValueError as error:
+        raise SetupError(
+            f"{path}: not readable here; 'esrally-ebs volumes down' and 'clean' detach what is attached"
+        ) from error

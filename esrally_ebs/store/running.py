@@ -1,0 +1,203 @@
+"""The run directory: a folder per session with its owner in it, and a mark that the directory is ours.
+
+What does not carry both is somebody else's, whatever it is called. A session's folder appears whole, its
+owner changes in one step, and who changes either has the directory's lock.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.model import BY_HAND, session_name
+
+MARK = ".esrally-ebs"  # in the run directory, as long as anything of ours is there
+OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND
+_NEW = ".new-"  # begins the name of a session's folder that has no owner yet, or no longer
+_PART = ".owner.part"
+_MARK_TEXT = "esrally-ebs made this directory: 'esrally-ebs clean' removes what killed sessions left in it\n"
+
+
+def folder_of(session: str) -> Path:
+    """Where a session's folder is, whether there is one or not. PlanError for what is no session's name."""
+    return run_dir() / session_name(session, by_hand=True)
+
+
+def begin(session: str) -> Path:
+    """Make a session's folder, owned by this process from its first moment.
+
+    Raises SetupError when it is there already, cannot be made, or the run directory is somebody else's.
+    """
+    folder = folder_of(session)
+    try:
+        private_directory(run_dir())
+        with _alone():
+            _mark()
+            if os.path.lexists(folder):
+                raise SetupError(
+                    f"{folder}: this session runs, or was killed; take another id, or run 'esrally-ebs clean'"
+                )
+            new = folder.with_name(f"{_NEW}{session}")
+            _remove_new(new)
+            new.mkdir(mode=0o700)
+            (new / OWNER).write_text(_me())
+            new.rename(folder)
+    except OSError as error:
+        raise SetupError(
+            f"{folder}: {error.strerror}; run as root or set ESRALLY_EBS_RUN to a directory of your own"
+        ) from error
+    return folder
+
+
+def claim(session: str) -> bool:
+    """Make this process the owner of a session whose own has died; False when it lives, or all is gone."""
+    if not run_dir().is_dir():
+        return False
+    with _alone():
+        if not is_ours(session) or owner_lives(session):
+            return False
+        _write_owner(session, _me())
+        return True
+
+
+def claim_by_hand(session: str) -> None:
+    """What the user attached is this process's from now on: if it is killed, ``clean`` goes on."""
+    with suppress(OSError):  # no such session; or a full disk, which leaves all as it is
+        if (folder_of(session) / OWNER).read_text() == BY_HAND:
+            _write_owner(session, _me())
+
+
+def hand_over(session: str) -> None:
+    """From now on the session is the user's own: it stays when this process ends."""
+    _write_owner(session, BY_HAND)
+
+
+def owner_lives(session: str) -> bool:
+    """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned."""
+    folder = folder_of(session)
+    try:
+        words = (folder / OWNER).read_text().split()
+        return words == [BY_HAND] or Process(int(words[0]), int(words[1])).alive
+    except (FileNotFoundError, ValueError, IndexError):
+        return False  # all is gone, or a full disk has cut it
+    except OSError as error:
+        raise SetupError(
+            f"{folder}: {error.strerror}; it is another user's, run as that user or as root"
+        ) from error
+
+
+def is_ours(session: str) -> bool:
+    """Whether a folder is there that carries our marks."""
+    folder = folder_of(session)
+    return (
+        _is(stat.S_ISREG, run_dir() / MARK)
+        and _is(stat.S_ISDIR, folder)
+        and _is(stat.S_ISREG, folder / OWNER)
+    )
+
+
+def sessions() -> tuple[list[str], list[str]]:
+    """The names of the sessions that have a folder of ours, and of what else lies in the run directory."""
+    ours: list[str] = []
+    others: list[str] = []
+    for path in sorted(run_dir().glob("*")):
+        if path.name != MARK and not path.name.startswith(_NEW):
+            (ours if _is_session(path.name) else others).append(path.name)
+    return ours, others
+
+
+def drop_unborn() -> None:
+    """Remove what was left by processes that were killed while a session's folder came or went."""
+    if _is(stat.S_ISREG, run_dir() / MARK):
+        with _alone():
+            for new in run_dir().glob(f"{_NEW}*"):
+                _remove_new(new)
+            _unmark()
+
+
+def remove(session: str, names: Iterable[str]) -> list[str]:
+    """Remove a session's folder and its files of these names; one line, and it stays, if more is in it."""
+    folder = folder_of(session)
+    if not run_dir().is_dir():
+        return []
+    with _alone():
+        if not is_ours(session):
+            return []
+        for name in (*names, _PART):
+            (folder / name).unlink(missing_ok=True)
+        left = sorted(path.name for path in folder.iterdir() if path.name != OWNER)
+        if left:
+            return [f"{folder}: not removed, as it holds {', '.join(left)}; see what that is, and remove it"]
+        new = folder.with_name(f"{_NEW}{session}")
+        folder.rename(new)
+        _remove_new(new)
+        _unmark()
+    return []
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other process changes which sessions there are, or whose."""
+    handle = os.open(run_dir(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _mark() -> None:
+    mark = run_dir() / MARK
+    if _is(stat.S_ISREG, mark):
+        return
+    if any(run_dir().iterdir()):
+        raise SetupError(
+            f"{run_dir()}: holds files of somebody else's; set ESRALLY_EBS_RUN to an empty directory"
+        )
+    mark.write_text(_MARK_TEXT)
+
+
+def _unmark() -> None:
+    """Once nothing is there any more; what comes next marks it again."""
+    if all(path.name == MARK for path in run_dir().iterdir()):
+        (run_dir() / MARK).unlink(missing_ok=True)
+
+
+def _remove_new(new: Path) -> None:
+    if _is(stat.S_ISDIR, new):
+        (new / OWNER).unlink(missing_ok=True)
+        with suppress(OSError):  # what else is in it is not ours
+            new.rmdir()
+
+
+def _write_owner(session: str, text: str) -> None:
+    part = folder_of(session) / _PART
+    part.write_text(text)
+    part.replace(part.with_name(OWNER))
+
+
+def _me() -> str:
+    me = Process.of(os.getpid())
+    assert me is not None
+    return f"{me.pid} {me.start_ticks}"
+
+
+def _is_session(name: str) -> bool:
+    try:
+        return is_ours(name)
+    except (PlanError, OSError):
+        return False
+
+
+def _is(kind: Callable[[int], bool], path: Path) -> bool:
+    """Whether the path itself, and not what it links to, is of that kind."""
+    try:
+        return kind(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

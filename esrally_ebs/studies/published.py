@@ -1,0 +1,242 @@
+"""Published figures, and ours beside them: the JSON beside a study's plan in, a Study out; errors out.
+
+Figures are kept as printed. Where the article printed a wrong unit the data name the unit that was meant, so
+that both the printed and the corrected figure can be shown.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from esrally_ebs.errors import FormatError
+
+UNITS: Mapping[
+    str, float
+] = {  # to base units: seconds, bytes, operations, all per second where they are rates
+    "": 1.0,
+    "IOPS": 1.0,
+    "I/Os": 1.0,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "MB/s": 1e6,
+    "GB/s": 1e9,
+    "MiB/s": 1024.0**2,
+    "GiB/s": 1024.0**3,
+    "Mbit/s": 1e6 / 8,
+    "KiB/s / 1000": 1024e3,  # the article of 2021 prints fio's KiB/s so, and calls them MB/s
+    "GB": 1e9,
+    "GiB": 1024.0**3,
+    "USD": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureKind:
+    """One kind of figure of a study."""
+
+    key: str
+    title: str
+    unit: str  # as printed
+    meant: str  # what the unit should have been; the same where the article is right
+    tolerance: float  # relative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One figure as printed: a number, or a range from ``low`` to ``high``."""
+
+    arm: str
+    job: str
+    kind: FigureKind
+    low: float
+    high: float
+    about: bool = False  # the article says "about", or it was read off a graph
+    given: bool = False  # taken into the model or the load: shown, but no test of either
+    outside: str = ""  # why the model does not cover it
+    correction: str = ""  # what is wrong with the article here
+    corrected: float | None = None  # in the printed unit, where more than the unit is wrong
+
+    @property
+    def factor(self) -> float:
+        """From the figure as printed to base units, as it was meant."""
+        return UNITS[self.kind.meant]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What an article published of the jobs of a plan."""
+
+    name: str
+    title: str
+    source: str
+    figures: tuple[Published, ...]
+    corrections: tuple[str, ...]
+    notes: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    knife_edges: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "arm job" or "arm job kind": why it may be off
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what only this study needs
+
+    def corrected(self) -> tuple[str, ...]:
+        """Everything that the article got wrong, each with what is right."""
+        of_figures = [figure.correction for figure in self.figures if figure.correction]
+        return tuple(dict.fromkeys([*self.corrections, *of_figures]))
+
+
+def parse_study(text: str, source: str) -> Study:
+    """The data of a study from JSON; FormatError, naming ``source``, when they are not whole."""
+    try:
+        data = json.loads(text)
+        kinds = {key: _kind(key, entry) for key, entry in data["kinds"].items()}
+        return Study(
+            name=source.removesuffix(".json"),
+            title=data["title"],
+            source=data["source"],
+            figures=tuple(_figures(data["figures"], kinds)),
+            corrections=tuple(data["corrections"]),
+            notes=tuple(data["notes"]),
+            not_covered=tuple(data["not_covered"]),
+            knife_edges=data.get("knife_edges", {}),
+            settings=data.get("settings", {}),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            f"{source}: not the data of a study: {error!r}; install esrally_ebs again"
+        ) from error
+
+
+def _kind(key: str, entry: Mapping[str, Any]) -> FigureKind:
+    unit = entry.get("unit", "")
+    meant = entry.get("meant", unit)
+    for name in (unit, meant):
+        if name not in UNITS:  # now, not when the figure is shown
+            raise KeyError(f"unit {name}")
+    return FigureKind(key=key, title=entry["title"], unit=unit, meant=meant, tolerance=entry["tolerance"])
+
+
+def _figures(groups: Sequence[Mapping[str, Any]], kinds: Mapping[str, FigureKind]) -> Iterator[Published]:
+    for group in groups:
+        for key, value in group["values"].items():
+            entry = value if isinstance(value, dict) else {"value": value}
+            low, high = entry["value"] if isinstance(entry["value"], list) else [entry["value"]] * 2
+            yield Published(
+                arm=group.get("arm", ""),
+                job=group.get("job", ""),
+                kind=kinds[key],
+                low=float(low),
+                high=float(high),
+                about=entry.get("about", False),
+                given=entry.get("given", False),
+                outside=entry.get("outside", ""),
+                correction=entry.get("correction", ""),
+                corrected=entry.get("corrected"),
+            )
+
+
+Observed = Mapping[tuple[str, str, str], float]  # by arm, job and kind of figure; base units
+
+
+def relative_error(ours: float, low: float, high: float) -> float:
+    """0 within a range, else against its nearer end; infinite against 0."""
+    nearest = min(max(ours, low), high)
+    return ours / nearest - 1 if nearest else math.inf
+
+
+class Status(StrEnum):
+    """What a comparison of one figure came to."""
+
+    OK = "ok"
+    MISS = "MISS"
+    OUTSIDE = "not covered"  # by the model, for the reason given
+    GIVEN = "given"  # the figure went into the model or the load
+    MISSING = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One published figure and ours. ``low`` to ``high`` and ``ours`` are in the printed unit."""
+
+    published: Published
+    low: float  # corrected
+    high: float
+    ours: float | None
+
+    @property
+    def error(self) -> float | None:
+        """Ours against the corrected figure, relative; 0 within a range, else against its nearer end."""
+        return None if self.ours is None else relative_error(self.ours, self.low, self.high)
+
+    @property
+    def status(self) -> Status:
+        """What the comparison came to."""
+        if self.error is None:
+            return Status.MISSING
+        if self.published.given:
+            return Status.GIVEN
+        if self.published.outside:
+            return Status.OUTSIDE
+        return Status.OK if abs(self.error) <= self.published.kind.tolerance else Status.MISS
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the article printed something else than it should have."""
+        return not math.isclose(self.low, self.published.low, rel_tol=1e-9)
+
+
+def compare(study: Study, observed: Observed) -> tuple[Figure, ...]:
+    """Every published figure beside ours, in the study's order."""
+    return tuple(_figure(published, observed) for published in study.figures)
+
+
+def _figure(published: Published, observed: Observed) -> Figure:
+    kind = published.kind
+    # What was printed as 137.98 MB/s and meant as 137.98 thousand KiB/s is 141.29 MB/s.
+    scale = published.factor / UNITS[kind.unit]
+    low, high = published.low * scale, published.high * scale
+    if published.corrected is not None:
+        low = high = published.corrected
+    ours = observed.get((published.arm, published.job, kind.key))
+    return Figure(
+        published=published, low=low, high=high, ours=None if ours is None else ours / UNITS[kind.unit]
+    )
+
+
+def summary(study: Study, figures: Sequence[Figure]) -> list[str]:
+    """How many figures are within tolerance, and for each that is not the reason, as far as it is known."""
+    counted = [figure for figure in figures if figure.status in (Status.OK, Status.MISS)]
+    missed = [figure for figure in counted if figure.status is Status.MISS]
+    lines = [f"{len(counted) - len(missed)} of {len(counted)} published figures are within tolerance."]
+    lines += _by_reason("Outside", [(figure, _why(study, figure)) for figure in missed])
+    outside = [figure for figure in figures if figure.status is Status.OUTSIDE]
+    lines += _by_reason("Not covered", [(figure, figure.published.outside) for figure in outside])
+    return lines
+
+
+def _by_reason(heading: str, figures: Sequence[tuple[Figure, str]]) -> list[str]:
+    """A line for each reason, with the figures that it is about."""
+    named: dict[str, list[str]] = {}
+    for figure, reason in figures:
+        named.setdefault(reason, []).append(f"{name_of(figure)} {_error(figure)}".rstrip())
+    return [f"{heading}: {'; '.join(those)}" + (f": {why}" if why else "") for why, those in named.items()]
+
+
+def name_of(figure: Figure) -> str:
+    """Arm, job and kind of a figure in words."""
+    published = figure.published
+    return " ".join(filter(None, (published.arm, published.job, published.kind.title)))
+
+
+def _why(study: Study, figure: Figure) -> str:
+    row = f"{figure.published.arm} {figure.published.job}"
+    return study.knife_edges.get(f"{row} {figure.published.kind.key}", study.knife_edges.get(row, ""))
+
+
+def _error(figure: Figure) -> str:
+    return "" if figure.error is None else f"{figure.error * 100:+.1f} %"

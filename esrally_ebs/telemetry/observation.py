@@ -1,0 +1,95 @@
+"""A request under observation: the volume's counters right before and right after it, as an ``io`` event.
+
+The counters are absolute, so that requests of several clients at once can be told apart from one another's
+gaps later: overlapping windows are joined, and nothing is counted twice.
+"""
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from esrally_ebs.errors import EbsError
+from esrally_ebs.model import Block, Event, Volume
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.telemetry.counters import IN_FLIGHT, snapshot
+from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
+from esrally_ebs.volumes.emulated.control import read_state
+
+# Of many warm requests, which are all alike, one in so many seconds is enough. In races of
+# benchmarks/overhead.py those observed were twice as often among the slowest: they must stay well below 1 %.
+_INTERVAL_S = 2.0
+_SETTLE_S = 0.001
+_SETTLE_TIMES = 5
+
+
+class ObservationInterval:
+    """The time from one observation to the next."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def is_over(self, *, every: bool) -> bool:
+        """True for ``every`` request, or for one after a pause."""
+        now = time.monotonic()
+        if not every and now - self._last < _INTERVAL_S:
+            return False
+        self._last = now
+        return True
+
+
+@asynccontextmanager
+async def observe(
+    volume: Volume, folder: SessionFolder, block: Block, processor_time: Path | None = None
+) -> AsyncIterator[None]:
+    """Record what the volume does while the block runs, and what of the node's ``processor_time`` passes.
+
+    A block that fails leaves no record.
+    """
+    counters = functools.partial(_counters, volume, processor_time)
+    begin = counters()
+    started = time.time()
+    yield
+    ended = time.time()
+    end = await _settled(counters)
+    fields = {
+        "task": block.task,
+        "round": block.round,
+        "requests": 1,
+        "started_s": started,
+        "begin": begin,
+        "end": end,
+    }
+    folder.event(Event(at_s=ended, kind="io", arm=block.arm, fields=fields))
+
+
+async def _settled(counters: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
+    for _ in range(_SETTLE_TIMES):
+        now = counters()
+        if not now.get(IN_FLIGHT):
+            return now
+        await asyncio.sleep(_SETTLE_S)
+    return now
+
+
+def _counters(volume: Volume, processor_time: Path | None) -> dict[str, float]:
+    return snapshot(volume, read_state=read_state, processor_time=processor_time, read_more=_exceeded)
+
+
+def _exceeded(volume: Volume) -> dict[str, float]:
+    """For how long an EBS volume's limits were exceeded so far; nothing for other volumes."""
+    statistics = _statistics(volume)
+    values = [] if statistics is None else statistics.read(time.monotonic())
+    return {value.metric: value.value for value in values if value.metric.startswith("ebs.exceeded_s.")}
+
+
+@functools.cache
+def _statistics(volume: Volume) -> EbsStatistics | None:
+    """Found once; why there are none is said by the once-a-second telemetry."""
+    try:
+        return ebs_statistics(volume)
+    except (EbsError, OSError):
+        return None

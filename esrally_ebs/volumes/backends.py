@@ -1,0 +1,167 @@
+"""Volumes: a VolumeSpec in, a mounted Volume out, by the backend that its type asks for.
+
+A backend is a module with two functions. ``attach(spec, directory, *, backing)`` returns a Volume;
+``directory`` is the volume's own (in the run directory), and ``backing`` is where its data lie, if the
+backend has a choice. ``detach(directory)`` releases all of it from that path alone, after any crash. An
+entry point of the group ``esrally_ebs.volumes`` adds such a module for the type of its name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
+from esrally_ebs.model import Backend, Kind, Volume, VolumeSpec
+from esrally_ebs.plan.plan import PLUG_INS, Plan
+from esrally_ebs.volumes import aws as _aws
+from esrally_ebs.volumes import directory as _directory
+from esrally_ebs.volumes import mounted as _mounted
+from esrally_ebs.volumes.aws import dry_run, grow, this_owner
+from esrally_ebs.volumes.aws import sweep as sweep_aws
+from esrally_ebs.volumes.emulated import backend as _emulated
+from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
+from esrally_ebs.volumes.emulated.control import read_state
+from esrally_ebs.volumes.emulated.release import Leftover, leftovers
+from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
+
+__all__ = [
+    "Leftover",
+    "attach",
+    "calibrate_on_data",
+    "caveats",
+    "check_mounts",
+    "detach",
+    "dry_run",
+    "grow",
+    "leftovers",
+    "open_volume",
+    "sweep_aws",
+    "this_owner",
+    "wait_refilled",
+]
+
+_BUILT_IN: Mapping[str, ModuleType] = {
+    Backend.AWS: _aws,
+    Backend.DIRECTORY: _directory,
+    Backend.EMULATED: _emulated,
+    Backend.MOUNTED: _mounted,
+}
+_ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idle second fills them
+
+
+def check_mounts(plan: Plan) -> None:
+    """Look at the mounts and directories that a plan names, before anything is attached.
+
+    Raises PlanError, which names file and key, for one that is missing, of the wrong kind, or on the device
+    of another; SetupError for a mount that is read-only or full.
+    """
+    for number, arm in enumerate(plan.arm):
+        with plan.naming(f"arm.{number}"):
+            if arm.mount is not None and arm.backend is Backend.DIRECTORY and not arm.mount.is_dir():
+                what = "is a file, not a directory" if arm.mount.exists() else "does not exist"
+                raise PlanError(f"{arm.mount} {what}; make the directory, or name another", key="mount")
+            if arm.mount is not None and arm.backend is Backend.MOUNTED:
+                _mounted.check_mount(arm.mount, name=arm.name)
+            _mounted.check_distinct(plan.arm[: number + 1])
+
+
+def caveats(spec: VolumeSpec) -> tuple[str, ...]:
+    """What must be known of an arm before its figures are believed, one line each."""
+    return _emulated.caveats(spec) if spec.backend is Backend.EMULATED else _aws.caveats(spec)
+
+
+@contextmanager
+def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
+    """Attach a volume for the time of the ``with``; see ``attach``."""
+    volume = attach(spec, directory, backing=backing)
+    try:
+        yield volume
+    finally:
+        detach(directory)
+
+
+def attach(
+    spec: VolumeSpec,
+    directory: Path,
+    *,
+    backing: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Volume:
+    """Attach a volume until ``detach(directory)``, also beyond this process (``esrally-ebs volumes up``).
+
+    ``say`` gets lines about the progress of a volume that takes long: one on AWS. Raises PlanError when the
+    spec is wrong, SetupError when the machine or a plug-in cannot.
+    """
+    plug_in = _plug_in(spec.type)
+    if plug_in is not None:
+        write_record(directory, Record(backend=spec.type, name=spec.name, type=spec.type))
+    more = {"say": say} if spec.backend is Backend.AWS else {}
+    volume: Volume = (plug_in or _BUILT_IN[spec.backend]).attach(spec, directory, backing=backing, **more)
+    return volume
+
+
+def detach(directory: Path) -> None:
+    """Release whatever volume ``directory`` has; nothing when it has none. Safe to call at any time, and
+    again.
+
+    Raises SetupError when something is still in use.
+    """
+    record = read_record(directory)
+    plug_in = None if record is None else _plug_in(record.backend)
+    if plug_in is not None:
+        plug_in.detach(directory)
+        drop_record(directory)
+    else:
+        _BUILT_IN.get("" if record is None else record.backend, _emulated).detach(directory)
+
+
+def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
+    """Wait until the volume's IOPS and throughput buckets are full; the seconds that took.
+
+    Real volumes do not tell: one idle second is assumed to fill them. Directories have none: 0.0. Burst
+    credits, which take hours, are not waited for.
+    """
+    start = clock.monotonic()
+    if volume.control is None:
+        if volume.kind in (Kind.EBS, Kind.EFS):
+            clock.sleep(_ASSUMED_REFILL_S)
+        return clock.monotonic() - start
+    while (left_s := read_state(volume.control).seconds_until_full) > 0:
+        clock.sleep(left_s)
+    return clock.monotonic() - start
+
+
+def calibrate_on_data(attached: Iterable[Volume]) -> None:
+    """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each.
+
+    Raises SetupError when one of them does no I/O.
+    """
+    mounts = {volume.control: volume.mount for volume in attached if volume.control is not None}
+    try:
+        _calibrate_on_data({control: mount for control, mount in mounts.items() if control.is_socket()})
+    except OSError as error:
+        folders = ", ".join(str(control.parent) for control in mounts)
+        raise SetupError(
+            f"emulated volumes: {error.strerror} while they were calibrated; see daemon.log in {folders}"
+        ) from error
+
+
+def _plug_in(name: str) -> ModuleType | None:
+    """The backend that another package adds for a type; SetupError, naming it, when it is not one."""
+    points = () if name in _BUILT_IN else entry_points(group=PLUG_INS, name=name)
+    for point in points:
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        who = f"volume backend {name!r} (package {package})"
+        try:
+            module: ModuleType = point.load()
+        except (ImportError, AttributeError) as error:
+            raise SetupError(
+                f"{who}: {point.value} cannot be loaded ({error}); reinstall or remove it"
+            ) from error
+        if not (callable(getattr(module, "attach", None)) and callable(getattr(module, "detach", None))):
+            raise SetupError(f"{who}: {point.value} lacks attach or detach; update or remove it")
+        return module
+    return None

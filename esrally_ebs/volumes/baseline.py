@@ -1,0 +1,211 @@
+"""What a volume can do by itself: a fio job of the plan in, fio's own JSON and a row per direction out.
+
+Runs at the start of a session on every arm, and for some jobs again at its end. The file is laid out first
+and the volume's buckets refill then, so that the job and not its preparation is measured.
+"""
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from esrally_ebs.errors import CommandError, PlanError, SetupError
+from esrally_ebs.machine.processes import Process, last_lines, tool_environment
+from esrally_ebs.model import BaselineRow, Volume
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.units import KIB, MIB, format_bytes
+from esrally_ebs.volumes.fio import PERCENTILES, parse_fio
+
+_DIRECTORY = "fio"
+_FILE = "fio-bench"
+_POLL_S = 0.05
+_KILL_GRACE_S = 10.0
+
+# A job that is slower than the slowest volume on sale does not hang about for longer than this.
+_SLOWEST_IOPS = 100
+_SLOWEST_BYTES_PER_S = MIB
+_START_S = 60.0
+
+
+def run_job(
+    job: BaselineJob,
+    volume: Volume,
+    *,
+    pid_file: Path,
+    refill: Callable[[], float],
+    round_: int = 0,
+    timeout_s: float | None = None,
+) -> tuple[str, list[BaselineRow]]:
+    """Run one job on a file of its own below the volume's mount; its JSON untouched, and its rows.
+
+    ``refill`` is called between layout and job and returns when the volume's buckets are full. While fio runs
+    its pid stands in ``pid_file``; it leads a process group, has no other processes, and is killed when this
+    function is left in any way. ``timeout_s`` is the limit for each of the two runs.
+
+    Raises SetupError when fio is missing, the mount is full or read-only, or fio fails (CommandError);
+    FormatError when its output is not understood; PlanError for a job that is not to run alone.
+    """
+    if not job.stonewall:
+        raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
+    runner = functools.partial(
+        _run_fio,
+        what=f"baseline {job.name} on {volume.spec.name}",
+        pid_file=pid_file,
+        limit_s=timeout_s or _limit_s(job),
+    )
+    with _scratch_file(volume.mount, job) as file:
+        runner(layout_argv(job, file))
+        refill()
+        time.sleep(job.rest)
+        text = runner(job_argv(job, file))
+    return text, rows_of(text, job, volume.spec.name, round_)
+
+
+def layout_argv(job: BaselineJob, file: Path) -> list[str]:
+    """The command that writes the file and does no more; a write job would otherwise be its own layout."""
+    return _argv("layout", file, rw="read", bs=MIB, size=job.size, create_only=1)
+
+
+def job_argv(job: BaselineJob, file: Path) -> list[str]:
+    """The command that is measured: all clones on one file, as in the published runs."""
+    listed = ":".join(f"{percentile:g}" for percentile in PERCENTILES)
+    words = _argv(job.name, file, **job.options(), percentile_list=listed)
+    # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.
+    return [*words, "--group_reporting", "--thread"]
+
+
+def _argv(name: str, file: Path, **options: str | int) -> list[str]:
+    escaped = str(file).replace(":", r"\:")  # fio separates several files by colons
+    words = [f"--{key}={value}" for key, value in options.items()]
+    return ["fio", "--output-format=json", f"--name={name}", f"--filename={escaped}", *words]
+
+
+def _limit_s(job: BaselineJob) -> float:
+    if job.lasts_s is not None:
+        return job.lasts_s + _START_S
+    total = job.size * job.numjobs
+    operations = total / min(job.bs, 256 * KIB)  # a volume splits larger ones
+    return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S)
+
+
+@contextmanager
+def _scratch_file(mount: Path, job: BaselineJob) -> Iterator[Path]:
+    """A place for the job's file, with room for it; the file is gone afterwards."""
+    file = mount / _DIRECTORY / _FILE
+    try:
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)
+        free = shutil.disk_usage(mount).free
+    except OSError as error:
+        raise SetupError(
+            f"{file.parent}: {error.strerror}; mount the arm writable, or take another"
+        ) from error
+    try:
+        if free < job.size:
+            raise SetupError(
+                f"{mount}: {format_bytes(free)} free, baseline {job.name} needs {format_bytes(job.size)}; "
+                "free some space or lower the job's size"
+            )
+        yield file
+    finally:
+        with suppress(OSError):  # what failed above says more than what cannot be cleared
+            file.unlink(missing_ok=True)
+            file.parent.rmdir()
+
+
+def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float) -> str:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with _started(argv, pid_file, out, err) as process:
+            _wait(process, what, limit_s)
+        out.seek(0)
+        err.seek(0)
+        text = out.read()
+        if process.returncode != 0:
+            said = last_lines(err.read() or text)
+            raise CommandError(f"{what}: fio: exit code {process.returncode}: {said}; {_next_step(said)}")
+    return text
+
+
+@contextmanager
+def _started(
+    argv: Sequence[str], pid_file: Path, out: IO[str], err: IO[str]
+) -> Iterator[subprocess.Popen[str]]:
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            text=True,
+            process_group=0,
+            env=tool_environment(),
+        )
+    except FileNotFoundError as error:
+        raise SetupError("fio: not found; install it (apt-get install fio)") from error
+    try:
+        noted = Process.of(process.pid)
+        if noted is not None:  # it has not ended yet
+            pid_file.write_text(f"{noted.pid} {noted.start_ticks}\n")
+        yield process
+    finally:
+        _end(process)
+        pid_file.unlink(missing_ok=True)
+
+
+def _wait(process: subprocess.Popen[str], what: str, limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while process.poll() is None:
+        if time.monotonic() > until:
+            raise CommandError(
+                f"{what}: fio still ran after {limit_s:.0f} s and was ended; does the volume hang?"
+            )
+        time.sleep(_POLL_S)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_KILL_GRACE_S)
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(
+            f"fio (pid {process.pid}): does not end, its I/O hangs; run 'esrally-ebs clean'"
+        ) from error
+
+
+def _next_step(said: str) -> str:
+    if "No space left" in said:
+        return "free some space on the arm's mount or lower the job's size"
+    if "direct" in said.lower() or "Invalid argument" in said:
+        return "the file system must support direct I/O with this block size"
+    return "run 'esrally-ebs doctor'"
+
+
+def rows_of(text: str, job: BaselineJob, arm: str, round_: int) -> list[BaselineRow]:
+    """The rows of a job on an arm from fio's JSON; FormatError when it is not understood."""
+    return [
+        BaselineRow(
+            arm=arm,
+            round=round_,
+            job=job.name,
+            op=figures.op,
+            bs_bytes=job.bs,
+            numjobs=job.numjobs,
+            iodepth=job.in_flight,
+            iops=figures.iops,
+            bandwidth_bytes_per_s=figures.bandwidth_bytes_per_s,
+            mean_s=figures.mean_s,
+            p50_s=figures.p50_s,
+            p90_s=figures.p90_s,
+            p99_s=figures.p99_s,
+            p999_s=figures.p999_s,
+        )
+        for figures in parse_fio(text, f"fio job {job.name} on {arm}")
+    ]

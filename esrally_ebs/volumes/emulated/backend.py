@@ -1,0 +1,228 @@
+"""The emulated backend: daemon, loop device and file system for one VolumeSpec; a mounted Volume out.
+
+Everything it acquires lies in, or is found from, the volume's directory: ``disk`` (the daemon's file),
+``mnt`` (the file system), ``control``, ``daemon.json``. Volumes that the kernel stripes have a directory each
+below it. ``detach`` undoes all of it from that path alone.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+from esrally_ebs.catalog.limits import Model
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.mounts import describe
+from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.processes import is_root, run
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.units import GIB, KIB, MIB, format_bytes
+from esrally_ebs.volumes.emulated import control
+from esrally_ebs.volumes.emulated.calibration import calibrate, calibrate_in
+from esrally_ebs.volumes.emulated.daemon import process as daemon
+from esrally_ebs.volumes.emulated.release import (
+    MOUNT_NAME,
+    PAGE_SUFFIX,
+    detach,
+    image_of,
+    image_roots,
+    note_loops,
+)
+from esrally_ebs.volumes.emulated.striping import check_striping, mkfs_btrfs
+from esrally_ebs.volumes.record import Record, write_record
+
+_ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
+# What one daemon was measured to carry, of I/Os of 16 and of 256 KiB: see benchmarks/emulator.py.
+_CARRIED = (("operations", 50_000.0, 1, "IOPS"), ("bytes", 2000.0 * MIB, MIB, "MiB/s"))
+_QUICK_S = 30.0
+_FORMAT_S = 120.0
+_SEED = 20210501
+# "esrally" must not be in the arguments of a Python process: Rally would take it for a race that still runs.
+_LAUNCH = (
+    "from os import environ as e; from importlib import import_module as m;"
+    f" m(e['{daemon.START_VARIABLE}']).main()"
+)
+
+
+def caveats(spec: VolumeSpec) -> tuple[str, ...]:
+    """A warning for each limit of a spec that the emulator may not reach on this machine."""
+    model = model_for(spec)
+    lines = []
+    for counts, carried, unit, name in _CARRIED:
+        own = (x.rate for x in model.limits if x.counts == counts and not x.of_credits)
+        of_instance = (x.rate for x in model.instance_limits if x.counts == counts and not x.of_credits)
+        rate = min(min(own, default=0.0) * model.stripes, *of_instance, inf)
+        if rate > carried:
+            lines.append(
+                f"arm {spec.name}: allowed {rate / unit:,.0f} {name}, of which the emulator carried"
+                f" {carried / unit:,.0f} on two processors; the fio baselines show what it reaches here"
+            )
+    return tuple(lines)
+
+
+def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Volume:
+    """Attach an emulated volume with its buckets full; it stays until ``detach(directory)``.
+
+    ``backing`` is the image file: one that exists holds a file system already and is used and kept as it is;
+    by default a fresh sparse one is made in memory, or under the home where memory is short. Raises
+    PlanError when the type does not allow the spec, SetupError when the machine cannot; nothing is left
+    behind then.
+    """
+    model_for(spec)  # refuses what the type does not allow, before anything is made
+    _check_machine()
+    directory = directory.resolve()
+    if spec.stripes > 1 and spec.striped_by != "device":
+        return _attach_striped(spec, directory, backing)
+    device, fresh = _attach_device(spec, directory, directory.parent, backing)
+    try:
+        return _mount(spec, directory, device, fresh=fresh)
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _attach_device(
+    spec: VolumeSpec, directory: Path, session: Path, backing: Path | None
+) -> tuple[Path, bool]:
+    """Daemon and loop device; the device, and whether it is empty."""
+    model = model_for(spec)
+    image = backing or _default_image(directory)
+    fresh = not image.exists()
+    created = (image,) if fresh else ()
+    write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type, created=created))
+    try:
+        if fresh:
+            _make_image(image, spec.size_bytes * spec.stripes)
+        _start_daemon(spec, model, directory, session, image)
+        return _attach_loop(directory / daemon.DISK_NAME, model, spec.readahead_bytes), fresh
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> Volume:
+    """As many devices as stripes, and a file system of the kernel's over all of them."""
+    check_striping(spec)
+    if backing is not None:
+        raise SetupError(
+            f"volume '{spec.name}': an image cannot be striped by {spec.striped_by};"
+            " use striped_by = 'device'"
+        )
+    write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type))
+    try:
+        devices = []
+        for number in range(1, spec.stripes + 1):
+            one = replace(spec, name=f"{spec.name}-{number}", stripes=1)
+            device, _ = _attach_device(one, directory / str(number), directory.parent, None)
+            calibrate(directory / str(number) / control.SOCKET_NAME, device)
+            devices.append(device)
+        return _mount_striped(spec, directory, devices)
+    except BaseException:
+        detach(directory)
+        raise
+
+
+def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -> Volume:
+    point = directory / MOUNT_NAME
+    point.mkdir()
+    control.change(directory, unlimited=True)
+    mkfs_btrfs(devices, "-K", "-d", "raid0", "-m", "raid0")
+    # No checksums and no copies on write: a file lies where it was laid out, as on XFS.
+    options = ",".join(
+        ["noatime,nodatasum,nodatacow,nosuid,nodev,noexec", *(f"device={device}" for device in devices)]
+    )
+    run(["mount", "-t", "btrfs", "-o", options, devices[0], point], timeout_s=_QUICK_S)
+    control.change(directory, unlimited=False, refill=True, credits=spec.credits)
+    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=directory)
+
+
+def _check_machine() -> None:
+    if not is_root():
+        raise SetupError("emulated volumes: only root can mount and attach loop devices; run with sudo")
+    if not Path("/dev/fuse").exists():
+        raise SetupError("emulated volumes: /dev/fuse is missing; run 'modprobe fuse' as root")
+
+
+def _default_image(directory: Path) -> Path:
+    memory, disk = image_roots()
+    usage = os.statvfs(memory.parent)
+    free = min(usage.f_bavail * usage.f_frsize, _available_memory())
+    return image_of(memory if free >= _ROOM_BYTES else disk, directory)
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * KIB
+    return 0
+
+
+def _make_image(image: Path, size_bytes: int) -> None:
+    if image.parent.parent in image_roots():
+        private_directory(image.parent.parent)
+        private_directory(image.parent)
+    image.parent.mkdir(parents=True, exist_ok=True)  # where the caller wants it
+    # root alone: it holds all that the arm holds
+    with open(image, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+        try:
+            file.truncate(size_bytes - size_bytes % MIB)
+        except OSError as error:
+            raise SetupError(
+                f"{image}: its file system takes no file of {format_bytes(size_bytes)} ({error.strerror});"
+                " use a smaller volume"
+            ) from error
+
+
+def _start_daemon(spec: VolumeSpec, model: Model, directory: Path, session: Path, image: Path) -> None:
+    settings = {
+        "name": spec.name,
+        "model": model.to_json(),
+        "seed": _SEED,
+        "backing": str(image),
+        "credits": spec.credits,
+        "time_scale": spec.time_scale,
+        "instance_page": _instance_page(model, session),
+    }
+    (directory / daemon.SETTINGS_NAME).write_text(json.dumps(settings))
+    (directory / control.SOCKET_NAME).unlink(missing_ok=True)
+    run(
+        [sys.executable, "-c", _LAUNCH],
+        timeout_s=_QUICK_S,
+        cwd=directory,
+        env={daemon.START_VARIABLE: daemon.__name__},
+    )
+
+
+def _instance_page(model: Model, session: Path) -> str | None:
+    """What the daemons of one instance's volumes share; an instance of another date has other limits."""
+    if not model.instance_limits:
+        return None
+    instance = model.instance.replace("/", "-")
+    return str(session / f"{instance}-{len(model.instance_limits)}{PAGE_SUFFIX}")
+
+
+def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
+    device = Path(run(["losetup", "--find", "--show", "--direct-io=on", disk], timeout_s=_QUICK_S).strip())
+    note_loops(disk.parent, [device.name])
+    queue = Path("/sys/block") / device.name / "queue"
+    # One request is then at most one I/O of the type, and the block layer merges as it does before EBS.
+    (queue / "max_sectors_kb").write_text(str(model.accounting.max_io_bytes // 1024))
+    (queue / "read_ahead_kb").write_text(str(readahead_bytes // 1024))
+    return device
+
+
+def _mount(spec: VolumeSpec, directory: Path, device: Path, *, fresh: bool) -> Volume:
+    point = directory / MOUNT_NAME
+    point.mkdir(exist_ok=True)
+    if fresh:
+        run(["mkfs.xfs", "-q", "-K", device], timeout_s=_FORMAT_S)
+    # A copied image has the file system's UUID of its origin, which may be mounted too.
+    run(["mount", "-t", "xfs", "-o", "noatime,nouuid,nosuid,nodev,noexec", device, point], timeout_s=_QUICK_S)
+    socket = directory / control.SOCKET_NAME
+    calibrate_in(socket, point)
+    control.change(socket, unlimited=False, refill=True, credits=spec.credits)
+    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=socket)

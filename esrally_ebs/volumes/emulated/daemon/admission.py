@@ -1,0 +1,227 @@
+"""What one I/O on a volume has to wait, and what of that can be changed while it runs.
+
+Takes an I/O and the time; gives when it is due: the limiters' wait, then the service time, less what the path
+itself will take. Pure but for the page that volumes of one instance share.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import Any, Self
+
+from esrally_ebs.catalog.limits import Model
+from esrally_ebs.units import MIB
+from esrally_ebs.volumes.emulated.control import LimiterState
+from esrally_ebs.volumes.emulated.daemon.instance_page import InstancePage
+from esrally_ebs.volumes.emulated.law.buckets import Limiter
+from esrally_ebs.volumes.emulated.law.latency import Latency
+from esrally_ebs.volumes.emulated.law.queue import Queue
+
+_MAX_LATENCY_S = 60.0  # with more, the volume would hang rather than be slow
+
+Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
+NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
+
+
+class Admission:
+    """The limiters, latencies and counters of one volume."""
+
+    def __init__(self, settings: Mapping[str, Any], now: float) -> None:
+        """Full buckets, and credits as set; unlimited until ``change`` ends that.
+
+        ``settings``: ``model`` (``Model.to_json``), ``seed`` of latencies, ``credits`` (a fraction),
+        ``time_scale``, and ``instance_page`` (a path, or None for a volume that shares no limits).
+        """
+        model = Model.from_json(settings["model"])
+        self._limiter = Limiter(
+            model.limits,
+            model.accounting,
+            now,
+            shared=model.instance_limits,
+            stripes=model.stripes,
+            chunk_bytes=model.chunk_bytes,
+        )
+        self._queue = Queue(model)
+        self._time_scale = float(settings["time_scale"])  # the model's limits are scaled already
+        self._limiter.set_credits(settings["credits"], now)
+        self._page: InstancePage | None = None
+        if settings["instance_page"] is not None:
+            self._page = InstancePage(Path(settings["instance_page"]), self._limiter.shared_state())
+        self._latency = Latency(model.read, model.write, settings["seed"])
+        self.unlimited = True
+        self._fixed_s: tuple[float, float] | None = None
+        self._overhead = NO_OVERHEAD
+        self._counts = [0, 0]  # reads, writes
+        self._bytes = [0, 0]
+        self._target_s = [0.0, 0.0]  # what reads and writes were to take, added up
+
+    @classmethod
+    def load(cls, settings: Path, now: float) -> Self:
+        """As the settings file of a volume's directory says."""
+        return cls(json.loads(settings.read_text()), now)
+
+    def count(self, size: int, *, write: bool) -> None:
+        """An I/O has come."""
+        self._counts[write] += 1
+        self._bytes[write] += size
+
+    def schedule(
+        self, offset: int, size: int, now: float, *, write: bool, in_flight: int
+    ) -> tuple[float, float, float]:
+        """Charge one I/O; returns how long it waits for a limit, when it is due, and what the path takes (s).
+
+        ``in_flight``: how many others are; any make the path itself slower.
+        """
+        if self._fixed_s is None:
+            limited_s = self._limited_s(offset, size, now, write, in_flight)
+            target_s = limited_s + self._latency.seconds(size, write=write)
+        else:
+            limited_s, target_s = 0.0, random.uniform(*self._fixed_s)
+        self._target_s[write] += target_s
+        seconds, seconds_per_byte = self._overhead[in_flight > 0][write]
+        path_s = seconds + seconds_per_byte * size
+        return limited_s, now + target_s - path_s, path_s
+
+    def _limited_s(self, offset: int, size: int, now: float, write: bool, in_flight: int) -> float:
+        saved = self._queue.saved(offset, size, in_flight, write=write)
+        if self._page is None:
+            return self._limiter.charge(offset, size, now, write=write, saved=saved)
+        with self._shared():
+            return self._limiter.charge(offset, size, now, write=write, saved=saved)
+
+    def change(self, settings: Mapping[str, Any], now: float) -> None:
+        """Change what ``control.change`` names; ValueError for anything else, and then nothing is changed."""
+        changes: Mapping[str, Callable[[Any], object]] = {
+            "unlimited": self._set_unlimited,
+            "time_scale": lambda times: self._set_time_scale(times, now),
+            "refill": lambda on: self._limiter.refill(now) if on else None,
+            "drain": lambda on: self._limiter.drain(now) if on else None,
+            "drain_instance": lambda on: self._limiter.drain_instance(now) if on else None,
+            "credits": lambda fraction: self._limiter.set_credits(fraction, now),
+            "fixed_latency_s": self._set_fixed,
+            "overhead": self._set_overhead,
+        }
+        unknown = sorted(settings.keys() - changes.keys())
+        if unknown:
+            raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
+        checked = {key: _READ[key](value) for key, value in settings.items()}
+        with self._shared():
+            for key, apply in changes.items():  # in this order, whatever theirs
+                if key in checked:
+                    apply(checked[key])
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """With the instance's buckets as all its volumes left them, and what is done to them for all."""
+        if self._page is None:
+            yield
+            return
+        with self._page.numbers() as numbers:
+            self._limiter.set_shared_state(numbers)
+            yield
+            for i, number in enumerate(self._limiter.shared_state()):
+                numbers[i] = number
+
+    def _set_unlimited(self, on: bool) -> None:
+        self.unlimited = on
+
+    def _set_time_scale(self, times: float, now: float) -> None:
+        self._limiter.shrink(times / self._time_scale, now)
+        self._time_scale = times
+
+    def _set_fixed(self, between_s: tuple[float, float] | None) -> None:
+        self._fixed_s = between_s
+
+    def _set_overhead(self, overhead: tuple[Lines, Lines]) -> None:
+        self._overhead = overhead
+
+    def state(self, now: float, *, in_flight: int, errors: int) -> LimiterState:
+        """All that can be asked for."""
+        with self._shared():
+            levels = self._limiter.levels(now)
+            buckets = self._limiter.buckets.items()
+            full_s = self._limiter.seconds_until_full(now)
+        capacities = {name: bucket.limit.capacity for name, bucket in buckets}
+        own = [
+            name for name, bucket in buckets if bucket.limit.of_credits and not name.startswith("instance")
+        ]
+        return LimiterState(
+            levels=levels,
+            capacities=capacities,
+            credits=sum(levels[name] for name in own) if own else None,
+            credits_capacity=sum(capacities[name] for name in own) if own else None,
+            seconds_until_full=full_s,
+            waited_s={name: bucket.waited_s for name, bucket in buckets},
+            reads=self._counts[0],
+            writes=self._counts[1],
+            read_bytes=self._bytes[0],
+            written_bytes=self._bytes[1],
+            target_s={"read": self._target_s[0], "write": self._target_s[1]},
+            in_flight=in_flight,
+            unlimited=self.unlimited,
+            time_scale=self._time_scale,
+            errors=errors,
+        )
+
+
+def _number(value: Any) -> float:  # noqa: ANN401 - whatever JSON held
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("a setting is no finite number")
+    return float(value)
+
+
+def _fraction(value: Any) -> float:  # noqa: ANN401
+    number = _number(value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"a fraction of {number:g} is outside 0 to 1")
+    return number
+
+
+def _time_scale(value: Any) -> float:  # noqa: ANN401
+    times = _number(value)
+    if times < 1.0:
+        raise ValueError(f"a time scale of {times:g} is less than 1")
+    return times
+
+
+def _between(value: Any) -> tuple[float, float] | None:  # noqa: ANN401
+    if value is None:
+        return None
+    least, most = (_number(seconds) for seconds in value)
+    if not 0.0 <= least <= most <= _MAX_LATENCY_S:
+        said = f"a latency between {least:g} and {most:g} s is none"
+        raise ValueError(f"{said}; give 0 <= least <= most <= {_MAX_LATENCY_S:g}")
+    return least, most
+
+
+def _overhead(value: Any) -> tuple[Lines, Lines]:  # noqa: ANN401
+    alone, beside = (_lines(lines) for lines in value)
+    return alone, beside
+
+
+def _lines(value: Any) -> Lines:  # noqa: ANN401
+    read, write = value
+    return _line(*read), _line(*write)
+
+
+def _line(each: Any, each_byte: Any) -> tuple[float, float]:  # noqa: ANN401
+    seconds, per_byte = _number(each), _number(each_byte)
+    if abs(seconds) + abs(per_byte) * MIB > _MAX_LATENCY_S:
+        raise ValueError(f"no path costs {seconds:g} s and {per_byte:g} s a byte")
+    return seconds, per_byte
+
+
+# What is sent for each setting, checked; of all before any is applied.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "unlimited": bool,
+    "time_scale": _time_scale,
+    "refill": bool,
+    "drain": bool,
+    "drain_instance": bool,
+    "credits": _fraction,
+    "fixed_latency_s": _between,
+    "overhead": _overhead,
+}

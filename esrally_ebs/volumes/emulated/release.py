@@ -1,0 +1,262 @@
+"""Undoing an emulated volume from its directory alone, whatever state its owner or its daemon died in.
+
+Idempotent: every step looks at what the kernel has and does nothing when it is gone. Also finds what was left
+behind anywhere on the machine that provably is ours.
+"""
+
+import contextlib
+import json
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.mounts import mount_at, mounts
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
+from esrally_ebs.machine.resources import home, run_dir
+from esrally_ebs.volumes.emulated import control
+from esrally_ebs.volumes.emulated.daemon import process as daemon
+from esrally_ebs.volumes.record import RECORD_NAME, drop_record, read_record
+
+MOUNT_NAME = "mnt"
+PAGE_SUFFIX = ".instance"  # of the page that the volumes of one instance share, in their session's directory
+_DEFAULT_RUN = Path("/run/esrally-ebs")
+_SHARED_MEMORY = Path("/dev/shm")  # the machine's tmpfs
+_UNMOUNT_S = 60.0  # a busy volume may have dirty pages to write, which it does unlimited
+_QUICK_S = 15.0
+_END_S = 3.0
+_POLL_S = 0.05
+_LOOPS_NAME = "loops.json"
+_OWN_FILES = (
+    control.SOCKET_NAME,
+    daemon.SETTINGS_NAME,
+    daemon.PROCESS_NAME,
+    daemon.LOG_NAME,
+    control.TRACE_NAME,
+    daemon.DISK_NAME,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Something of ours on this machine; ``detach(directory)`` removes it."""
+
+    what: str  # volume, mount, loop device, daemon or image
+    directory: Path  # the directory of the volume that it belongs to
+    text: str
+
+
+def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Unmount, detach and remove whatever of an emulated volume is still there; nothing when all is gone.
+
+    Raises SetupError, naming what holds it, when something remains.
+    """
+    directory = directory.resolve()
+    record = read_record(directory)
+    daemons = _daemons_of(directory)
+    if not _open_up(directory):
+        _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
+    _unmount(directory / MOUNT_NAME)
+    for member in sorted(directory.glob(f"*/{RECORD_NAME}")):
+        detach(member.parent, clock=clock)
+    loops = _loops_of(directory)
+    note_loops(directory, loops)
+    for device in loops:
+        _detach_loop(device)
+    _end(daemons, signal.SIGTERM, clock)
+    _end(_daemons_of(directory), signal.SIGKILL, clock)
+    _unmount(directory / daemon.DISK_NAME)
+    _wait_for_loops(directory, clock)
+    images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
+    for image in images:
+        _remove_image(image)
+    _remove_files(directory)
+    left = [
+        f"mount {directory / name}" for name in (MOUNT_NAME, daemon.DISK_NAME) if mount_at(directory / name)
+    ]
+    left += [f"loop device /dev/{name}" for name in _loops_of(directory)]
+    left += [f"daemon {process.pid}" for process in _daemons_of(directory)]
+    if left:
+        what = "; ".join(left)
+        raise SetupError(f"{directory}: still there: {what}; end what uses it and run 'esrally-ebs clean'")
+    (directory / _LOOPS_NAME).unlink(missing_ok=True)
+    drop_record(directory)
+    if not any(directory.parent.glob(f"*/{RECORD_NAME}")):
+        for page in directory.parent.glob(f"*{PAGE_SUFFIX}"):
+            page.unlink(missing_ok=True)
+
+
+def note_loops(directory: Path, names: Sequence[str]) -> None:
+    """Note down which loop devices are the volume's, by names that the kernel gives no other device later."""
+    if names:
+        numbers = {name: _sequence_number(name) for name in names}
+        (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
+
+
+def leftovers() -> tuple[Leftover, ...]:
+    """All that emulated volumes of this run directory have on the machine, also those in use now.
+
+    The caller knows which are in use. Volumes of another run directory (``$ESRALLY_EBS_RUN``) are not seen.
+    """
+    root = run_dir()
+    found = [("volume", path.parent, str(path.parent)) for path in sorted(root.glob(f"*/*/{RECORD_NAME}"))]
+    found += [
+        ("mount", mount.mount_point.parent, str(mount.mount_point))
+        for mount in mounts()
+        if mount.source == daemon.MOUNT_SOURCE and mount.filesystem == "fuse"
+    ]
+    found += [("loop device", disk.parent, f"/dev/{name}") for name, disk in _loops()]
+    found += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
+    found += [
+        ("image", root / image.parent.name / image.stem, str(image))
+        for images in image_roots()
+        for image in sorted(images.glob("*/*.img"))
+    ]
+    return tuple(
+        Leftover(what=what, directory=_whole(where), text=f"{what} {text}")
+        for what, where, text in found
+        if where.is_relative_to(root)
+    )
+
+
+def _whole(directory: Path) -> Path:
+    """The directory of the volume that this one is striped into, or this one."""
+    return directory.parent if (directory.parent / RECORD_NAME).exists() else directory
+
+
+def image_roots() -> tuple[Path, Path]:
+    """Where this run directory's images are: in memory, and on disk for when memory is short."""
+    name = "esrally-ebs" if run_dir() == _DEFAULT_RUN else _joined(run_dir())
+    return _SHARED_MEMORY / name, home() / "backing" / name
+
+
+def image_of(root: Path, directory: Path) -> Path:
+    """Where below an image root the image of the volume in ``directory`` is by default."""
+    if directory.parent.parent == run_dir():
+        return root / directory.parent.name / f"{directory.name}.img"
+    return root / "elsewhere" / f"{_joined(directory)}.img"
+
+
+def _joined(path: Path) -> str:
+    return "-".join(path.parts[1:])
+
+
+def _loops() -> list[tuple[str, Path]]:
+    """Every loop device in use with the file it was attached to."""
+    found = []
+    for path in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
+        with contextlib.suppress(OSError):  # detached while we looked
+            found.append((path.parent.parent.name, _as_path(path.read_text().strip())))
+    return found
+
+
+def _as_path(text: str) -> Path:
+    return Path(text.removesuffix(" (deleted)"))  # the kernel's mark on names that are gone
+
+
+def _daemons() -> list[tuple[Process, Path]]:
+    """Every daemon of a volume with that volume's directory, which is its current one, among our mounts."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            process = Process.of(int(entry.name))
+            where = _as_path(str((entry / "cwd").readlink()))
+            if process is not None and shares_mounts(process.pid) and _is_daemon(process, where, entry):
+                found.append((process, where))
+    return found
+
+
+def _is_daemon(process: Process, directory: Path, entry: Path) -> bool:
+    """As it has noted itself down in its directory; by the variable that it was started with until then."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        noted = json.loads((directory / daemon.PROCESS_NAME).read_text())
+        if process == Process(noted["pid"], noted["start_ticks"]):
+            return True
+    return f"{daemon.START_VARIABLE}={daemon.__name__}".encode() in (entry / "environ").read_bytes().split(
+        b"\0"
+    )
+
+
+def _daemons_of(directory: Path) -> list[Process]:
+    """Also those of the volumes that are striped into this one."""
+    return [process for process, where in _daemons() if directory in (where, where.parent)]
+
+
+def _loops_of(directory: Path) -> list[str]:
+    """The volume's loop devices, as noted.
+
+    Until they are, by their file, whose path is ours only if what is mounted there among our mounts is a
+    volume's disk: in another container it may be another file.
+    """
+    in_use = dict(_loops())
+    try:
+        noted = json.loads((directory / _LOOPS_NAME).read_text())
+        return sorted(name for name in noted if name in in_use and _sequence_number(name) == noted[name])
+    except (OSError, ValueError):
+        disk = directory / daemon.DISK_NAME
+        mount = mount_at(disk)
+        ours = mount is not None and mount.source == daemon.MOUNT_SOURCE
+        return sorted(name for name, file in in_use.items() if ours and file == disk)
+
+
+def _sequence_number(name: str) -> int:
+    """The kernel's count of attachments: another one whenever a loop device gets another file."""
+    return int((Path("/sys/block") / name / "diskseq").read_text())
+
+
+def _open_up(directory: Path) -> bool:
+    """Lift all limits so that dirty pages are written fast; whether the daemon answers at all."""
+    socket = directory / control.SOCKET_NAME
+    try:
+        control.change(socket if socket.exists() else directory, unlimited=True)
+    except SetupError:
+        return False
+    return True
+
+
+def _end(processes: Sequence[Process], number: int, clock: Clock) -> None:
+    for process in processes:
+        process.signal(number)
+    until = clock.monotonic() + _END_S
+    while any(process.alive for process in processes) and clock.monotonic() < until:
+        clock.sleep(_POLL_S)
+
+
+def _unmount(point: Path) -> None:
+    """All mounts at this point; from the name space alone (lazily) when something still uses one."""
+    while mount_at(point) is not None:
+        try:
+            run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
+        except CommandError:
+            if mount_at(point) is not None:
+                run(["umount", "--lazy", "--no-canonicalize", point], timeout_s=_QUICK_S)
+
+
+def _detach_loop(name: str) -> None:
+    with contextlib.suppress(CommandError):  # gone by itself; or seen again among the leftovers
+        run(["losetup", "--detach", f"/dev/{name}"], timeout_s=_QUICK_S)
+
+
+def _wait_for_loops(directory: Path, clock: Clock) -> None:
+    """The kernel lets go of a loop device a moment after its last user."""
+    until = clock.monotonic() + _END_S
+    while _loops_of(directory) and clock.monotonic() < until:
+        clock.sleep(_POLL_S)
+
+
+def _remove_image(image: Path) -> None:
+    image.unlink(missing_ok=True)
+    if image.parent.parent in image_roots():
+        with contextlib.suppress(OSError):  # other images are there
+            image.parent.rmdir()
+            image.parent.parent.rmdir()
+
+
+def _remove_files(directory: Path) -> None:
+    for name in _OWN_FILES:
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or still a mount point: then it is among the leftovers
+        (directory / MOUNT_NAME).rmdir()

@@ -1,0 +1,41 @@
+"""The I/Os that an emulated volume kept: its daemon's file in, a table of the session's record out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.volumes.emulated import control
+from esrally_ebs.volumes.emulated.daemon.trace import HEAD
+
+_RECORD = np.dtype(  # of daemon/trace.py
+    [
+        *[(name, "<f8") for name in ("at_s", "done_s")],
+        *[(name, "<f4") for name in ("queue_s", "path_s")],
+        ("offset", "<u8"),
+        *[(name, "<u4") for name in ("bytes", "write")],
+    ]
+)
+
+
+def take_trace(socket: Path, arm: str) -> tuple[pa.Table, int]:
+    """The I/Os that a volume kept, by the time they came, and how many older ones were overwritten.
+
+    Raises SetupError when its daemon keeps none or does not answer.
+    """
+    tables, lost = [], 0
+    for path in control.save_trace(socket):
+        data = path.read_bytes()
+        path.unlink()
+        count, epoch_s = HEAD.unpack_from(data)
+        ios = np.frombuffer(data, _RECORD, offset=HEAD.size)
+        lost += count - len(ios)
+        columns: dict[str, Any] = {name: ios[name] for name in ("offset", "bytes", "queue_s", "path_s")}
+        columns |= {name: ios[name] + epoch_s for name in ("at_s", "done_s")}
+        columns["op"] = np.where(ios["write"], "write", "read")
+        names = {"arm": [arm] * len(ios), "device": [path.parent.name] * len(ios)}
+        columns["ahead"] = [None] * len(ios)
+        tables.append(pa.table({**names, **columns}).select(TRACE.names).cast(TRACE))
+    return pa.concat_tables(tables).sort_by("at_s"), lost

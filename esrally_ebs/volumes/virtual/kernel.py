@@ -1,0 +1,246 @@
+"""The event loop of virtual time: fio jobs against volumes' buckets and latencies, no sleeping.
+
+Plain numbers and sequences in and out, so that the very same functions run as Python (a small job, at once)
+and compiled by numba (a large one, after some seconds of compiling), with equal results.
+
+A process of fio with an asynchronous engine does one thing at a time: it submits until its depth is in flight
+and from then on takes one completion for each submission. A device holds so many requests; who finds its
+queue full stands still until a place is free, and takes no completions meanwhile. What fio prints as latency
+then is not the device's: with depth d and n processes it is n (d - 1) I/Os divided by their rate, and
+published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x 16).
+"""
+
+from esrally_ebs.volumes.emulated.law.buckets import Buckets
+from esrally_ebs.volumes.virtual.heap import pop, push, settle
+from esrally_ebs.volumes.virtual.histogram import bin_of
+from esrally_ebs.volumes.virtual.state import (
+    COMPLETION,
+    KINDS,
+    PERIOD_S,
+    RATE,
+    SUBMISSION,
+    WHOLE,
+    Devices,
+    FioJobs,
+    Host,
+    KernelState,
+    RandomDraws,
+    Tally,
+)
+from esrally_ebs.volumes.virtual.transfer import merged_part, next_offset, requests_of, transfer, uniform
+
+
+def measure(tally: Tally, at: int, value: float) -> None:
+    """Count one figure of a kind."""
+    tally.total[at] += value
+    tally.squares[at] += value * value
+    tally.most[at] = max(tally.most[at], value)
+    tally.least[at] = min(tally.least[at], value)
+
+
+def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float, from_s: float) -> None:
+    """Count one I/O, done ``done_s`` after the start: it waited to be submitted, and then took so long.
+
+    Before ``from_s`` nothing is counted, and half seconds begin there, as fio's do after a ramp_time.
+    """
+    tally.ended_s[row // 2] = max(tally.ended_s[row // 2], done_s)
+    if done_s < from_s:
+        return
+    tally.bins[row][bin_of(took_s * 1e9)] += 1
+    measure(tally, KINDS * row + COMPLETION, took_s)
+    measure(tally, KINDS * row + SUBMISSION, waited_s)
+    measure(tally, KINDS * row + WHOLE, waited_s + took_s)
+    period = int((done_s - from_s) / PERIOD_S)
+    if period != tally.period[row]:
+        if tally.in_period[row] > 0:
+            measure(tally, KINDS * row + RATE, float(tally.in_period[row]))
+            tally.periods[row] += 1
+        tally.period[row] = period
+        tally.in_period[row] = 0
+    tally.in_period[row] += 1
+    second = int(done_s)
+    if second < len(tally.done_in_second):
+        tally.done_in_second[second] += 1
+        tally.latency_in_second[second] += took_s
+
+
+def submit(
+    buckets: Buckets,
+    devices: Devices,
+    load: FioJobs,
+    host: Host,
+    draws: RandomDraws,
+    state: KernelState,
+    process: int,
+    now_s: float,
+) -> None:
+    """One I/O of a process on its way."""
+    job = state.job_of[process]
+    toss = state.issued[job] % draws.write_count[job]
+    write = 1 if draws.writes[draws.first_write[job] + toss] else 0
+    state.issued[job] += 1
+    state.left[process] -= 1
+    saved = merged_part(state, devices, load, process)
+    offset = next_offset(state, load, draws, process, write)
+    size, device = load.block_bytes[job], load.device[job]
+    took_s = transfer(buckets, devices, host, state, draws, device, write, offset, size, saved, now_s)
+    asked_s = state.asked_s[process]
+    first, count = state.flying_first[process], state.flying_count[process]
+    flight = push(state.done_s, state.flight, first, count, now_s + took_s)
+    state.flying_count[process] = count + 1
+    state.begun_s[flight] = asked_s
+    state.submitted_s[flight] = asked_s if load.sync[job] else now_s
+    state.write[flight] = write
+
+
+def fits(devices: Devices, load: FioJobs, state: KernelState, process: int, now_s: float) -> bool:
+    """Whether the device has room for one more I/O of this process."""
+    job = state.job_of[process]
+    device = load.device[job]
+    first, count = state.tag_first[device], state.tag_count[device]
+    while count > 0 and state.tag_s[first] <= now_s:
+        pop(state.tag_s, state.tag, first, count)
+        count -= 1
+    state.tag_count[device] = count
+    needed = requests_of(devices, device, load.block_bytes[job])
+    return count + needed <= devices.queue[device] or count == 0
+
+
+def chosen(state: KernelState, draws: RandomDraws, host: Host, device: int) -> int:
+    """Which of the processes that wait for a place gets it, taken off the list: often the same one again, as
+    it runs already, and otherwise any.
+    """
+    first, count = device * len(state.job_of), state.waiting_count[device]
+    index = 0
+    if count > 1:
+        again = uniform(state, draws) < host.again
+        index = int(uniform(state, draws) * count)
+        for other in range(count):
+            if again and state.waiting[first + other] == state.favoured[device]:
+                index = other
+    process = state.waiting[first + index]
+    state.waiting[first + index] = state.waiting[first + count - 1]
+    state.waiting_count[device] = count - 1
+    state.favoured[device] = process
+    return process
+
+
+def next_s(state: KernelState, load: FioJobs, host: Host, process: int, now_s: float) -> float:
+    """When a process that has just submitted does its next thing."""
+    job = state.job_of[process]
+    more = state.left[process] > 0 and now_s < load.until_s[job]
+    if more and state.flying_count[process] < load.depth[job]:
+        return now_s + host.between_s
+    return max(now_s, state.done_s[state.flying_first[process]]) + host.between_s
+
+
+def take(state: KernelState, load: FioJobs, tally: Tally, process: int, done_s: float) -> None:
+    """A process takes its first completion."""
+    first, count = state.flying_first[process], state.flying_count[process]
+    flight = pop(state.done_s, state.flight, first, count)
+    state.flying_count[process] = count - 1
+    job = state.job_of[process]
+    row = 2 * job + state.write[flight]
+    submitted_s = state.submitted_s[flight]
+    waited_s = submitted_s - state.begun_s[flight]
+    record(tally, row, waited_s, done_s - submitted_s, done_s, load.from_s[job])
+
+
+def wake(
+    buckets: Buckets,
+    devices: Devices,
+    load: FioJobs,
+    host: Host,
+    draws: RandomDraws,
+    state: KernelState,
+    events: int,
+    device: int,
+    now_s: float,
+) -> int:
+    """Places in a device's queue are free: let in who waits; the number of events then."""
+    first = device * len(state.job_of)
+    while state.waiting_count[device] > 0 and fits(devices, load, state, state.waiting[first], now_s):
+        process = chosen(state, draws, host, device)
+        submit(buckets, devices, load, host, draws, state, process, now_s)
+        events = plan(state, events, next_s(state, load, host, process, now_s), process)
+    if state.waiting_count[device] > 0:
+        events = plan_device(state, events, device)
+    return events
+
+
+def plan(state: KernelState, events: int, at_s: float, who: int) -> int:
+    """Give a process or device its next turn; the number of events then."""
+    state.event[events] = who
+    push(state.event_s, state.event, 0, events, at_s)
+    return events + 1
+
+
+def plan_device(state: KernelState, events: int, device: int) -> int:
+    """Give a device its turn when a place in its queue will be free; the number of events then."""
+    at_s = state.tag_s[state.tag_first[device]]
+    return plan(state, events, at_s, len(state.job_of) + device)
+
+
+def step(
+    buckets: Buckets,
+    devices: Devices,
+    load: FioJobs,
+    host: Host,
+    draws: RandomDraws,
+    state: KernelState,
+    tally: Tally,
+    process: int,
+    now_s: float,
+) -> float:
+    """A process takes a completion, if it must, and submits, if it may; when it is its turn again, or -1 when
+    it waits for a place in the queue, or -2 when it is done.
+    """
+    job = state.job_of[process]
+    more = state.left[process] > 0 and now_s < load.until_s[job]
+    flying = state.flying_count[process]
+    if flying > 0 and (not more or flying == load.depth[job]):
+        take(state, load, tally, process, now_s - host.between_s)
+        flying -= 1
+    if not more:
+        if flying == 0:
+            return -2.0
+        return max(now_s, state.done_s[state.flying_first[process]] + host.between_s)
+    state.asked_s[process] = now_s
+    state.waited[process] = not fits(devices, load, state, process, now_s)
+    if state.waited[process]:
+        return -1.0
+    submit(buckets, devices, load, host, draws, state, process, now_s)
+    return next_s(state, load, host, process, now_s)
+
+
+def serve(
+    buckets: Buckets,
+    devices: Devices,
+    load: FioJobs,
+    host: Host,
+    draws: RandomDraws,
+    tally: Tally,
+    state: KernelState,
+) -> float:
+    """Run the jobs on buckets whose levels are those of this moment; the seconds until all I/Os are done."""
+    processes = len(state.job_of)
+    events = processes
+    while events > 0:
+        now_s, who = state.event_s[0], state.event[0]
+        if who >= processes:
+            pop(state.event_s, state.event, 0, events)
+            events = wake(buckets, devices, load, host, draws, state, events - 1, who - processes, now_s)
+            continue
+        again_s = step(buckets, devices, load, host, draws, state, tally, who, now_s)
+        if again_s >= 0.0:
+            settle(state.event_s, state.event, 0, events, again_s, who)
+            continue
+        pop(state.event_s, state.event, 0, events)
+        events -= 1
+        if again_s == -1.0:
+            device = load.device[state.job_of[who]]
+            state.waiting[device * processes + state.waiting_count[device]] = who
+            state.waiting_count[device] += 1
+            if state.waiting_count[device] == 1:
+                events = plan_device(state, events, device)
+    return max(tally.ended_s)

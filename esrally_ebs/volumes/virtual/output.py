@@ -1,0 +1,161 @@
+"""What a job did in virtual time as the JSON that fio writes, so that one parser and one report serve both.
+
+The figures are those of fio with ``--group_reporting``: runtimes in whole milliseconds, percentiles in the
+middle of the bin that they fall in, rates of half seconds. What is not simulated, as the processor's time, is
+not there.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from esrally_ebs import __version__
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.volumes.virtual.histogram import middle_ns, percentile_ns
+from esrally_ebs.volumes.virtual.state import COMPLETION, KINDS, PERIOD_S, RATE, SUBMISSION, WHOLE, Tally
+
+# What fio prints unless it is asked for others.
+PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
+VERSION = f"fio-3.x (not run: simulated in virtual time by esrally_ebs {__version__})"
+_EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)  # of fio's shares of I/Os by latency, in each unit
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
+_NO_TIME = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+
+
+def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str, float]) -> str:
+    """The JSON text of the job that has this number in the tally; ``waited_s`` are the seconds that I/Os
+    waited because of each limit, also of those in the ramp_time, which nothing else counts.
+
+    ``per_second``, when it was counted: I/Os done in each second and their latencies added up.
+    """
+    ended_s = float(tally.ended_s[number])
+    runtime_ms = max(1, -int(-(ended_s - job.ramp_time) * 1000 // 1))
+    record = {
+        "jobname": job.name,
+        "groupid": 0,
+        "error": 0,
+        "eta": 0,
+        "elapsed": math.ceil(ended_s),
+        "job options": {key: str(told) for key, told in {"name": job.name, **job.options()}.items()},
+        "read": _direction(2 * number, tally, job, runtime_ms),
+        "write": _direction(2 * number + 1, tally, job, runtime_ms),
+        "trim": _nothing(),
+        "sync": {"total_ios": 0, "lat_ns": _NO_TIME},
+        **_shares([int(a) + int(b) for a, b in zip(*tally.bins[2 * number : 2 * number + 2], strict=True)]),
+    }
+    document: dict[str, Any] = {
+        "fio version": VERSION,
+        "jobs": [record],
+        "disk_util": [],
+        "limits": {"waited_s": dict(waited_s)},
+    }
+    if len(tally.done_in_second):
+        document["per_second"] = {
+            "ios": [int(ios) for ios in tally.done_in_second],
+            "latency_s": [float(seconds) for seconds in tally.latency_in_second],
+        }
+    return json.dumps(document, indent=1)
+
+
+def _direction(row: int, tally: Tally, job: BaselineJob, runtime_ms: int) -> dict[str, Any]:
+    bins = [int(count) for count in tally.bins[row]]
+    ios = sum(bins)
+    runtime_s = runtime_ms / 1000
+    percentiles = {"percentile": {f"{p:.6f}": percentile_ns(bins, p) for p in PERCENTILES}} if ios else {}
+    first = KINDS * row
+    return {
+        "io_bytes": ios * job.bs,
+        "io_kbytes": ios * job.bs // 1024,
+        "bw_bytes": int(ios * job.bs / runtime_s),
+        "bw": int(ios * job.bs / runtime_s / 1024),
+        "iops": ios / runtime_s,
+        "runtime": runtime_ms if ios else 0,
+        "total_ios": ios,
+        "short_ios": 0,
+        "drop_ios": 0,
+        # as fio, which measures no submission of an engine that returns when the I/O is done
+        "slat_ns": _spread(tally, first + SUBMISSION, 0 if job.is_blocking else ios),
+        "clat_ns": {**_spread(tally, first + COMPLETION, ios), **percentiles},
+        "lat_ns": _spread(tally, first + WHOLE, ios),
+        **_samples(tally, row, job.bs / 1024, ios / runtime_s),
+    }
+
+
+def _spread(tally: Tally, at: int, count: int) -> dict[str, float]:
+    """Seconds of a kind in nanoseconds, as fio tells of them."""
+    if not count:
+        return _NO_TIME
+    mean, deviation = _mean_and_deviation(tally, at, count)
+    return {
+        "min": round(float(tally.least[at]) * 1e9),
+        "max": round(float(tally.most[at]) * 1e9),
+        "mean": mean * 1e9,
+        "stddev": deviation * 1e9,
+        "N": count,
+    }
+
+
+def _samples(tally: Tally, row: int, block_kib: float, iops: float) -> dict[str, float]:
+    """Rates in I/Os and in KiB a second, of all half seconds that ended and had I/Os."""
+    at, count = KINDS * row + RATE, int(tally.periods[row])
+    low = high = mean = deviation = 0.0
+    if count:
+        low, high = float(tally.least[at]) / PERIOD_S, float(tally.most[at]) / PERIOD_S
+        mean, deviation = (value / PERIOD_S for value in _mean_and_deviation(tally, at, count))
+    return {
+        "bw_min": int(low * block_kib),
+        "bw_max": int(high * block_kib),
+        "bw_agg": min(100.0, 100 * mean / iops) if iops else 0.0,
+        "bw_mean": mean * block_kib,
+        "bw_dev": deviation * block_kib,
+        "bw_samples": count,
+        "iops_min": int(low),
+        "iops_max": int(high),
+        "iops_mean": mean,
+        "iops_stddev": deviation,
+        "iops_samples": count,
+    }
+
+
+def _mean_and_deviation(tally: Tally, at: int, count: int) -> tuple[float, float]:
+    mean = float(tally.total[at]) / count
+    if count == 1:
+        return mean, 0.0
+    return mean, math.sqrt(max(0.0, float(tally.squares[at]) - count * mean * mean) / (count - 1))
+
+
+def _nothing() -> dict[str, Any]:
+    """What fio writes of a direction that there is none of."""
+    done = (
+        "io_bytes",
+        "io_kbytes",
+        "bw_bytes",
+        "bw",
+        "iops",
+        "runtime",
+        "total_ios",
+        "short_ios",
+        "drop_ios",
+    )
+    rates = ("bw_min", "bw_max", "bw_agg", "bw_mean", "bw_dev", "bw_samples")
+    operations = ("iops_min", "iops_max", "iops_mean", "iops_stddev", "iops_samples")
+    times = dict.fromkeys(("slat_ns", "clat_ns", "lat_ns"), _NO_TIME)
+    return {**dict.fromkeys(done, 0), **times, **dict.fromkeys((*rates, *operations), 0)}
+
+
+def _shares(bins: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Per cent of all I/Os up to each edge, from the one before it on."""
+    edges = [(edge * factor, unit, str(edge)) for unit, factor in _UNITS.items() for edge in _EDGES]
+    edges.append((2_000_000_000, "ms", "2000"))
+    shares: dict[str, dict[str, float]] = {f"latency_{unit}": {} for unit in _UNITS}
+    for _, unit, name in edges:
+        shares[f"latency_{unit}"][name] = 0.0
+    shares["latency_ms"][">=2000"] = 0.0
+    share = 100 / max(1, sum(bins))
+    for number, count in enumerate(bins):
+        if count:
+            at_ns = middle_ns(number)
+            _, unit, name = next((edge for edge in edges if at_ns < edge[0]), (0, "ms", ">=2000"))
+            shares[f"latency_{unit}"][name] += count * share
+    return shares

@@ -1,0 +1,156 @@
+"""Recorded requests again, on another volume, in virtual time: what each would have taken there.
+
+A request is a thread that computes, issues I/Os, and stands still until I/Os are done that it needs. What it
+computes stays the same on any volume, and so does what it needs before what; see ``Thread``.
+"""
+
+import functools
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from esrally_ebs.catalog.limits import Model, of_each
+from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of
+from esrally_ebs.volumes.virtual import machine_code
+from esrally_ebs.volumes.virtual.arrays import arrays, devices_of
+from esrally_ebs.volumes.virtual.state import Devices, Host
+from esrally_ebs.volumes.virtual.transfer import length_of, request
+
+Column = npt.NDArray[Any]
+
+
+class Thread(NamedTuple):
+    """Requests one after the other as events, each an I/O or the end of a request, as columns by event.
+
+    An event comes ``compute_s`` after the one before it, and ``after_s`` after each I/O that it needs is
+    done: those are ``needed[first_needed[e]]`` up to ``needed[first_needed[e + 1]]``, excluded.
+    """
+
+    offset: Column
+    size: Column  # bytes; 0 for the end of a request
+    write: Column
+    path_s: Column  # what of the volume's time the path to it takes up
+    compute_s: Column
+    first_needed: Column  # one more than there are events
+    needed: Column  # events
+    after_s: Column  # by place in ``needed``
+    rest_s: Column  # by request: idle before it
+    refilled: Column  # by request: whether all buckets but the credits were full when it began
+
+
+class Replayed(NamedTuple):
+    """What became of the requests on one volume."""
+
+    latency_s: Column  # by request
+    limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
+    credits: float  # the fraction that is left of burst credits, of the emptiest bucket; 1.0 without
+
+
+def refill(buckets: Buckets, of_credits: Sequence[bool], now_s: float) -> None:
+    """Fill all buckets but the credits."""
+    for i in range(len(buckets.levels)):
+        if not of_credits[i]:
+            buckets.levels[i] = buckets.capacities[i]
+            buckets.filled_s[i] = now_s
+
+
+def io_s(
+    thread: Thread,
+    devices: Devices,
+    host: Host,
+    buckets: Buckets,
+    next_offset: MutableSequence[int],
+    normals: Sequence[float],
+    event: int,
+    now_s: float,
+) -> float:
+    """The seconds that an I/O takes, as long as the slowest request that it is split into."""
+    offset = thread.offset[event]
+    end = offset + thread.size[event]
+    normal = normals[event % len(normals)]
+    took_s = 0.0
+    while offset < end:
+        length = length_of(devices, 0, offset, end - offset)
+        one_s = request(
+            buckets, devices, host, next_offset, 0, thread.write[event], offset, length, 0.0, normal, now_s
+        )
+        took_s = max(took_s, one_s)
+        offset += length
+    return took_s
+
+
+def run(
+    thread: Thread,
+    devices: Devices,
+    host: Host,
+    buckets: Buckets,
+    of_credits: Sequence[bool],
+    normals: Sequence[float],
+    next_offset: MutableSequence[int],
+    done_s: MutableSequence[float],
+    latency_s: MutableSequence[float],
+) -> float:
+    """Replay all requests, whose latencies are filled in; when the last one ends."""
+    now_s = began_s = thread.rest_s[0]
+    number = 0
+    refill(buckets, of_credits, now_s)
+    for event in range(len(thread.size)):
+        now_s += thread.compute_s[event]
+        for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
+            now_s = max(now_s, done_s[thread.needed[place]] + thread.after_s[place])
+        if thread.size[event] > 0:
+            took_s = io_s(thread, devices, host, buckets, next_offset, normals, event, now_s)
+            done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
+            continue
+        latency_s[number] = now_s - began_s
+        number += 1
+        if number < len(thread.rest_s):
+            now_s += thread.rest_s[number]
+            began_s = now_s
+            if thread.refilled[number]:
+                refill(buckets, of_credits, now_s)
+    return float(now_s)
+
+
+def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1) -> Replayed:
+    """Replay requests on a volume whose buckets are full and whose credits are at this fraction.
+
+    The same ``seed`` draws the same luck for each I/O on every volume.
+    """
+    limits = of_each(model.limits, model.stripes) + model.instance_limits
+    buckets = buckets_of(limits, 0.0)
+    for i, limit in enumerate(limits):
+        if limit.of_credits and not limit.name.startswith("instance"):
+            buckets.levels[i] *= credits
+    requests = len(thread.rest_s)
+    normals = np.random.default_rng(seed).standard_normal(max(1, min(len(thread.size), 1 << 18)))
+    latency_s = np.zeros(requests)
+    buckets = arrays(buckets)
+    _compiled()(
+        thread,
+        arrays(devices_of([model])),
+        Host(len(model.instance_limits), 0.0, 0.0),
+        buckets,
+        np.array([limit.of_credits for limit in limits]),
+        normals,
+        np.full(len(limits), -1),
+        np.zeros(len(thread.size)),
+        latency_s,
+    )
+    by_limit: dict[str, float] = {}
+    for limit, seconds in zip(limits, buckets.waited_s, strict=True):
+        name = limit.name.lstrip("0123456789").lstrip("-")
+        by_limit[name] = by_limit.get(name, 0.0) + float(seconds)
+    left = [
+        level / limit.capacity
+        for limit, level in zip(limits, buckets.levels, strict=True)
+        if limit.of_credits
+    ]
+    return Replayed(latency_s, by_limit, min(left, default=1.0))
+
+
+@functools.cache
+def _compiled() -> Callable[..., Any]:
+    return machine_code.compiled(run, (refill, io_s))

@@ -1,0 +1,112 @@
+"""What the kernel of virtual time works on: plain numbers in sequences, as lists or as arrays."""
+
+from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple
+
+# The device's max_sectors_kb, unless an I/O of the type is larger (1 MiB of HDD types): larger I/Os are split
+# before they arrive.
+REQUEST_BYTES = 256 * 1024
+
+# What fio tells of the reads, or the writes, of a job. Of an I/O the seconds from submission to completion,
+# those until it was submitted, and both together; and the I/Os of each period that had any.
+COMPLETION, SUBMISSION, WHOLE, RATE = range(4)
+KINDS = 4
+PERIOD_S = 0.5  # fio's bwavgtime and iopsavgtime
+
+
+class Devices(NamedTuple):
+    """The volumes under load, each alone or striped, as numbers by volume."""
+
+    first: Sequence[int]  # the first bucket of the first member
+    own: Sequence[int]  # buckets of each member
+    stripes: Sequence[int]
+    chunk_bytes: Sequence[int]
+    max_io_bytes: Sequence[int]
+    merge_over_bytes: Sequence[int]
+    least_bytes: Sequence[int]
+    base_s: Sequence[float]  # service times: of reads at 2 i, of writes at 2 i + 1
+    per_byte_s: Sequence[float]
+    sigma: Sequence[float]
+    queue: Sequence[int]  # requests that the device holds
+
+
+class FioJobs(NamedTuple):
+    """fio jobs that begin together, as numbers by job."""
+
+    device: Sequence[int]
+    clones: Sequence[int]
+    depth: Sequence[int]  # I/Os that each clone keeps in flight
+    sync: Sequence[bool]  # whether the time to submit is part of the latency
+    block_bytes: Sequence[int]
+    ios_per_clone: Sequence[int]  # at most
+    from_s: Sequence[float]  # what is done earlier than this after the job's start is not counted
+    until_s: Sequence[float]  # no I/O is begun later than this after the job's start
+    sequential: Sequence[bool]
+    file_bytes: Sequence[int]
+
+
+class Host(NamedTuple):
+    """What the computer adds."""
+
+    shared: int  # so many of the last buckets are the instance's
+    between_s: float  # from the end of an I/O to the beginning of the clone's next
+    again: float  # how probably the clone that got the last place in a full queue gets the next one, too
+
+
+class RandomDraws(NamedTuple):
+    """Chance, drawn beforehand and used in order, from the start again when it is used up."""
+
+    normals: Sequence[float]  # of the standard normal distribution
+    uniforms: Sequence[float]  # of [0, 1)
+    writes: Sequence[bool]  # the direction of each I/O, of all jobs one after the other
+    first_write: Sequence[int]  # by job: where its directions begin, and how many there are
+    write_count: Sequence[int]
+
+
+class Tally(NamedTuple):
+    """What became of the jobs; of the reads of job j at 2 j, of its writes at 2 j + 1."""
+
+    bins: Sequence[MutableSequence[int]]  # I/Os by completion latency
+    # Of each kind of figure, the kinds of one row beside each other: added up, their squares, the extremes.
+    total: MutableSequence[float]
+    squares: MutableSequence[float]
+    most: MutableSequence[float]
+    least: MutableSequence[float]
+    ended_s: MutableSequence[float]  # by job
+    period: MutableSequence[int]  # by row: the last period with I/Os, how many, and the periods before it
+    in_period: MutableSequence[int]
+    periods: MutableSequence[int]
+    # By the second in which they were done, all together; empty when nobody asked, the rest is not counted.
+    done_in_second: MutableSequence[int]
+    latency_in_second: MutableSequence[float]
+
+
+class KernelState(NamedTuple):
+    """Where the processes, the devices and chance stand."""
+
+    job_of: Sequence[int]  # by process, as are the next ones
+    left: MutableSequence[int]
+    asked_s: MutableSequence[float]  # when it began to submit
+    waited: MutableSequence[bool]  # whether its submission found the queue full
+    positions: MutableSequence[int]  # of reads at 2 p, of writes at 2 p + 1
+    # I/Os in flight: by process a heap of when they are done, from flying_first on, and what they are.
+    flying_first: Sequence[int]
+    flying_count: MutableSequence[int]
+    done_s: MutableSequence[float]
+    flight: MutableSequence[int]
+    begun_s: MutableSequence[float]  # by flight, as are the next ones; begun, and with the device
+    submitted_s: MutableSequence[float]
+    write: MutableSequence[int]
+    # Requests that a device holds: by device a heap of when they are done.
+    tag_first: Sequence[int]
+    tag_count: MutableSequence[int]
+    tag_s: MutableSequence[float]
+    tag: MutableSequence[int]
+    waiting: MutableSequence[int]  # by device, as many as there are processes: those that found it full
+    waiting_count: MutableSequence[int]
+    favoured: MutableSequence[int]  # by device: the process that got the last place
+    next_offset: MutableSequence[int]  # by the first bucket of a member: where its last I/O ended
+    issued: MutableSequence[int]  # by job
+    used: MutableSequence[int]  # normals and uniforms
+    event_s: MutableSequence[float]  # a heap: when it is the turn of
+    event: MutableSequence[int]  # a process, or, counted on from them, a device

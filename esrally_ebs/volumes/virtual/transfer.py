@@ -1,0 +1,142 @@
+"""One I/O of virtual time on its way through a device: where it goes, the requests that it is split into, and
+what they wait and take.
+
+Plain numbers and sequences, as in kernel.py, which calls this: the same functions as Python and compiled.
+"""
+
+from collections.abc import MutableSequence
+
+from esrally_ebs.catalog.limits import charged_bytes, operations_of
+from esrally_ebs.volumes.emulated.law.buckets import Buckets, charge_buckets
+from esrally_ebs.volumes.emulated.law.latency import drawn_s
+from esrally_ebs.volumes.emulated.law.queue import saved_of
+from esrally_ebs.volumes.virtual.heap import push
+from esrally_ebs.volumes.virtual.state import REQUEST_BYTES, Devices, FioJobs, Host, KernelState, RandomDraws
+
+
+def uniform(state: KernelState, draws: RandomDraws) -> float:
+    """The next draw from [0, 1)."""
+    at = state.used[1]
+    state.used[1] = at + 1
+    return draws.uniforms[at % len(draws.uniforms)]
+
+
+def next_offset(state: KernelState, load: FioJobs, draws: RandomDraws, process: int, write: int) -> int:
+    """Where a process's next I/O goes; every job has a file of its own."""
+    job = state.job_of[process]
+    blocks = max(1, load.file_bytes[job] // load.block_bytes[job])
+    if load.sequential[job]:
+        block = state.positions[2 * process + write]
+        state.positions[2 * process + write] = block + 1 if block + 1 < blocks else 0
+    else:
+        block = int(uniform(state, draws) * blocks)
+    return (job << 45) + block * load.block_bytes[job]
+
+
+def length_of(devices: Devices, device: int, offset: int, left: int) -> int:
+    """The bytes of the request that an I/O begins with: no more than a request, or a chunk, holds."""
+    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
+    if devices.stripes[device] == 1:
+        return min(left, most)
+    chunk = devices.chunk_bytes[device]
+    return min(left, most, chunk - offset % chunk)
+
+
+def requests_of(devices: Devices, device: int, size: int) -> int:
+    """How many requests an I/O is split into when it begins where a request, or a chunk, does."""
+    most = max(REQUEST_BYTES, devices.max_io_bytes[device])
+    if devices.stripes[device] > 1:
+        most = min(most, devices.chunk_bytes[device])
+    return -(-size // most)
+
+
+def request(
+    buckets: Buckets,
+    devices: Devices,
+    host: Host,
+    next_offset: MutableSequence[int],
+    device: int,
+    write: int,
+    offset: int,
+    length: int,
+    saved: float,
+    normal: float,
+    now_s: float,
+) -> float:
+    """The seconds that one request takes: its wait, and its service time by a ``normal`` draw.
+
+    ``next_offset`` is where the last request of each member ended, by the member's first bucket.
+    """
+    member = 0
+    at = offset
+    if devices.stripes[device] > 1:
+        chunk = offset // devices.chunk_bytes[device]
+        member = chunk % devices.stripes[device]
+        at = chunk // devices.stripes[device] * devices.chunk_bytes[device]
+        at += offset % devices.chunk_bytes[device]
+    first = devices.first[device] + member * devices.own[device]
+    continues = next_offset[first] == at
+    next_offset[first] = at + length
+    most, over = devices.max_io_bytes[device], devices.merge_over_bytes[device]
+    wait_s = charge_buckets(
+        buckets,
+        first,
+        first + devices.own[device],
+        host.shared,
+        write,
+        operations_of(length, most) - saved,
+        max(charged_bytes(length, continues, most, over), devices.least_bytes[device]),
+        now_s,
+    )
+    service = 2 * device + write
+    median_s = devices.base_s[service] + devices.per_byte_s[service] * length
+    return wait_s + drawn_s(median_s, devices.sigma[service], normal)
+
+
+def transfer(
+    buckets: Buckets,
+    devices: Devices,
+    host: Host,
+    state: KernelState,
+    draws: RandomDraws,
+    device: int,
+    write: int,
+    offset: int,
+    size: int,
+    saved: float,
+    now_s: float,
+) -> float:
+    """The seconds that one I/O takes: as long as the slowest of the requests that it is split into.
+
+    ``saved`` of its one operation is part of the I/O before, with which it was merged.
+    """
+    took_s = 0.0
+    end = offset + size
+    while offset < end:
+        length = length_of(devices, device, offset, end - offset)
+        normal = draws.normals[state.used[0] % len(draws.normals)]
+        state.used[0] += 1
+        request_s = request(
+            buckets, devices, host, state.next_offset, device, write, offset, length, saved, normal, now_s
+        )
+        push(
+            state.tag_s,
+            state.tag,
+            state.tag_first[device],
+            state.tag_count[device],
+            now_s + request_s,
+        )
+        state.tag_count[device] += 1
+        took_s = max(took_s, request_s)
+        offset += length
+    return took_s
+
+
+def merged_part(state: KernelState, devices: Devices, load: FioJobs, process: int) -> float:
+    """What of a sequential I/O's operation is part of the one before: it waits in the queue beside it."""
+    job = state.job_of[process]
+    size, device = load.block_bytes[job], load.device[job]
+    beside = state.waited[process] and state.flying_count[process] > 0
+    if beside and load.sequential[job] and not load.sync[job]:
+        return saved_of(size, devices.max_io_bytes[device], devices.merge_over_bytes[device])
+    return 0.0

@@ -1,0 +1,1 @@
+"""What is raced: documents to search in, and queries."""

@@ -1,0 +1,203 @@
+"""The synthetic corpus on disk: written by several processes, complete or not there at all.
+
+Takes a path, a number of documents and a seed; gives the file, Rally's table of line offsets beside it
+(``<file>.offset``) and a stamp (``<file>.stamp``) that says what the file holds.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.units import format_bytes
+from esrally_ebs.workload.corpus.logs import LogRenderer
+from esrally_ebs.workload.corpus.vectors import VectorRenderer
+from esrally_ebs.workload.corpus.weather import WeatherRenderer
+from esrally_ebs.workload.corpus.workers import CHUNK, Ends, Renderer, write_chunks
+
+FORMAT: Final = 1  # raised whenever the bytes for a seed change
+SYNTHETIC: Final = "synthetic"
+CONVERTED: Final = "ghcn-daily"
+RENDERERS: Final[Mapping[str, Callable[[int], Renderer]]] = {
+    "weather": WeatherRenderer,
+    "logs": LogRenderer,
+    "vectors": VectorRenderer,
+}
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """A complete corpus file."""
+
+    path: Path
+    documents: int
+    bytes: int
+    seed: int
+    format: int = FORMAT
+    source: str = SYNTHETIC
+
+
+def generate(
+    path: Path,
+    *,
+    documents: int,
+    seed: int = 42,
+    kind: str = "weather",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Write ``documents`` documents, the same bytes for the same seed whatever the number of ``workers``.
+
+    ``workers`` defaults to the CPUs of this process; ``progress`` is told the documents written so far.
+    Raises PlanError for an impossible number, SetupError when the disk is full or another process writes
+    the same file; then, as after an interrupt, nothing partial remains.
+    """
+    renderer = RENDERERS[kind](seed)
+    if not 1 <= documents <= renderer.capacity:
+        raise PlanError(f"documents {documents}: choose between 1 and {renderer.capacity}")
+    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    if count < 1:
+        raise PlanError(f"workers {count}: must be at least 1")
+    _check_space(path, documents, renderer.bytes_per_document)
+    with _partial(path) as (partial, file):
+        with disk_errors(path):
+            ends = write_chunks(renderer, file, documents, count, progress or _silent)
+        for stale in (_stamp_path(path), _offset_path(path)):
+            stale.unlink(missing_ok=True)
+        partial.replace(path)
+    corpus = Corpus(path=path, documents=documents, bytes=ends[-1][1], seed=seed)
+    with disk_errors(path):
+        _write_offsets(path, ends)
+        _write_stamp(corpus)
+    return corpus
+
+
+def ensure(
+    directory: Path,
+    *,
+    documents: int,
+    seed: int = 42,
+    kind: str = "weather",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """``documents-<documents>.json`` in ``directory``: the complete one that is there, or a new one.
+
+    One that ``convert`` has put there is taken whatever the seed. Raises what ``generate`` raises.
+    """
+    path = directory / f"documents-{documents}.json"
+    wanted = {"documents": documents, "seed": seed, "format": FORMAT}
+    corpus = _stamped(path)
+    if corpus is not None and (corpus.source == CONVERTED or wanted.items() <= asdict(corpus).items()):
+        return corpus
+    return generate(path, documents=documents, seed=seed, kind=kind, workers=workers, progress=progress)
+
+
+def adopt(written: Path, directory: Path) -> Corpus:
+    """Move a file of converted documents to its place in ``directory``, with offset table and stamp."""
+    ends: Ends = []
+    size = documents = 0
+    with written.open("rb") as lines:
+        for documents, line in enumerate(lines, start=1):
+            size += len(line)
+            if documents % CHUNK == 0:
+                ends.append((documents, size))
+    path = directory / f"documents-{documents}.json"
+    for stale in (_stamp_path(path), _offset_path(path)):
+        stale.unlink(missing_ok=True)
+    written.replace(path)
+    corpus = Corpus(path=path, documents=documents, bytes=size, seed=0, source=CONVERTED)
+    with disk_errors(path):
+        _write_offsets(path, ends)
+        _write_stamp(corpus)
+    return corpus
+
+
+def _stamped(path: Path) -> Corpus | None:
+    """What the stamp says, if the file is still what it says."""
+    try:
+        stamp = json.loads(_stamp_path(path).read_text())
+        corpus = Corpus(**{**stamp, "path": path})
+        complete = path.stat().st_size == corpus.bytes and _offset_path(path).exists()
+    except (OSError, ValueError, TypeError):
+        return None
+    return corpus if complete else None
+
+
+def _check_space(path: Path, documents: int, bytes_each: int) -> None:
+    with disk_errors(path):
+        if path.exists() and not path.is_file():  # a directory; or a device, which a file would replace
+            raise PlanError(f"{path}: is no file; name one that is not there yet, or may be written over")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+    needed = documents * bytes_each
+    if free < needed:
+        raise SetupError(
+            f"{path}: {documents} documents need {format_bytes(needed)}, {format_bytes(free)} are free; "
+            "make room or choose fewer documents"
+        )
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[tuple[Path, int]]:
+    """An empty file beside ``path`` that only we write; gone afterwards unless it was renamed."""
+    partial = path.with_name(f".{path.name}.partial")
+    with disk_errors(path):
+        file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SetupError(f"{path}: another process is writing it; wait for it to end") from error
+        # what a killed process left is written over; its lock ended with it
+        os.ftruncate(file, 0)
+        try:
+            yield partial, file
+        finally:
+            # after the rename the name is gone; before it, what is there is ours
+            with suppress(FileNotFoundError):
+                partial.unlink()
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError inside into a SetupError that names ``path`` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        step = "make room or choose fewer documents" if full else "choose another directory"
+        raise SetupError(f"{path}: cannot write the corpus: {error.strerror or error}; {step}") from error
+
+
+def _write_offsets(path: Path, ends: Ends) -> None:
+    # Rally reads "line;offset after that line" for every 50,000th line
+    rows = [f"{line};{offset}\n" for line, offset in ends if line % CHUNK == 0]
+    _offset_path(path).write_text("".join(rows))
+
+
+def _offset_path(path: Path) -> Path:
+    return path.with_name(path.name + ".offset")
+
+
+def _write_stamp(corpus: Corpus) -> None:
+    _stamp_path(corpus.path).write_text(json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(path.name + ".stamp")
+
+
+def _silent(_documents: int) -> None:
+    return None

@@ -1,0 +1,96 @@
+"""Points in a few hundred clusters, as embeddings of texts lie, and points to search the neighbours of."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import MAX_DOCUMENTS
+
+DIMENSIONS: Final = 128
+PARAM_SOURCE: Final = "ebs-nearest"
+_CLUSTERS: Final = 300
+_CATEGORIES: Final = 50
+_SPREAD: Final = 0.35  # of a cluster, against the distance between two of them
+_SEARCHED: Final = 1_000_000_007  # in place of a chunk's number: a point that is searched is no document
+
+
+class VectorRenderer:
+    """Writes points with a category (of which some are rare) and a number."""
+
+    bytes_per_document = 1050
+    capacity = MAX_DOCUMENTS
+
+    def __init__(self, seed: int) -> None:
+        if seed < 0:
+            raise PlanError(f"seed {seed}: choose one from 0")
+        self._seed = seed
+        self._centres = np.random.default_rng(seed).normal(size=(_CLUSTERS, DIMENSIONS))
+
+    def lines(self, start: int, stop: int) -> bytes:
+        """Documents ``start`` to ``stop - 1``, one per line."""
+        count = stop - start
+        draw = np.random.default_rng([self._seed, start])
+        categories = np.exp(draw.random(count) * np.log(_CATEGORIES)).astype(int)
+        rows = zip(
+            self._points(draw, count),
+            categories.tolist(),
+            draw.integers(0, 1000, count).tolist(),
+            strict=True,
+        )
+        return "".join(
+            f'{{"point":[{point}],"category":"category-{category:02}","number":{number}}}\n'
+            for point, category, number in rows
+        ).encode("ascii")
+
+    def searched(self, number: int) -> list[float]:
+        """A point to search the neighbours of; the same one for the same number."""
+        (point,) = self._points(np.random.default_rng([self._seed, _SEARCHED, number]), 1)
+        return [float(part) for part in point.split(",")]
+
+    def _points(self, draw: np.random.Generator, count: int) -> Iterator[str]:
+        centres = self._centres[draw.integers(0, _CLUSTERS, count)]
+        points = centres + draw.normal(scale=_SPREAD, size=centres.shape)
+        return (",".join(map("{:.3f}".format, point)) for point in points.tolist())
+
+
+class Nearest:
+    """Parameters of Rally's ``search`` for the neighbours of one point after another.
+
+    Of the operation: ``index``, ``k``, ``num_candidates``, and a ``filter`` if there is to be one.
+    """
+
+    infinite = True
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self._params = params
+        self._renderer = VectorRenderer(params.get("seed", 42))
+        self._number = -1
+
+    def partition(self, index: int, total: int) -> "Nearest":
+        """Every client searches the same points."""
+        return Nearest(None, self._params)
+
+    def params(self) -> dict[str, Any]:
+        """The next search."""
+        self._number += 1
+        knn: dict[str, Any] = {
+            name: self._params[name] for name in ("k", "num_candidates", "filter") if name in self._params
+        }
+        point = self._renderer.searched(self._number)
+        body: dict[str, Any] = {"knn": {"field": "point", "query_vector": point, **knn}, "_source": False}
+        detailed = self._params.get("detailed-results", False)
+        fixed: dict[str, Any] = {
+            "operation-type": "search",
+            "type": None,
+            "cache": None,
+            "request-params": {},
+        }
+        return {
+            **fixed,
+            "response-compression-enabled": True,
+            "index": self._params["index"],
+            "detailed-results": detailed,
+            "body": body,
+        }

@@ -1,0 +1,145 @@
+"""Several processes writing one file, each its own chunks at the place the others leave for it.
+
+A worker renders a chunk, tells its length, is told where it begins, and writes it there; no document passes
+through a pipe. Takes a renderer and an open file, gives where each chunk ended.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import Final, Protocol, cast
+
+import setproctitle
+
+from esrally_ebs.errors import SetupError
+
+CHUNK: Final = 50_000  # documents; the step of Rally's offset table
+_END_TIMEOUT_S: Final = 5.0
+
+Ends = list[tuple[int, int]]  # (documents, bytes) up to the end of each chunk
+Progress = Callable[[int], None]
+
+
+class Renderer(Protocol):
+    """What writes documents of one kind."""
+
+    capacity: int  # documents there are at most
+    bytes_per_document: int  # about
+
+    def lines(self, start: int, stop: int) -> bytes:
+        """Documents ``start`` (a multiple of CHUNK) to ``stop - 1``, one per line."""
+
+
+def write_chunks(renderer: Renderer, file: int, documents: int, workers: int, progress: Progress) -> Ends:
+    """Write all chunks to the open ``file``; OSError when it cannot, SetupError when a worker dies."""
+    chunks = -(-documents // CHUNK)
+    if min(workers, chunks) == 1:
+        return _write_alone(renderer, file, documents, progress)
+    with _started(renderer, file, documents, min(workers, chunks)) as connections:
+        try:
+            return _direct(connections, documents, progress)
+        except (EOFError, ConnectionError) as error:
+            raise SetupError(
+                "corpus: a writing process was killed; free some memory and try again"
+            ) from error
+
+
+def _write_alone(renderer: Renderer, file: int, documents: int, progress: Progress) -> Ends:
+    ends: Ends = []
+    offset = 0
+    for start in range(0, documents, CHUNK):
+        stop = min(start + CHUNK, documents)
+        text = renderer.lines(start, stop)
+        _write_at(file, text, offset)
+        offset += len(text)
+        ends.append((stop, offset))
+        progress(stop)
+    return ends
+
+
+def _direct(connections: list[Connection], documents: int, progress: Progress) -> Ends:
+    """Give each chunk its offset, in order; worker ``w`` of ``n`` renders chunks ``w, w + n, ...``."""
+    ends: Ends = []
+    offset = 0
+    for chunk, start in enumerate(range(0, documents, CHUNK)):
+        stop = min(start + CHUNK, documents)
+        connection = connections[chunk % len(connections)]
+        length = _answer(connection)
+        connection.send(offset)
+        offset += length
+        ends.append((stop, offset))
+        progress(stop)
+    for connection in connections:
+        _answer(connection)  # its last chunk is written
+    return ends
+
+
+def _answer(connection: Connection) -> int:
+    """What a worker tells: the length of its next chunk; OSError when it could not write the one before."""
+    answer = connection.recv()
+    if isinstance(answer, OSError):
+        raise answer
+    return cast(int, answer)
+
+
+@contextmanager
+def _started(renderer: Renderer, file: int, documents: int, workers: int) -> Iterator[list[Connection]]:
+    # forked, because each would need seconds to build the renderer's tables again
+    context = multiprocessing.get_context("fork")
+    processes: list[ForkProcess] = []
+    connections: list[Connection] = []
+    try:
+        for number in range(workers):
+            ours, theirs = context.Pipe()
+            arguments = (renderer, file, documents, number, workers, theirs, [*connections, ours])
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            connections.append(ours)
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+        for process in processes:
+            process.terminate()
+            process.join(_END_TIMEOUT_S)
+
+
+def _work(
+    renderer: Renderer,
+    file: int,
+    documents: int,
+    number: int,
+    workers: int,
+    connection: Connection,
+    parents: list[Connection],
+) -> None:
+    # Rally refuses to start while any process has "esrally" among its arguments
+    setproctitle.setproctitle("ebs-corpus")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in parents:
+        other.close()  # or we would not notice that the parent is gone
+    try:
+        for start in range(number * CHUNK, documents, workers * CHUNK):
+            text = renderer.lines(start, min(start + CHUNK, documents))
+            connection.send(len(text))
+            _write_at(file, text, connection.recv())
+        connection.send(0)
+    except (EOFError, ConnectionError):
+        return  # the parent is gone
+    except OSError as error:
+        with suppress(ConnectionError):
+            connection.send(error)
+
+
+def _write_at(file: int, text: bytes, offset: int) -> None:
+    left = memoryview(text)
+    while left:
+        written = os.pwrite(file, left, offset)
+        left, offset = left[written:], offset + written

@@ -1,0 +1,12 @@
+"""Your queries: logs in, a Rally track out that asks the same queries.
+
+logs (files to lines) -> formats (lines to searches) -> shards (lines of one request made one again) ->
+prepare (what can be replayed, its template, its dates) -> ordering (by time) -> output (the track).
+``replay`` hands the requests to Rally.
+"""
+
+from esrally_ebs.workload.queries.formats import FORMATS
+from esrally_ebs.workload.queries.importing import Options, import_logs
+from esrally_ebs.workload.queries.summary import ImportSummary
+
+__all__ = ["FORMATS", "ImportSummary", "Options", "import_logs"]

@@ -1,0 +1,257 @@
+"""Elasticsearch's query language, as far as to tell a literal from what shapes a query.
+
+``Walk`` goes through the body of a search and rebuilds it; a subclass says with ``literal`` what becomes of
+literals. On its way it notes what the body needs: scripts, kinds of queries and aggregations.
+"""
+
+from typing import Any, Final
+
+from esrally_ebs.workload.queries.search import words
+
+Json = Any  # what JSON can hold
+
+# The keys below these queries are names of fields, and what is below a field is a value or options.
+_FIELD_QUERIES: Final = words(
+    "fuzzy intervals match match_bool_prefix match_phrase match_phrase_prefix prefix range regexp "
+    "span_term term terms terms_set text_expansion weighted_tokens wildcard"
+)
+_OPTION_QUERIES: Final = words(
+    "bool boosting combined_fields constant_score dis_max distance_feature exists function_score "
+    "geo_bounding_box geo_distance geo_polygon geo_shape ids knn match_all match_none more_like_this "
+    "multi_match nested query_string script script_score simple_query_string span_containing "
+    "span_field_masking span_first span_multi span_near span_not span_or span_within wrapper"
+)
+# Answered by modules and x-pack, which a node may lack: what 8.8.2 without them does not know.
+_MODULE_QUERIES: Final = words(
+    "has_child has_parent parent_id percolate pinned rank_feature rule rule_query semantic shape "
+    "sparse_vector text_expansion weighted_tokens"
+)
+_QUERIES: Final = _FIELD_QUERIES | _OPTION_QUERIES | _MODULE_QUERIES
+_CLAUSES: Final = words(
+    "background_filter big clauses filter filters functions highlight_query little must must_not negative "
+    "organic positive post_filter queries query rescore_query should"
+)
+_SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # elsewhere they are something else
+_AGGREGATIONS: Final = words(
+    "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "
+    "diversified_sampler extended_stats extended_stats_bucket filter filters geo_bounds geo_centroid "
+    "geo_distance geohash_grid geotile_grid global histogram ip_prefix ip_range max max_bucket "
+    "median_absolute_deviation min min_bucket missing nested percentile_ranks percentiles "
+    "percentiles_bucket random_sampler range rare_terms reverse_nested sampler scripted_metric "
+    "serial_diff significant_terms significant_text stats stats_bucket sum sum_bucket terms top_hits "
+    "value_count variable_width_histogram weighted_avg"
+)
+_MODULE_AGGREGATIONS: Final = words(
+    "adjacency_matrix auto_date_histogram boxplot bucket_correlation bucket_count_ks_test bucket_selector "
+    "bucket_sort cartesian_bounds cartesian_centroid categorize_text change_point children "
+    "cumulative_cardinality derivative frequent_item_sets geo_line geohex_grid inference matrix_stats "
+    "moving_fn moving_percentiles multi_terms normalize parent rate string_stats t_test time_series "
+    "top_metrics"
+)
+# What shapes a query although it is a string; everything else that is no key is a literal.
+_STRUCTURE: Final = words(
+    "_source analyzer boost_mode calendar_interval collect_mode default_field default_operator distance "
+    "distance_type docvalue_fields excludes execution_hint field fields fixed_interval flags format "
+    "fuzziness gap_policy ignore_unmapped includes interval k lang minimum_should_match mode "
+    "num_candidates numeric_type offset operator path pivot relation rewrite scale score_mode shard_size "
+    "size stored_fields suggest_mode time_zone type unit unmapped_type validation_method zero_terms_query"
+)
+_TOP_STRUCTURE: Final = words(
+    "_source docvalue_fields explain fields profile seq_no_primary_term size slice stats stored_fields "
+    "timeout track_scores track_total_hits version"
+)
+_ORDERS: Final = frozenset(("asc", "desc"))
+
+
+class Walk:
+    """One walk through one body; ``node`` is what is walked through, the results are new."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+        self.aggregations: list[str] = []
+        self.scripts: list[Json] = []
+
+    # --- what subclasses give
+
+    def literal(self, value: Json, key: str, where: str) -> Json:
+        """What takes the place of one literal; ``where`` is the kind of query or aggregation around it."""
+        return value
+
+    def options(self, options: dict[str, Json], where: str, *, walked: dict[str, Json]) -> dict[str, Json]:
+        """What takes the place of the ``walked`` options of a query's field or of an aggregation."""
+        return walked
+
+    # --- what they may ask
+
+    @property
+    def unknown_query(self) -> bool:
+        return any(name not in _QUERIES for name in self.queries)
+
+    @property
+    def unknown_aggregation(self) -> bool:
+        return any(name not in _AGGREGATIONS | _MODULE_AGGREGATIONS for name in self.aggregations)
+
+    @property
+    def needs_modules(self) -> bool:
+        """Whether a node without modules cannot answer."""
+        return bool(
+            self.scripts
+            or any(name in _MODULE_QUERIES for name in self.queries)
+            or any(name in _MODULE_AGGREGATIONS for name in self.aggregations)
+        )
+
+    # --- the walk
+
+    def body(self, node: dict[str, Json]) -> dict[str, Json]:
+        """The body of a search, or what looks like one (``top_hits``, ``inner_hits``)."""
+        return {key: self._top(key, value) for key, value in node.items()}
+
+    def _top(self, key: str, value: Json) -> Json:
+        if key in ("aggs", "aggregations"):
+            return self._aggregations(value)
+        if key == "sort":
+            return self._sort(value)
+        if key in _TOP_STRUCTURE:
+            return self._fields(value, key)
+        if key == "runtime_mappings" or key == "script_fields":
+            return self._options(value, key)
+        return self._option(key, value, "")
+
+    def _fields(self, node: Json, key: str) -> Json:
+        """Lists of fields; nothing in them is a literal."""
+        return node
+
+    def _query(self, node: Json) -> Json:
+        if isinstance(node, list):
+            return [self._query(part) for part in node]
+        if not isinstance(node, dict):
+            return self._literals(node, "query", "")
+        return {name: self._one_query(name, value) for name, value in node.items()}
+
+    def _one_query(self, name: str, node: Json) -> Json:
+        self.queries.append(name)
+        if name not in _FIELD_QUERIES:
+            return self._options(node, name)
+        if not isinstance(node, dict):
+            return self._literals(node, name, name)
+        return {
+            field: self.options(value, name, walked=self._options(value, name))
+            if isinstance(value, dict)
+            else self._literals(value, field, name)
+            for field, value in node.items()
+        }
+
+    def _options(self, node: Json, where: str) -> Json:
+        if isinstance(node, list):
+            return self._list([self._options(part, where) for part in node])
+        if not isinstance(node, dict):
+            return self.literal(node, "", where)
+        return {key: self._option(key, value, where) for key, value in node.items()}
+
+    def _option(self, key: str, value: Json, where: str) -> Json:
+        if key == "script" or key.endswith("_script"):
+            return self._script(value)
+        if key in ("aggs", "aggregations") and isinstance(value, dict):
+            return self._aggregations(value)
+        if key in ("inner_hits", "top_hits") and isinstance(value, dict):
+            return self.body(value)
+        if key == "sort":
+            return self._sort(value)
+        if key in ("order", "buckets_path"):
+            return value
+        if _has_objects(value):
+            return self._objects(key, value, where)
+        if key in _STRUCTURE or where == "highlight":
+            return value
+        return self._literals(value, key, where)
+
+    def _objects(self, key: str, value: Json, where: str) -> Json:
+        """An option that holds objects: clauses, further options, or literals alone."""
+        if key in ("after", "meta", "params", "search_after"):
+            return self._literals(value, key, where)
+        spans = key in _SPAN_CLAUSES and where.startswith("span_")
+        # the functions of function_score and the queries of rescore are options, not queries
+        plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
+        if (key in _CLAUSES and not plain) or spans:
+            return self._query(value)
+        return self._options(value, key if key in ("rescore", "highlight") else where)
+
+    def _script(self, node: Json) -> Json:
+        self.scripts.append(node)
+        if not isinstance(node, dict):
+            return node
+        return {k: self._literals(v, k, "script") if k == "params" else v for k, v in node.items()}
+
+    def _aggregations(self, node: Json) -> Json:
+        if not isinstance(node, dict):
+            return self._literals(node, "aggs", "")
+        return {name: self._one_aggregation(value) for name, value in node.items()}
+
+    def _one_aggregation(self, node: Json) -> Json:
+        if not isinstance(node, dict):
+            return self._literals(node, "aggs", "")
+        return {key: self._part_of_aggregation(key, value) for key, value in node.items()}
+
+    def _part_of_aggregation(self, key: str, value: Json) -> Json:
+        if key in ("aggs", "aggregations"):
+            return self._aggregations(value)
+        if key == "meta":
+            return self._literals(value, key, "")
+        self.aggregations.append(key)
+        if key == "filter":
+            return self._query(value)
+        if key in ("filters", "adjacency_matrix"):
+            return self._filters(value)
+        if key == "top_hits" and isinstance(value, dict):
+            return self.body(value)
+        if key == "composite" and isinstance(value, dict):
+            return self._composite(value)
+        walked = self._options(value, key)
+        return self.options(value, key, walked=walked) if isinstance(value, dict) else walked
+
+    def _filters(self, node: Json) -> Json:
+        """Named filters, or a list of them."""
+        filters = node.get("filters") if isinstance(node, dict) else None
+        if isinstance(filters, dict):
+            return {**node, "filters": {name: self._query(value) for name, value in filters.items()}}
+        return {**node, "filters": self._query(filters)} if filters else self._options(node, "filters")
+
+    def _composite(self, node: dict[str, Json]) -> Json:
+        sources = node.get("sources")
+        rest = self._options({key: value for key, value in node.items() if key != "sources"}, "composite")
+        if isinstance(sources, list):
+            return {"sources": [self._source(source) for source in sources], **rest}
+        return {**rest, **({} if sources is None else {"sources": self._options(sources, "composite")})}
+
+    def _source(self, node: Json) -> Json:
+        if not isinstance(node, dict):
+            return self._literals(node, "sources", "composite")
+        return {name: self._options(kind, "composite") for name, kind in node.items()}
+
+    def _sort(self, node: Json) -> Json:
+        if isinstance(node, list):
+            return [self._sort(part) for part in node]
+        if not isinstance(node, dict):
+            return node  # the name of a field
+        return {
+            field: self._options(value, "sort")
+            if isinstance(value, dict)
+            else (value if value in _ORDERS else self._literals(value, field, "sort"))
+            for field, value in node.items()
+        }
+
+    def _literals(self, node: Json, key: str, where: str) -> Json:
+        """A literal, or anything made of literals alone."""
+        if isinstance(node, dict):
+            return {name: self._literals(value, name, where) for name, value in node.items()}
+        if isinstance(node, list):
+            return self._list([self._literals(part, key, where) for part in node])
+        return self.literal(node, key, where)
+
+    def _list(self, walked: list[Json]) -> list[Json]:
+        """What takes the place of a list."""
+        return walked
+
+
+def _has_objects(value: Json) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict) for v in value))

@@ -1,0 +1,535 @@
+"""The formats of query logs: lines in, one entry per line (or pair, or request) out.
+
+A parser never raises for what a line holds: what it cannot use is an entry with the reason.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+import orjson
+
+from esrally_ebs.workload.queries import rest
+from esrally_ebs.workload.queries.logs import MAX_LINE_BYTES, TOO_LONG
+from esrally_ebs.workload.queries.search import (
+    Entry,
+    LoggedSearch,
+    Part,
+    Reason,
+    Skipped,
+    hash_client,
+    parse_time,
+    words,
+)
+
+Fields = Mapping[str, Any]
+Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
+
+_EVENT: Final = Skipped(Reason.EVENT)
+_LINE: Final = Skipped(Reason.LINE)
+_LONG: Final = Skipped(Reason.LONG)
+_FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of log."""
+
+    name: str
+    title: str
+    matches: Callable[[bytes], bool]  # whether a line can only be of this format
+    parse: Parser
+    lacks: str  # what such a log does not tell, said in every summary; "" = nothing
+    has_arrivals: bool = True  # its times are those of a load, not only of a set of queries
+
+
+def _json_lines(entry: Callable[[Fields], Entry]) -> Parser:
+    """A parser of one JSON object per line."""
+
+    def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
+        for line in lines:
+            try:
+                fields = orjson.loads(line)
+                yield entry(fields)
+            except orjson.JSONDecodeError:
+                if line.strip():
+                    yield _LONG if line is TOO_LONG else _LINE
+            except _FIELD_ERRORS:
+                yield _LINE
+
+    return parse
+
+
+def _with_keys(*keys: str) -> Callable[[bytes], bool]:
+    """Whether a line is a JSON object with all of these keys."""
+
+    def matches(line: bytes) -> bool:
+        try:
+            fields = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return False
+        return isinstance(fields, dict) and all(key in _flat(fields) for key in keys)
+
+    return matches
+
+
+_NESTED: Final = frozenset(("elasticsearch", "http", "event", "url", "log"))
+
+
+def _flat(fields: Fields) -> Fields:
+    """Nested objects as dotted keys, as a log has them before it is ingested."""
+    if _NESTED.isdisjoint(fields):
+        return fields
+    flat: dict[str, Any] = {}
+
+    def add(prefix: str, nested: Fields) -> None:
+        for key, value in nested.items():
+            if isinstance(value, dict) and prefix.count(".") < 6:
+                add(f"{prefix}{key}.", value)
+            else:
+                flat[prefix + key] = value
+
+    add("", fields)
+    return flat
+
+
+def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
+    """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
+    if type(value) is int:  # True is no number
+        return value
+    match = re.match(r"\s*(\d{1,18})(?![\d+])", value) if isinstance(value, str) else None
+    return int(match[1]) if match else None
+
+
+def _milliseconds(value: Any) -> float | None:  # noqa: ANN401
+    number = float(value) if value not in (None, "") else None
+    return number if number is None or 0 <= number < 1e12 else None
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    return value if isinstance(value, str) else ""
+
+
+def _client(value: Any) -> str:  # noqa: ANN401
+    return hash_client(_text(value))
+
+
+def _body(value: Any) -> str | None:  # noqa: ANN401
+    """The text of a body, which may have been read as the object that it is; None for anything else."""
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
+    return value if isinstance(value, str) else None
+
+
+def _targets(indices: Any) -> str:  # noqa: ANN401
+    return ",".join(indices) if isinstance(indices, list) else str(indices or "")
+
+
+# --- Elasticsearch ------------------------------------------------------------------------------------------
+
+# Names of fields are whole constants: put together, they would be hashed anew for each line.
+_KIND: Final = "elasticsearch.querylog.type"
+
+
+def _query_log(fields: Fields) -> Entry:
+    fields = _flat(fields)
+    kind = fields.get(_KIND)
+    if kind is None:
+        return _EVENT
+    if kind != "dsl":
+        return Skipped(Reason.LANGUAGE)
+    if fields.get("event.outcome") == "failure":
+        return Skipped(Reason.FAILED)
+    took = fields.get("elasticsearch.querylog.took")
+    took_ms = _milliseconds(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
+    hits = fields.get("elasticsearch.querylog.dsl.total_count")
+    end_us, zoned = parse_time(fields["@timestamp"])
+    return LoggedSearch(
+        at_us=end_us - round((took_ms or 0.0) * 1000),
+        targets=_targets(fields.get("elasticsearch.querylog.indices")),
+        body=_body(fields["elasticsearch.querylog.query"]),
+        took_ms=took_ms,
+        hits=_number(fields.get("elasticsearch.querylog.result_count") if hits is None else hits),
+        client=_client(fields.get("http.request.headers.x_opaque_id") or fields.get("user.name")),
+        zoned=zoned,
+    )
+
+
+class _SlowLog(NamedTuple):
+    """Names of the fields of a shard slow log."""
+
+    message: str
+    source: str
+    took_millis: str
+    total_hits: str
+    total_shards: str
+    id: str
+
+
+_SLOW_7: Final = _SlowLog(*_SlowLog._fields)
+_SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog._fields))
+
+
+def _slow_log_8(fields: Fields) -> Entry:
+    fields = _flat(fields)
+    logger = fields.get("log.logger", "")
+    if not logger.startswith("index.search.slowlog"):
+        return _EVENT
+    request = _text(fields.get("trace.id")) or _text(fields.get(_SLOW_8.id))
+    return _shard_line(fields, _SLOW_8, fields["@timestamp"], logger.rpartition(".")[2], request)
+
+
+def _slow_log_7(fields: Fields) -> Entry:
+    if fields.get("type") != "index_search_slowlog":
+        return _EVENT
+    phase = _text(fields.get("component")).rpartition(".")[2]
+    return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
+
+
+def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request: str) -> Entry:
+    """A line of a shard slow log; its time is when the phase ended on the shard."""
+    shard = fields[names.message]
+    index = shard[1 : shard.index("]")]
+    took_ms = _milliseconds(fields.get(names.took_millis))
+    end_us, zoned = parse_time(time)
+    return LoggedSearch(
+        at_us=end_us - round((took_ms or 0.0) * 1000),
+        targets=index,
+        body=_body(fields[names.source]),
+        took_ms=took_ms,
+        hits=_number(fields.get(names.total_hits)),
+        client=_client(fields.get(names.id)),
+        part=Part(request, index, shard, phase, int(fields.get(names.total_shards) or 0)),
+        zoned=zoned,
+    )
+
+
+def _audit_log(lines: Iterable[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        try:
+            fields = _flat(orjson.loads(line))
+            action = fields.get("event.action")
+            if "url.path" not in fields or action != "authentication_success":
+                refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
+                yield Skipped(Reason.FAILED) if refused else _EVENT
+                continue
+            body = fields.get("request.body", fields.get("http.request.body.content"))
+            at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
+            client = _client(fields.get("opaque_id") or fields.get("user.name"))
+            method = fields.get("request.method") or fields["http.request.method"]
+            params = dict(parse_qsl(_text(fields.get("url.query"))))
+            search = LoggedSearch(at_us=at_us, targets="", body=_body(body or ""), client=client, zoned=zoned)
+            missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
+            yield from rest.searches(search, method, fields["url.path"], params, missing=missing)
+        except orjson.JSONDecodeError:
+            if line.strip():
+                yield _LONG if line is TOO_LONG else _LINE
+        except _FIELD_ERRORS:
+            yield _LINE
+
+
+# --- OpenSearch ---------------------------------------------------------------------------------------------
+
+# [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
+_PLAIN: Final = re.compile(
+    r"\[(?P<time>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? took\[.*?took_millis\[(?P<took>\d+)\], "
+    r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
+    re.DOTALL,
+)
+_PLAIN_HITS: Final = re.compile(r"total_hits\[([^\]]*)\]")
+_PLAIN_INDICES: Final = re.compile(r"indices\[([^\]]*)\]")
+
+
+def _request_slow_log(fields: Fields) -> Entry:
+    if fields.get("phase_took_millis", fields.get("phase_took")) is None or "source" not in fields:
+        return _EVENT
+    time = fields.get("timestamp") or fields["@timestamp"]
+    indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
+    return _request_line(
+        time, fields.get("took_millis"), fields.get("total_hits"), fields["source"], fields.get("id"), indices
+    )
+
+
+def _request_line(time: str, took: Any, hits: Any, source: Any, client: Any, indices: str) -> Entry:  # noqa: ANN401
+    took_ms = _milliseconds(took)
+    end_us, zoned = parse_time(time)
+    return LoggedSearch(
+        at_us=end_us - round((took_ms or 0.0) * 1000),
+        targets="" if indices == "null" else indices,
+        body=_body(source or "{}"),
+        took_ms=took_ms,
+        hits=_number(hits),
+        client=_client(client),
+        zoned=zoned,
+    )
+
+
+def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        try:
+            match = _PLAIN.match(line.decode())
+            if match is not None:
+                yield _plain_line(match)
+            elif line.strip():
+                yield _plain_reason(line)
+        except _FIELD_ERRORS:
+            yield _LINE
+
+
+def _plain_line(match: re.Match[str]) -> Entry:
+    hits, indices = _PLAIN_HITS.search(match["between"]), _PLAIN_INDICES.search(match["between"])
+    targets = indices[1].replace(" ", "") if indices else ""
+    found = hits[1] if hits else None
+    return _request_line(match["time"], match["took"], found, match["source"], match["id"], targets)
+
+
+def _plain_reason(line: bytes) -> Entry:
+    if line is TOO_LONG:
+        return _LONG
+    return _LINE if b"c.s.r.slowlog" in line or not line.startswith(b"[") else _EVENT
+
+
+def _is_query_insights(line: bytes) -> bool:
+    return b'"top_queries"' in line[:4096] or (b'"measurements"' in line and b'"source"' in line)
+
+
+def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
+    """The answer of ``GET /_insights/top_queries``, pretty or not, or documents of a top_queries index."""
+    rows = (line for line in lines if line.strip())
+    for row in rows:
+        # a pretty document begins with a line of little more than a bracket
+        document = row if len(row) > 40 else b"".join([row, *rows])
+        try:
+            yield from _insights_of(orjson.loads(document))
+        except orjson.JSONDecodeError:
+            yield _LONG if row is TOO_LONG else _LINE
+
+
+def _insights_of(document: Any) -> Iterator[Entry]:  # noqa: ANN401
+    records = document.get("top_queries") if isinstance(document, dict) else None
+    for record in records if isinstance(records, list) else [document]:
+        try:
+            yield _insight(record.get("_source", record))
+        except _FIELD_ERRORS:
+            yield _LINE
+
+
+def _insight(record: Fields) -> Entry:
+    source = record.get("source")
+    if source is None:
+        return Skipped(Reason.NO_BODY)
+    latency = record.get("measurements", {}).get("latency")
+    number = latency.get("number") if isinstance(latency, dict) else latency
+    labels = record.get("labels") or {}
+    client = _client(labels.get("X-Opaque-Id"))
+    at_us = int(record["timestamp"]) * 1000
+    return LoggedSearch(
+        at_us, _targets(record.get("indices")), _body(source), took_ms=_milliseconds(number), client=client
+    )
+
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+_HEADER_KEYS: Final = words(
+    "index indices preference routing search_type request_cache ignore_unavailable allow_no_indices "
+    "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
+)
+
+
+def _is_msearch(line: bytes) -> bool:
+    try:
+        header = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(header, dict) and "index" in header and header.keys() <= _HEADER_KEYS
+
+
+def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
+    rows = (line for line in lines if line.strip())
+    for header in rows:
+        body = next(rows, b"")
+        if header is TOO_LONG or body is TOO_LONG:
+            yield _LONG
+        elif not body:
+            yield _LINE
+        else:
+            entry = rest.msearch_pair(header, body, LoggedSearch(0, "", None))
+            yield entry._replace(change="") if isinstance(entry, LoggedSearch) else entry
+
+
+_MONKEYS: Final = "🐵🙈🙉\n".encode()
+_PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
+
+
+def _goreplay(lines: Iterable[bytes]) -> Iterator[Entry]:
+    """Payloads between lines of three monkeys; each a line of type, id and time, then the HTTP message."""
+    payload: list[bytes] = []
+    size = 0
+    for line in lines:
+        if line == _MONKEYS:
+            yield from _payload(payload)
+            payload, size = [], 0
+            continue
+        size += len(line)
+        payload.append(line if size <= MAX_LINE_BYTES else TOO_LONG)
+        if size > MAX_LINE_BYTES:
+            del payload[:-1]
+    yield from _payload(payload)
+
+
+def _payload(lines: list[bytes]) -> Iterator[Entry]:
+    if not b"".join(lines).strip():
+        return
+    match = _PAYLOAD.fullmatch(lines[0])
+    if match is None or match[1] != b"1":
+        yield _LONG if TOO_LONG in lines else _LINE if match is None else _EVENT  # the latter an answer
+        return
+    head, _, body = b"".join(lines[1:]).partition(b"\r\n\r\n")
+    try:
+        yield from _http(int(match[3]) // 1000, head.decode("latin-1"), body)
+    except _FIELD_ERRORS:
+        yield _LINE
+
+
+def _http(at_us: int, head: str, body: bytes) -> Iterator[Entry]:
+    request, *rows = head.split("\r\n")
+    method, url, _ = request.split(" ")
+    # authorization and all other headers stay behind
+    headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
+    path, _, query = url.partition("?")
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        body = _unchunked(body)
+    elif "content-length" in headers:
+        body = body[: int(headers["content-length"])]
+    packed = headers.get("content-encoding", "identity") != "identity"
+    text = None if packed else body.decode().strip()
+    search = LoggedSearch(at_us, "", text, client=_client(headers.get("x-opaque-id")))
+    missing = Reason.COMPRESSED if packed else None
+    yield from rest.searches(search, method, path, dict(parse_qsl(query)), missing=missing)
+
+
+def _unchunked(body: bytes) -> bytes:
+    parts = []
+    while body:
+        size, _, rest_of_body = body.partition(b"\r\n")
+        length = int(size.partition(b";")[0], 16)
+        if length <= 0:
+            break
+        parts.append(rest_of_body[:length])
+        body = rest_of_body[length + 2 :]
+    return b"".join(parts)
+
+
+def _own(lines: Iterable[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        try:
+            fields = orjson.loads(line)
+            body = fields.get("body")
+            search = LoggedSearch(
+                at_us=round(fields["at"] * 1e6),
+                targets="",
+                body=_body("" if body is None else body),
+                took_ms=_milliseconds(fields.get("took_ms")),
+                hits=_number(fields.get("hits")),
+                client=_text(fields.get("client")),
+            )
+            params = {name: str(value) for name, value in (fields.get("params") or {}).items()}
+            yield from rest.searches(search, fields["method"], fields["path"], params)
+        except orjson.JSONDecodeError:
+            if line.strip():
+                yield _LONG if line is TOO_LONG else _LINE
+        except _FIELD_ERRORS:
+            yield _LINE
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+_THRESHOLD: Final = (
+    "a slow log has only what took longer than its threshold: fast queries are missing, so the load is "
+    "smaller and slower than the real one; set the thresholds to 0ms and log again for all of them"
+)
+_NO_PARAMETERS: Final = "parameters of the URL (routing, preference ...) are not in the log"
+_SHARDS: Final = (
+    f"{_THRESHOLD}; each line is one shard and phase, made one request again by id, source and time; "
+    f"{_NO_PARAMETERS}"
+)
+
+_ALL: Final = (
+    Format(
+        name="es-query-log",
+        title="Elasticsearch query log (9.4 and later)",
+        matches=_with_keys(_KIND),
+        parse=_json_lines(_query_log),
+        lacks=f"entries are dropped under load; {_NO_PARAMETERS}",
+    ),
+    Format(
+        name="es-slow-log-8",
+        title="Elasticsearch 8 search slow log",
+        matches=_with_keys(_SLOW_8.message, _SLOW_8.source),
+        parse=_json_lines(_slow_log_8),
+        lacks=_SHARDS,
+    ),
+    Format(
+        name="es-slow-log-7",
+        title="Elasticsearch 7 search slow log",
+        matches=_with_keys("type", "component", "message", "source", "total_shards"),
+        parse=_json_lines(_slow_log_7),
+        lacks=_SHARDS,
+    ),
+    Format(
+        name="es-audit",
+        title="Elasticsearch audit log with request bodies",
+        matches=_with_keys("event.action", "url.path"),
+        parse=_audit_log,
+        lacks="an audit log has no durations and no hits",
+    ),
+    Format(
+        name="opensearch-slow-log",
+        title="OpenSearch search request slow log (JSON)",
+        matches=lambda line: (
+            _with_keys("phase_took_millis", "source")(line) or _with_keys("phase_took", "source")(line)
+        ),
+        parse=_json_lines(_request_slow_log),
+        lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
+    ),
+    Format(
+        name="opensearch-slow-log-text",
+        title="OpenSearch search request slow log (plain text)",
+        matches=lambda line: _PLAIN.match(line.decode("utf-8", "replace")) is not None,
+        parse=_request_slow_log_plain,
+        lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
+    ),
+    Format(
+        name="query-insights",
+        title="OpenSearch Query Insights",
+        matches=_is_query_insights,
+        parse=_query_insights,
+        lacks="Query Insights keeps only the slowest queries of a window: a set of queries, no load",
+        has_arrivals=False,
+    ),
+    Format(
+        name="goreplay",
+        title="GoReplay file",
+        matches=lambda line: _PAYLOAD.fullmatch(line) is not None,
+        parse=_goreplay,
+        lacks="requests have no durations and no hits",
+    ),
+    Format(
+        name="queries",
+        title="our own queries.ndjson",
+        matches=_with_keys("at", "method", "path"),
+        parse=_own,
+        lacks="",
+    ),
+    Format(
+        name="msearch",
+        title="NDJSON of _msearch",
+        matches=_is_msearch,
+        parse=_msearch,
+        lacks="there are no times: a set of queries, no load",
+        has_arrivals=False,
+    ),
+)
+FORMATS: Final = {format_.name: format_ for format_ in _ALL}

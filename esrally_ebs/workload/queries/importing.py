@@ -1,0 +1,245 @@
+"""Query logs to a directory with a Rally track, in one pass over the logs and bounded memory."""
+
+import heapq
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.workload.queries.formats import FORMATS, Format
+from esrally_ebs.workload.queries.logs import Log
+from esrally_ebs.workload.queries.ordering import Ordering
+from esrally_ebs.workload.queries.output import MAX_TASKS, write_track
+from esrally_ebs.workload.queries.prepare import Preparer
+from esrally_ebs.workload.queries.replay import QUERIES
+from esrally_ebs.workload.queries.search import LoggedSearch, Reason
+from esrally_ebs.workload.queries.shards import Joiner
+from esrally_ebs.workload.queries.summary import ImportSummary
+
+AUTO: Final = "auto"
+_LINES_TO_LOOK_AT: Final = 200
+_NAMES_TO_SHOW: Final = 5
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How logs are read."""
+
+    format: str = AUTO
+    index: str | None = None  # only requests that reach it, and to it alone; "*" stands for any text
+    hash_literals: bool = False
+    modules: bool = True  # whether the node to be raced has modules (painless, x-pack ...)
+
+
+def import_logs(logs: Sequence[Path], output: Path, options: Options | None = None) -> ImportSummary:
+    """Write the workload of ``logs`` to the new directory ``output``.
+
+    The logs are only read. Raises PlanError for a log, a directory or an option that cannot be used,
+    FormatError for logs without a request to race, SetupError when the disk does not take it; then
+    ``output`` is not there.
+    """
+    options = options or Options()
+    if options.format != AUTO and options.format not in FORMATS:
+        raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_closing(Log(path))) for path in logs]
+        format_ = _format_of(opened, options.format)
+        folder = stack.enter_context(_new_directory(output))
+        ordering = Ordering(folder)
+        stack.callback(ordering.close)
+        reading = _Reading(opened, format_, options)
+        reading.into(ordering)
+        return _write(folder, output, reading, ordering)
+
+
+class _Reading:
+    """One pass over the logs: counts what it leaves out, hands requests over."""
+
+    def __init__(self, logs: Sequence[Log], format_: Format, options: Options) -> None:
+        self.logs = logs
+        self.format = format_
+        self.options = options
+        self.excluded: Counter[Reason] = Counter()
+        self.first: dict[Reason, str] = {}
+        self.joiner = Joiner()
+        self.preparer = Preparer(
+            index=options.index, hash_literals=options.hash_literals, modules=options.modules
+        )
+        self.without_zone = 0
+        self.with_zone = 0
+
+    def into(self, ordering: Ordering) -> None:
+        """Read everything. Raises FormatError or PlanError when there is nothing to race."""
+        streams = [self._searches(log) for log in self.logs]
+        # the shards of one request may be in the logs of several nodes
+        by_time = heapq.merge(*streams, key=lambda search: search.at_us) if len(streams) > 1 else streams[0]
+        for search in self.joiner.requests(by_time):
+            request = self.preparer.request(search)
+            if isinstance(request, Reason):
+                self._leave_out(request)
+            else:
+                ordering.add(request.at_us, request.fields)
+        if not ordering.count:
+            raise self._nothing()
+
+    @property
+    def lines(self) -> int:
+        return sum(log.line for log in self.logs)
+
+    def notes(self) -> list[str]:
+        """What must be known of the result."""
+        notes = [self.format.lacks] if self.format.lacks else []
+        if self.without_zone:
+            notes.append("its times name no time zone and were read as UTC")
+        if self.options.hash_literals:
+            notes.append("hashed literals find nothing in documents that are not hashed the same way")
+        templates = self.preparer.templates.ranked()
+        if len(templates) > MAX_TASKS:
+            rest = sum(template.count for template in templates[MAX_TASKS:])
+            share = rest / sum(template.count for template in templates)
+            notes.append(
+                f"the default challenge has the {MAX_TASKS} most frequent of {len(templates):,} templates; "
+                f"the others are {share:.1%} of the requests"
+            )
+        return notes
+
+    def _searches(self, log: Log) -> Iterator[LoggedSearch]:
+        for entry in self.format.parse(log.lines()):
+            if isinstance(entry, LoggedSearch):
+                self._check_zone(entry, log)
+                yield entry
+            else:
+                self._leave_out(entry.reason, log)
+
+    def _check_zone(self, search: LoggedSearch, log: Log) -> None:
+        if search.zoned:
+            self.with_zone += 1
+        else:
+            self.without_zone += 1
+        if self.with_zone and self.without_zone:
+            raise FormatError(
+                f"{log.path}:{log.line}: some times name a time zone and some do not, so their order is not "
+                "known; import the logs that name one and those that do not by themselves"
+            )
+
+    def _leave_out(self, reason: Reason, log: Log | None = None) -> None:
+        self.excluded[reason] += 1
+        if log is None and len(self.logs) == 1 and not self.joiner.lines:
+            log = self.logs[0]  # no line was read since
+        if log is not None:
+            self.first.setdefault(reason, f"{log.path.name}:{log.line}")
+
+    def _nothing(self) -> FormatError | PlanError:
+        """The error for logs without a request."""
+        where = str(self.logs[0].path) + (f" and {len(self.logs) - 1} more" if len(self.logs) > 1 else "")
+        if self.options.index is not None and self.excluded[Reason.OTHER_INDEX]:
+            names = [name for name in self.preparer.indices if name][:_NAMES_TO_SHOW]
+            return PlanError(
+                f"--index {self.options.index}: no search of {where} reaches it; it has {', '.join(names)}"
+            )
+        if self.options.index is None and self.excluded[Reason.NO_INDEX]:
+            return PlanError(f"{where}: does not say which index is searched; say it with --index NAME")
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in self.excluded.most_common(3))
+        return FormatError(
+            f"{where}: no request to race in {self.lines:,} lines read as {self.format.name} "
+            f"({reasons or 'no entries'}); name another --format or log"
+        )
+
+
+def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) -> ImportSummary:
+    first_us = last_us = -1
+    with (folder / QUERIES).open("wb") as file:
+        for at_us, fields in ordering.rows():
+            first_us = at_us if first_us < 0 else first_us
+            last_us = at_us
+            file.write(b'{"at":%.6f,%b' % ((at_us - first_us) / 1e6, fields))
+    summary = ImportSummary(
+        output=output,
+        format=reading.format.title,
+        lines=reading.lines,
+        requests=ordering.count,
+        joined=reading.joiner.joined,
+        seconds=(last_us - first_us) / 1e6,
+        templates=len(reading.preparer.templates.ranked()),
+        excluded={str(reason): count for reason, count in reading.excluded.items()},
+        first={str(reason): place for reason, place in reading.first.items()},
+        changed=dict(reading.preparer.changed),
+        notes=reading.notes(),
+    )
+    write_track(folder, summary, reading.preparer.templates, _indices(reading))
+    return summary
+
+
+def _indices(reading: _Reading) -> list[str]:
+    """The indices that requests name, as far as they are names and no patterns."""
+    reached = (targets for targets in reading.preparer.indices.values() if not isinstance(targets, Reason))
+    names = {name for targets in reached for name in targets.split(",")}
+    return sorted(name for name in names if not set("*?") & set(name) and name[0] not in "_-")
+
+
+@contextmanager
+def _closing(log: Log) -> Iterator[Log]:
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def _format_of(logs: Iterable[Log], name: str) -> Format:
+    """The one format of all logs."""
+    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in logs}
+    for log in logs:
+        if log.size == 0:
+            raise FormatError(f"{log.path}: is empty; name a log with searches")
+    (first, format_), *others = formats.items()
+    for path, other in others:
+        if other is not format_:
+            raise PlanError(
+                f"{path}: is of the format {other.name}, {first} of {format_.name}; import them by themselves"
+            )
+    return format_
+
+
+def _detected(log: Log) -> Format:
+    """The format of the first line that can be of one only."""
+    if log.size == 0:
+        raise FormatError(f"{log.path}: is empty; name a log with searches")
+    for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
+        for format_ in FORMATS.values():
+            if format_.matches(line):
+                log.rewind()
+                return format_
+    raise FormatError(
+        f"{log.path}: none of its first {log.line:,} lines is of a known format; name one with --format: "
+        f"{', '.join(FORMATS)}"
+    )
+
+
+@contextmanager
+def _new_directory(output: Path) -> Iterator[Path]:
+    """A directory beside ``output`` that takes its place when the block ends well, and else is gone."""
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise PlanError(f"--output {output}: is no directory; name a new one")
+    try:
+        if output.exists() and any(output.iterdir()):
+            raise PlanError(f"--output {output}: is not empty; name a new directory")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+        try:
+            yield folder
+            os.rename(folder, output)  # noqa: PTH104 - takes the place of an empty directory
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise SetupError(
+            f"--output {output}: cannot be written: {error.strerror or error}; name a directory with room "
+            "that may be written to"
+        ) from error

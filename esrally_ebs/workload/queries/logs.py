@@ -1,0 +1,70 @@
+"""Files to lines: regular files only, opened read-only, gzip unpacked, no line longer than memory allows."""
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final, cast
+
+from esrally_ebs.errors import FormatError, PlanError
+
+MAX_LINE_BYTES: Final = 16 << 20
+TOO_LONG: Final = b"\x00too long\n"  # stands for a longer line; no format has it
+_GZIP: Final = b"\x1f\x8b"
+_BUFFER_BYTES: Final = 1 << 20
+
+
+class Log:
+    """One log file; ``lines()`` reads it once, ``line`` is the number of the line last read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+        self._raw = _open(path)
+        packed = self._raw.peek(2)[:2] == _GZIP
+        unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
+        self._file = cast(IO[bytes], unpacked)
+        self.size = os.fstat(self._raw.fileno()).st_size
+
+    def close(self) -> None:
+        self._file.close()
+        self._raw.close()
+
+    def rewind(self) -> None:
+        """Go back to the first line."""
+        self._file.seek(0)
+        self.line = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line with its end; TOO_LONG for one of more than 16 MiB. Raises FormatError for bad gzip."""
+        readline = self._file.readline
+        try:
+            while line := readline(MAX_LINE_BYTES):
+                self.line += 1
+                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    while (rest := readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                        pass
+                    line = TOO_LONG
+                yield line
+        except (OSError, EOFError, zlib.error) as error:
+            raise FormatError(
+                f"{self.path}: cannot be read after line {self.line}: {error}; "
+                "is the file whole? copy it anew"
+            ) from error
+
+
+def _open(path: Path) -> io.BufferedReader:
+    """Open for reading; without waiting, as for a FIFO that nobody writes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}; name a log file that can be read") from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+        raise PlanError(f"{path}: is {kind}; name the log files themselves")
+    return io.BufferedReader(io.FileIO(descriptor), _BUFFER_BYTES)

@@ -1,0 +1,165 @@
+"""The imported workload as a Rally track: the files of the output directory but ``queries.ndjson``."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from esrally_ebs.workload.queries.replay import PARAM_SOURCE
+from esrally_ebs.workload.queries.summary import ImportSummary
+from esrally_ebs.workload.queries.templates import Template, Templates
+
+MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
+_PLAIN_INDEX: Final = re.compile(r"[^*?,]+")
+
+TRACK_PY: Final = '''"""Rally loads this file; all it does is hand Rally's registry to the pack."""
+
+from esrally_ebs.rally import register  # noqa: F401 - Rally calls track.register(registry)
+'''
+
+# The first lines name the pack's track parameters, as Rally refuses those that no track names.
+_TRACK: Final = """{%%- set session = {
+  "plan": plan | default(""),
+  "volumes": volumes | default(""),
+  "rounds": rounds | default(0),
+  "max_rounds": max_rounds | default(0),
+  "budget": budget | default(""),
+  "cache": cache | default(""),
+  "accept": accept | default(""),
+  "data": data | default(""),
+  "indices": indices | default(""),
+  "set": set | default({})
+} %%}
+{
+  "version": 2,
+  "description": %(description)s,
+  "indices": %(indices)s,
+  "operations": [
+%(operations)s
+  ],
+  "challenges": [
+    {
+      "name": "by-template",
+      "description": "Each template's requests, one template after the other",
+      "default": true,
+      "schedule": [
+%(tasks)s
+      ]
+    },
+    {
+      "name": "in-order",
+      "description": "The whole log, once, in its order",
+      "schedule": [
+        {
+          "operation": "whole-log",
+          "tags": ["search"],
+          "clients": {{ search_clients | default(1) }}
+        }
+      ]
+    }
+  ]
+}
+"""
+_TASK: Final = """        {
+          "operation": %(name)s,
+          "tags": ["search"],
+          "clients": {{ search_clients | default(1) }},
+          "warmup-iterations": {{ warmup_iterations | default(%(warmup)d) }},
+          "iterations": {{ iterations | default(%(iterations)d) }}
+        }"""
+
+
+def write_track(folder: Path, summary: ImportSummary, templates: Templates, indices: Sequence[str]) -> None:
+    """Write track.json, track.py, README.md, templates.json and excluded.json into ``folder``."""
+    ranked = templates.ranked()
+    tasks = ranked[:MAX_TASKS]
+    texts = {
+        "track.json": _track(summary, tasks, indices),
+        "track.py": TRACK_PY,
+        "README.md": _readme(summary, ranked, tasks),
+        "templates.json": _pretty({"format": 1, "requests": summary.requests, "templates": templates.rows()}),
+        "excluded.json": _pretty(_excluded(summary)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _excluded(summary: ImportSummary) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "source": summary.format,
+        "lines": summary.lines,
+        "requests": summary.requests,
+        "joined": summary.joined,
+        "excluded": dict(sorted(summary.excluded.items())),
+        "first": dict(sorted(summary.first.items())),
+        "changed": dict(sorted(summary.changed.items())),
+        "notes": list(summary.notes),
+    }
+
+
+def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[str]) -> str:
+    operations = [
+        {"name": task.name, "operation-type": "search", "param-source": PARAM_SOURCE, "template": task.name}
+        for task in tasks
+    ]
+    operations.append({"name": "whole-log", "operation-type": "search", "param-source": PARAM_SOURCE})
+    return _TRACK % {
+        "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
+        "indices": _plain([{"name": name} for name in indices]),
+        "operations": ",\n".join(f"    {_plain(operation)}" for operation in operations),
+        "tasks": ",\n".join(
+            _TASK
+            % {
+                "name": _plain(task.name),
+                "warmup": min(task.count, 100),
+                "iterations": min(task.count, 500),
+            }
+            for task in tasks
+        ),
+    }
+
+
+def _plain(value: Any) -> str:  # noqa: ANN401 - what JSON can hold
+    """JSON in which Jinja, which Rally reads tracks with, finds nothing: ``{{`` in an index's name."""
+    text = orjson.dumps(value).decode()
+    return re.sub(r'"(?:[^"\\]|\\.)*"', lambda part: _escaped(part[0]), text)
+
+
+def _escaped(string: str) -> str:
+    return re.sub(r"[{}%#]", lambda char: f"\\u{ord(char[0]):04x}", string)
+
+
+def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[Template]) -> str:
+    share = sum(task.count for task in tasks) / summary.requests
+    rows = [
+        f"| `{task.name}` | {task.count:,} | {task.count / summary.requests:.2%} | {_took(task)} |"
+        for task in tasks
+    ]
+    notes = [f"- {note}" for note in summary.notes]
+    left = [f"- {count:,}: {reason}" for reason, count in sorted(summary.excluded.items())]
+    parts = [
+        "# An imported workload",
+        f"{summary.requests:,} requests over {summary.seconds:,.1f} s in {len(ranked):,} templates, from "
+        f"{summary.lines:,} lines of: {summary.format}. Race it with `esrally race --track-path=` and this "
+        "directory, on the indices of a stopped node's data directory with `--track-params=data:/path`.",
+        f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
+        f"templates, {share:.1%} of all requests; `in-order` asks the whole log once. Track parameters: "
+        "`iterations`, `warmup_iterations`, `search_clients`, and the pack's own.",
+        "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",
+        "\n".join(["| template | requests | share | p50, p90, p99 in the log |", "|---|---|---|---|", *rows]),
+        "\n".join(["## What the log does not tell", "", *(notes or ["- nothing is known to be missing"])]),
+        "\n".join(["## What was left out", "", *(left or ["- nothing"])]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _took(template: Template) -> str:
+    took = template.took_ms()
+    return ", ".join(f"{value:g} ms" for value in took.values()) if took else "not in the log"
+
+
+def _pretty(value: Any) -> str:  # noqa: ANN401
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"

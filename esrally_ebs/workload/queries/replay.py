@@ -1,0 +1,113 @@
+"""Requests of an imported workload, as Rally asks its parameter sources for them.
+
+Rally makes one source per task and process, so a source keeps only where each of its requests is in
+``queries.ndjson`` (8 bytes each) and reads it when its turn comes.
+"""
+
+import math
+import os
+from array import array
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+
+from esrally_ebs.errors import PlanError
+
+PARAM_SOURCE: Final = "ebs-workload"
+QUERIES: Final = "queries.ndjson"
+# Successive requests of a template are this far apart in the log (the golden ratio spreads any number of them
+# evenly), so that few of them stand for all.
+_STRIDE: Final = (math.sqrt(5) - 1) / 2
+
+
+class Replay:
+    """Parameters of Rally's ``search`` from ``queries.ndjson`` in the track's directory.
+
+    With ``template`` in the operation: that template's requests, spread over the log, none twice before all
+    have been once, without end. Without: the whole log in order, once; each client takes its share.
+    """
+
+    def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
+        self._template = params.get("template")
+        self._path = Path(track.root) / QUERIES
+        self._offsets = _offsets(self._path, self._template)
+        self._settings: dict[str, Any] = {
+            name: params[name] for name in ("cache", "detailed-results") if name in params
+        }
+        self._client, self._clients = 0, 1
+        self._file: int | None = None
+        self._asked = 0
+        count = len(self._offsets)
+        self._stride = next(
+            (step for step in range(round(count * _STRIDE) or 1, count + 1) if math.gcd(step, count) == 1), 1
+        )
+
+    @property
+    def infinite(self) -> bool:
+        """Whether it begins again after its last request."""
+        return self._template is not None
+
+    @property
+    def percent_completed(self) -> float | None:
+        """How much of the log has been asked for, 0 to 1; None for a template."""
+        return None if self.infinite else self._asked * self._clients / len(self._offsets)
+
+    def partition(self, index: int, total: int) -> "Replay":
+        """The requests of one client of ``total``."""
+        part = Replay.__new__(Replay)
+        part.__dict__ = {**self.__dict__, "_client": index, "_clients": total, "_asked": 0, "_file": None}
+        return part
+
+    def params(self) -> dict[str, Any]:
+        """The next request; StopIteration after the last of the log."""
+        position = self._asked * self._clients + self._client
+        self._asked += 1
+        if self.infinite:
+            position = position * self._stride % len(self._offsets)
+        elif position >= len(self._offsets):
+            raise StopIteration
+        request = self._read(position)
+        index = unquote(request["path"].rpartition("/")[0].lstrip("/"))
+        return {
+            "operation-type": "search",
+            "index": index,
+            "type": None,
+            "cache": None,
+            "detailed-results": False,
+            "response-compression-enabled": True,
+            **self._settings,
+            "request-params": request["params"],
+            "body": request["body"],
+        }
+
+    def _read(self, position: int) -> dict[str, Any]:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        start, end = self._offsets[position] >> _LENGTH_BITS, self._offsets[position] & _LENGTH_MASK
+        request: dict[str, Any] = orjson.loads(os.pread(self._file, end, start))
+        return request
+
+
+_LENGTH_BITS: Final = 26  # of a line: up to 64 MiB
+_LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
+
+
+def _offsets(path: Path, template: str | None) -> "array[int]":
+    """Where the requests of a template (None = all) are: offset and length in one number."""
+    ending = f'"template":"{template}"}}\n'.encode() if template is not None else b""
+    offsets = array("Q")
+    start = 0
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.endswith(ending):
+                    offsets.append(start << _LENGTH_BITS | len(line))
+                start += len(line)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}; import the workload again") from error
+    if not offsets:
+        what = f"no request of template {template}" if template else "no request"
+        raise PlanError(f"{path}: has {what}; import the workload again")
+    return offsets

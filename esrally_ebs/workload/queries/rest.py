@@ -1,0 +1,99 @@
+"""A REST request to searches: what audit logs, GoReplay files and our own log hold."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+import orjson
+
+from esrally_ebs.workload.queries.search import Entry, LoggedSearch, Reason, Skipped, words
+
+SEARCH_PARAMS: Final = words(
+    "allow_no_indices analyze_wildcard analyzer batched_reduce_size ccs_minimize_roundtrips "
+    "default_operator df docvalue_fields expand_wildcards explain from ignore_throttled "
+    "ignore_unavailable lenient max_concurrent_shard_requests pre_filter_shard_size preference q "
+    "request_cache rest_total_hits_as_int routing search_type seq_no_primary_term size sort _source "
+    "_source_excludes _source_includes stats stored_fields terminate_after timeout track_scores "
+    "track_total_hits version"
+)
+_COUNT: Final = {"size": 0, "track_total_hits": True}  # what Elasticsearch makes of a _count
+_WRITES: Final = words(
+    "_bulk _create _delete_by_query _doc _reindex _update _update_by_query _close _open _forcemerge "
+    "_refresh _flush _rollover _shrink _split _clone _aliases _mapping _mappings _settings"
+)
+_LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
+
+
+def searches(
+    search: LoggedSearch, method: str, path: str, params: Mapping[str, str], *, missing: Reason | None = None
+) -> Iterator[Entry]:
+    """The searches that a request stands for: one, those of an ``_msearch``, or the reason for none.
+
+    ``search`` gives what does not depend on path and parameters; ``missing`` says why it has no body where
+    that is not because the request had none.
+    """
+    segments = [unquote(segment) for segment in path.split("/") if segment]
+    at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
+    api = "/".join(segments[at:]) if at >= 0 else ""
+    targets = segments[0] if at > 0 else ""
+    reason = _reason(api, method) or (Reason.SCROLL if "scroll" in params else missing)
+    if reason is not None or search.body is None:
+        yield Skipped(reason or Reason.BODY)
+        return
+    body = search.body or params.get("source", "")
+    kept = tuple((name, value) for name, value in params.items() if name in SEARCH_PARAMS)
+    search = search._replace(targets=targets, body=body or "{}", params=kept)
+    if api == "_msearch":
+        yield from msearch(body.encode().splitlines(), search)
+    elif api == "_count":
+        yield _as_search(search)
+    else:
+        yield search._replace(change="" if api == "_search" else "asynchronous search made a search")
+
+
+def msearch(lines: list[bytes], search: LoggedSearch) -> Iterator[Entry]:
+    """The searches of an ``_msearch`` body: a line of header, a line of body, and so on."""
+    rows = iter([line for line in lines if line.strip()] or [b""])  # a request all the same
+    for header in rows:
+        yield msearch_pair(header, next(rows, b""), search)
+
+
+def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
+    """One search of an ``_msearch``."""
+    try:
+        fields = orjson.loads(header)
+        index = fields.pop("index", None) or search.targets
+        targets = ",".join(index) if isinstance(index, list) else str(index)
+        own = tuple((name, str(value)) for name, value in fields.items() if name in SEARCH_PARAMS)
+        text = body.decode()
+    except (ValueError, AttributeError, TypeError):
+        return Skipped(Reason.LINE)
+    kept = tuple((name, value) for name, value in search.params if name not in dict(own))
+    return search._replace(targets=targets, body=text.strip(), params=(*kept, *own), change="msearch split")
+
+
+def _as_search(search: LoggedSearch) -> Entry:
+    try:
+        body = {**orjson.loads(search.body or "{}"), **_COUNT}
+    except (orjson.JSONDecodeError, TypeError):
+        return Skipped(Reason.BODY)
+    return search._replace(body=orjson.dumps(body).decode(), change="count made a search")
+
+
+def _reason(api: str, method: str) -> Reason | None:
+    """Why a request to this API is not raced; None when it is."""
+    first = api.partition("/")[0]
+    if first in _LANGUAGES:
+        return Reason.LANGUAGE
+    if api.startswith("_search/scroll"):
+        return Reason.SCROLL
+    if first == "_pit" or api.startswith("_search/point_in_time"):
+        return Reason.PIT
+    if api in ("_search/template", "_msearch/template"):
+        return Reason.TEMPLATE
+    if first in _WRITES and method not in ("GET", "HEAD"):
+        return Reason.WRITE
+    is_search = api in ("_search", "_msearch", "_count", "_async_search")
+    if is_search and (method == "POST" or (method == "GET" and api != "_async_search")):
+        return None
+    return Reason.WRITE if method in ("PUT", "DELETE") and first != "_async_search" else Reason.OTHER_API

@@ -1,0 +1,102 @@
+"""What a line of a log is: a search, or something that is left out for a reason."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Reason(StrEnum):
+    """Why an entry of a log is not raced; the keys of ``excluded.json``."""
+
+    LINE = "line cut off or not of the format"
+    LONG = "line longer than 16 MiB"
+    BODY = "body cut off or not JSON"
+    NO_BODY = "body not in the log"
+    COMPRESSED = "body compressed"
+    DEEP = "body nested deeper than 60 levels"
+    NO_INDEX = "index not in the log"
+    INDEX = "no name of an index"
+    DATE_INDEX = "date maths in the name of an index"
+    OTHER_INDEX = "another index"
+    SCRIPT = "script that is not painless"
+    MODULE = "needs a module that the node lacks"
+    AGGREGATION = "unknown aggregation"
+    QUERY = "unknown query"
+    HASHED_REGEXP = "regular expression that cannot be hashed"
+    TEMPLATE = "search template"
+    SCROLL = "scroll"
+    PIT = "point in time"
+    LANGUAGE = "ES|QL, EQL or SQL"
+    FAILED = "failed or refused"
+    WRITE = "write"
+    OTHER_API = "another API"
+    EVENT = "no search"
+
+
+# What is no search at all; the share of searches that are raced is of the others.
+NO_SEARCH: Final = frozenset({Reason.WRITE, Reason.OTHER_API, Reason.EVENT})
+
+
+class Part(NamedTuple):
+    """One shard and phase of a search, as shard slow logs have them."""
+
+    request: str  # trace id or X-Opaque-Id; "" = the log has none
+    of_index: str
+    shard: str  # "[index][0]"
+    phase: str  # "query" or "fetch"
+    shards: int  # of the whole request
+
+
+class LoggedSearch(NamedTuple):
+    """One search of a log. A named tuple, not a dataclass: a million are made in seconds."""
+
+    at_us: int  # when it started: microseconds since the epoch, or since the log began where that is all
+    targets: str  # comma-separated as in a path; "" = all indices
+    body: str | None  # JSON; None = the log's body cannot be read
+    params: tuple[tuple[str, str], ...] = ()  # of the URL
+    took_ms: float | None = None
+    hits: int | None = None
+    client: str = ""
+    part: Part | None = None
+    zoned: bool = True  # False: the log's time had no time zone and was read as UTC
+    change: str = ""  # how the request was changed to be a search: a key of "changed" in excluded.json
+
+
+class Skipped(NamedTuple):
+    """An entry that is left out."""
+
+    reason: Reason
+
+
+Entry = LoggedSearch | Skipped
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for sets of names that are too many for a line each."""
+    return frozenset(text.split())
+
+
+def parse_time(text: str) -> tuple[int, bool]:
+    """ISO 8601 to microseconds since the epoch, and whether it named its time zone (else it is UTC)."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        return (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND, False
+    return (moment - _EPOCH) // _MICROSECOND, True
+
+
+def format_time(at_us: int) -> str:
+    """Microseconds since the epoch as Elasticsearch's ``strict_date_optional_time``, to the millisecond."""
+    moment = _EPOCH + timedelta(milliseconds=at_us // 1000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def hash_client(name: str) -> str:
+    """Who asked, so that clients are told apart and none is named; "" stays."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4)
+    return digest.hexdigest() if name else ""

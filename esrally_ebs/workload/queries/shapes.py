@@ -1,0 +1,118 @@
+"""The shape of a query: what is left when its literals are taken out.
+
+Two queries of one shape are of one template. A million bodies are not walked through one by one: a regular
+expression reads the JSON's tokens and gives a key without literals (the skeleton); only a new skeleton is
+walked through (``dsl``). The shape is made of the skeleton alone, so it cannot depend on a literal.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from esrally_ebs.workload.queries.dsl import Walk
+from esrally_ebs.workload.queries.search import Reason
+
+MAX_DEPTH: Final = 60
+_MAX_SKELETONS: Final = 50_000
+_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # possessive: nothing in it is tried twice
+_LIST: Final = rf"\[(?:[\s,]|{_STRING}|[-+.\w])*+\]"  # of words and numbers; a bracket may stand in a word
+_KEPT_NUMBERS: Final = "size|shard_size|k|num_candidates|track_total_hits"
+_KEPT_STRINGS: Final = (
+    "field|fields|default_field|path|type|mode|score_mode|boost_mode|operator|default_operator|interval|"
+    "calendar_interval|fixed_interval|sort|_source|includes|excludes|docvalue_fields|stored_fields"
+)
+# One match is a run of structure, which is group 1, and the literal after it, if there is one. Structure is
+# brackets, commas, keys, keys with a value that is kept, and words that are never literals.
+_RUN: Final = re.compile(
+    rf'((?:[\[\]{{}},\s]++|"(?:{_KEPT_STRINGS})"\s*+:\s*+(?:{_STRING}|{_LIST}|true|false)'
+    rf'|"(?:{_KEPT_NUMBERS})"\s*+:\s*+(?:true|false|\d++(?![.\w]))|"lang"\s*+:\s*+"(?:painless|expression)"'
+    rf'|"(?:asc|desc|_score|_doc)"|{_STRING}\s*+:\s*+)*+)(?:{_STRING}|[-+.\w]++)?+'
+)
+_ANY_STRING: Final = re.compile(_STRING)
+_PAINLESS: Final = (None, "painless", "expression")
+_LITERAL: Final = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shape:
+    """What bodies of one shape have in common; ``reason`` says why they cannot be raced, if so."""
+
+    reason: Reason | None
+    text: str  # canonical JSON with "?" for literals
+    label: str  # what it asks in a few words, fit for a name: "range-date_histogram"
+
+
+class Shapes:
+    """The shapes met so far. ``modules``: whether the node has modules (painless, x-pack ...)."""
+
+    def __init__(self, *, modules: bool = True) -> None:
+        self._modules = modules
+        self._by_skeleton: dict[str, Shape] = {}
+
+    def of(self, body: str) -> Shape:
+        """The shape of a body that is a JSON object."""
+        skeleton = "\n".join(_RUN.findall(body))
+        shape = self._by_skeleton.get(skeleton)
+        if shape is None:
+            if len(self._by_skeleton) >= _MAX_SKELETONS:
+                self._by_skeleton.clear()
+            shape = self._by_skeleton[skeleton] = self._new(body)
+        return shape
+
+    def _new(self, body: str) -> Shape:
+        if depth(body) > MAX_DEPTH:
+            return Shape(reason=Reason.DEEP, text="", label="")
+        walk = _Shaper()
+        node = walk.body(orjson.loads(_RUN.sub(_without_literal, body)))
+        text = orjson.dumps(node, option=orjson.OPT_SORT_KEYS)
+        names = list(dict.fromkeys(name for name in (*walk.queries, *walk.aggregations) if name != "bool"))
+        label = "-".join(re.sub(r"[^a-z0-9_]", "", name) for name in names[:4]) or "match_all"
+        return Shape(reason=self._reason(node, walk), text=text.decode(), label=label)
+
+    def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
+        checks = (
+            (Reason.PIT, "pit" in node),
+            (Reason.SCRIPT, not all(_is_painless(script) for script in walk.scripts)),
+            (Reason.QUERY, walk.unknown_query),
+            (Reason.AGGREGATION, walk.unknown_aggregation),
+            (Reason.MODULE, not self._modules and walk.needs_modules),
+        )
+        return next((reason for reason, holds in checks if holds), None)
+
+
+class _Shaper(Walk):
+    """Takes literals out; a list of nothing else is one of them, however long."""
+
+    def literal(self, value: Any, key: str, where: str) -> Any:  # noqa: ANN401
+        return _LITERAL
+
+    def options(self, options: dict[str, Any], where: str, *, walked: dict[str, Any]) -> dict[str, Any]:
+        # how the dates of a range are written is no more than they are; fixing them may have added it
+        return {key: value for key, value in walked.items() if where != "range" or key != "format"}
+
+    def _list(self, walked: list[Any]) -> list[Any]:
+        return [_LITERAL] if walked and all(part == _LITERAL for part in walked) else walked
+
+
+def depth(body: str) -> int:
+    """How deep objects and lists are nested in a JSON text."""
+    level = deepest = 0
+    for char in _ANY_STRING.sub("", body):
+        if char in "{[":
+            level += 1
+            deepest = max(deepest, level)
+        elif char in "}]":
+            level -= 1
+    return deepest
+
+
+def _without_literal(run: re.Match[str]) -> str:
+    return run[1] if run[0] == run[1] else f'{run[1]}"{_LITERAL}"'
+
+
+def _is_painless(script: Any) -> bool:  # noqa: ANN401
+    if not isinstance(script, dict):
+        return True
+    return "id" not in script and script.get("lang") in _PAINLESS

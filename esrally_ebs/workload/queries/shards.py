@@ -1,0 +1,124 @@
+"""Shard slow logs: the lines of one request, one per shard and phase, made one request again.
+
+Lines belong together when they have the same id (trace id, else X-Opaque-Id, which all requests of a client
+may share), source and number of shards, when no shard has the same phase twice, and when each began no later
+than SLACK_S after the others ended: all shards run the query phase at once, and then the fetch phase. So the
+same query asked again by the same client is another request, and two asked at once are told apart as soon as
+a shard comes twice.
+
+Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from esrally_ebs.workload.queries.search import LoggedSearch, Part
+
+SLACK_S: Final = 2.0
+MAX_OPEN: Final = 20_000  # requests that wait for further lines
+MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
+_SLACK_US: Final = round(SLACK_S * 1e6)
+
+_Key = tuple[str, str | None, int]
+
+
+class _Request:
+    """A request of which further lines may come."""
+
+    __slots__ = ("end_us", "first", "hits", "indices", "key", "shards", "start_us", "steps")
+
+    def __init__(self, key: _Key, search: LoggedSearch, part: Part) -> None:
+        self.key = key
+        self.first = search
+        self.start_us = self.end_us = search.at_us
+        self.indices: set[str] = set()
+        self.shards: set[str] = set()
+        self.steps: set[tuple[str, str]] = set()  # shard and phase
+        self.hits: int | None = 0
+        self.add(search, part)
+
+    def takes(self, search: LoggedSearch, part: Part) -> bool:
+        """Whether a line can be of this request."""
+        if (part.shard, part.phase) in self.steps:
+            return False
+        if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
+            return False
+        return search.at_us <= self.end_us + _SLACK_US and _end(search) >= self.start_us - _SLACK_US
+
+    def add(self, search: LoggedSearch, part: Part) -> None:
+        self.start_us = min(self.start_us, search.at_us)
+        self.end_us = max(self.end_us, _end(search))
+        self.indices.add(part.of_index)
+        self.shards.add(part.shard)
+        self.steps.add((part.shard, part.phase))
+        if part.phase == "query":
+            self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
+
+    def search(self) -> LoggedSearch:
+        """The request: from the first line's start to the last one's end; hits if all shards have theirs."""
+        queried = sum(phase == "query" for _, phase in self.steps)
+        return self.first._replace(
+            at_us=self.start_us,
+            targets=",".join(sorted(self.indices)),
+            took_ms=(self.end_us - self.start_us) / 1000,
+            hits=self.hits if queried and queried == self.key[2] else None,
+            part=None,
+        )
+
+
+def _end(search: LoggedSearch) -> int:
+    return search.at_us + round((search.took_ms or 0.0) * 1000)
+
+
+class Joiner:
+    """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.joined = 0
+        self._open: OrderedDict[int, _Request] = OrderedDict()
+        self._by_key: dict[_Key, list[_Request]] = {}
+        self._bytes = 0
+        self._log_us = 0  # the latest end of a line
+
+    def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
+        """Every request, about in the order of their ends; searches that are no part of one pass through."""
+        for search in searches:
+            part = search.part
+            if part is None:
+                yield search
+                continue
+            self._take(search, part)
+            while self._open and self._is_over(next(iter(self._open.values()))):
+                yield self._close()
+        while self._open:
+            yield self._close()
+
+    def _take(self, search: LoggedSearch, part: Part) -> None:
+        self.lines += 1
+        self._log_us = max(self._log_us, _end(search))
+        key = (part.request, search.body, part.shards)
+        same = self._by_key.setdefault(key, [])
+        for request in same:
+            if request.takes(search, part):
+                request.add(search, part)
+                self.joined += 1
+                return
+        request = _Request(key, search, part)
+        same.append(request)
+        self._open[id(request)] = request
+        self._bytes += len(search.body or "")
+
+    def _is_over(self, request: _Request) -> bool:
+        too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
+        return too_many or request.end_us + _SLACK_US < self._log_us
+
+    def _close(self) -> LoggedSearch:
+        _, request = self._open.popitem(last=False)
+        same = self._by_key[request.key]
+        same.remove(request)
+        if not same:
+            del self._by_key[request.key]
+        self._bytes -= len(request.first.body or "")
+        return request.search()

@@ -1,0 +1,158 @@
+"""What precedes what in a request."""
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_steps import RecordedSearch
+
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.processes import Clock
+from esrally_ebs.model import Block, Node, Phase, Request, Work
+from esrally_ebs.node.eviction import Eviction, make_cold
+from esrally_ebs.plan.tables import CachePlan
+from esrally_ebs.session.protocol import search
+
+COLD = ["refill", "make cold", "record", "request"]
+
+
+def request(number: int, phase: Phase = Phase.MEASURE) -> Request:
+    block = Block(arm="a", cluster="default", work=Work.SEARCH, task="q", round=1, phase=phase)
+    return Request(block=block, number=number)
+
+
+def send(
+    steps: RecordedSearch,
+    *numbers: int,
+    phase: Phase = Phase.MEASURE,
+    **cache: Any,  # noqa: ANN401
+) -> list[dict[str, Any]]:
+    """The results of the requests of these numbers."""
+    made = CachePlan(**cache)
+    return [asyncio.run(search(request(number, phase), made, steps)) for number in numbers]
+
+
+def test_a_cold_request_waits_then_evicts_then_is_sent_with_nothing_between() -> None:
+    steps = RecordedSearch()
+    send(steps, 2)
+    assert steps.order == COLD
+
+
+def test_the_connection_is_opened_before_anything_gets_cold() -> None:
+    steps = RecordedSearch()
+    send(steps, 1)
+    assert steps.order == ["connect", *COLD]
+
+
+def test_every_cold_request_has_a_drop_of_its_own_and_only_the_first_connects() -> None:
+    steps = RecordedSearch()
+    results = send(steps, 1, 2, 3)
+    assert steps.order == ["connect", *COLD * 3]
+    assert [result["iteration"] for result in results] == [1, 1, 1]
+    assert {result["resident_before"] for result in results} == {0.001}
+
+
+def test_with_a_drop_every_two_requests_the_second_follows_at_once() -> None:
+    steps = RecordedSearch()
+    results = send(steps, 1, 2, 3, drop_every=2)
+    assert steps.order == ["connect", *COLD, "request", *COLD]
+    assert [result["iteration"] for result in results] == [1, 2, 1]
+    assert "resident_before" not in results[1]
+
+
+def test_with_a_drop_once_a_block_all_others_follow_at_once() -> None:
+    steps = RecordedSearch()
+    results = send(steps, 1, 2, 3, drop_every=0)
+    assert steps.order == ["connect", *COLD, "request", "request"]
+    assert [result["iteration"] for result in results] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("phase", "cache"), [(Phase.MEASURE, {"mode": "warm"}), (Phase.WARMUP, {"mode": "cold"})]
+)
+def test_warm_requests_and_warm_ups_drop_nothing(phase: Phase, cache: dict[str, Any]) -> None:
+    steps = RecordedSearch()
+    results = send(steps, 1, 2, phase=phase, **cache)
+    assert steps.order == ["connect", "request", "request"]
+    assert [result["iteration"] for result in results] == [1, 2]
+
+
+@pytest.mark.parametrize("step", ["connect", "refill", "make cold"])
+def test_nothing_is_requested_after_a_step_before_it_failed(step: str) -> None:
+    steps = RecordedSearch(fails_at=step, error=MeasurementError("not cold"))
+    with pytest.raises(MeasurementError, match="not cold"):
+        send(steps, 1)
+    assert steps.order[-1] == step
+
+
+def test_the_result_is_that_of_the_request() -> None:
+    (result,) = send(RecordedSearch(), 2)
+    assert result == {"hits": 7, "iteration": 1, "resident_before": 0.001}
+
+
+class Index:
+    """An index of which each eviction leaves a part; what was done to it is in ``order``."""
+
+    def __init__(self, *left: float, size: int = 1000) -> None:
+        self.order: list[str] = []
+        self._left = iter(left)
+        self._size = size
+
+    def clear(self) -> None:
+        self.order.append("clear")
+
+    def evict(self, *_: object, **__: object) -> Eviction:
+        self.order.append("evict")
+        left = next(self._left)
+        return Eviction(bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, steps=())
+
+    def get_cold(self, max_resident: float = 0.01) -> Any:  # noqa: ANN401 - a Drop
+        node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
+        clock = Clock(sleep=lambda s: self.order.append("pause"), monotonic=lambda: 0.0)
+        directory = Path("/a/indices")
+        return make_cold(
+            node, directory, max_resident=max_resident, clear=self.clear, evict=self.evict, clock=clock
+        )
+
+
+def test_caches_of_elasticsearch_are_cleared_before_the_index_is_evicted() -> None:
+    index = Index(0.0)
+    assert index.get_cold().attempts == 1
+    assert index.order == ["clear", "evict"]
+
+
+def test_an_index_that_is_not_cold_is_cleared_and_evicted_again_after_a_pause() -> None:
+    index = Index(0.4, 0.02, 0.005)
+    drop = index.get_cold()
+    assert index.order == ["clear", "evict", "pause", "clear", "evict", "pause", "clear", "evict"]
+    assert (drop.before, drop.after, drop.attempts) == (0.9, 0.005, 3)
+
+
+def test_an_index_that_stays_in_the_cache_is_given_up_and_its_share_is_named() -> None:
+    index = Index(0.4, 0.3, 0.2)
+    with pytest.raises(MeasurementError, match=r"/a/indices: 20\.0% of 1000 B still in the page cache"):
+        index.get_cold()
+    assert index.order.count("evict") == 3
+
+
+def test_no_index_is_not_a_cold_one() -> None:
+    index = Index(0.0, size=0)
+    with pytest.raises(MeasurementError, match="holds no index"):
+        index.get_cold()
+
+
+def test_an_eviction_that_cannot_be_made_is_not_tried_again() -> None:
+    index = Index()
+    index.clear = lambda: (_ for _ in ()).throw(SetupError("does not answer"))  # type: ignore[method-assign]
+    with pytest.raises(SetupError, match="does not answer"):
+        index.get_cold()
+    assert index.order == []
+
+
+def test_in_any_order_of_requests_nothing_stands_between_eviction_and_request() -> None:
+    steps = RecordedSearch()
+    send(steps, 1, 2, 3, 4, 5, drop_every=2)
+    after = dict(pair for pair in pairwise(steps.order) if pair[0] in ("make cold", "record"))
+    assert after == {"make cold": "record", "record": "request"}

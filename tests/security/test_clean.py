@@ -1,0 +1,206 @@
+"""``clean`` removes what carries our marks and nothing else, whoever works beside it."""
+
+import ctypes
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import Process, argv_of
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.session import clean
+from esrally_ebs.store import running
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.daemon import process as daemon
+
+NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
+SLEEP = shutil.which("sleep") or "sleep"
+
+
+def dead(session: str) -> Path:
+    folder = running.begin(session)
+    (folder / "owner").write_text("1 0")
+    return folder
+
+
+def test_a_home_that_was_named_as_run_directory_stays(run: Path) -> None:
+    for name in (".ssh", "Documents"):
+        (run / name).mkdir(parents=True)
+        (run / name / "file").write_text("mine")
+        (run / name / "owner").write_text("1 0")  # a file of that name is no mark by itself
+    assert main(["clean"]) == 0
+    assert sorted(path.name for path in run.rglob("file")) == ["file", "file"]
+    with pytest.raises(SetupError, match="holds files of somebody else's"):
+        running.begin("s")
+
+
+def test_what_lies_among_our_sessions_is_named_and_left(
+    run: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead("killed")
+    (run / "nightly").mkdir()
+    (run / "nightly" / "notes").write_text("mine")
+    (run / "link").symlink_to(victim.parent)
+    (victim.parent / "owner").write_text("1 0")
+    assert main(["clean"]) == 0
+    said = capsys.readouterr().out
+    assert "killed: removed" in said
+    assert f"{run / 'link'}: left alone" in said
+    assert f"{run / 'nightly'}: left alone" in said
+    assert (run / "nightly" / "notes").exists()
+    assert victim.exists()
+
+
+def test_what_a_session_does_not_know_stays_in_its_folder(
+    run: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = dead("killed")
+    (folder / "notes").write_text("mine")
+    (folder / "link").symlink_to(victim.parent)
+    assert main(["clean"]) == 3
+    assert "link, notes" in capsys.readouterr().err
+    assert (folder / "notes").exists()
+    assert victim.exists()
+
+
+def test_a_record_that_names_another_directory_removes_nothing(run: Path, victim: Path) -> None:
+    folder = dead("killed")
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0)
+    volumes.attach(spec, folder / "a")
+    record = folder / "a" / "volume.json"
+    own = str(folder / "a" / "esrally-ebs-killed")
+    record.write_text(record.read_text().replace(own, str(victim.parent)))
+    clean.take_down("killed")
+    assert victim.exists()
+
+
+@contextmanager
+def sleeper(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([*words, "600"], executable=SLEEP, process_group=0)
+    while not argv_of(process.pid):  # the kernel sets them at the end of exec
+        time.sleep(0.001)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("words", "late", "ends"),
+    [(("fio",), 0, True), (("fio",), 1, False), (("vi /home/fiona",), 0, False), (("sleep",), 0, False)],
+)
+def test_only_the_very_fio_that_was_noted_down_is_ended(
+    run: Path, words: tuple[str, ...], late: int, ends: bool
+) -> None:
+    folder = dead("killed")
+    with sleeper(*words) as process:
+        noted = Process.of(process.pid)
+        assert noted is not None
+        (folder / "fio.pid").write_text(f"{noted.pid} {noted.start_ticks - late}\n")
+        assert clean.take_down("killed") == []
+        assert (process.poll() == -signal.SIGKILL) is ends
+
+
+def test_a_pid_alone_ends_nothing(run: Path) -> None:
+    folder = dead("killed")
+    with sleeper("fio") as process:
+        (folder / "fio.pid").write_text(f"{process.pid}\n")
+        assert clean.take_down("killed") == []
+        assert process.poll() is None
+
+
+def begin_and_end(number: int, count: int) -> None:
+    for each in range(count):
+        session = f"s-{number}-{each}"
+        running.begin(session)
+        assert running.is_ours(session), f"{session} was taken"
+        assert running.owner_lives(session)
+        running.hand_over(session)
+        assert running.owner_lives(session)
+        running.claim_by_hand(session)
+        assert clean.take_down(session) == []
+
+
+def clean_all_the_time(stop: object) -> None:
+    while not stop.is_set():  # type: ignore[attr-defined]
+        taken = list(clean.clean())
+        assert taken == []
+
+
+def test_clean_beside_sessions_that_begin_and_end_takes_none_of_them(run: Path) -> None:
+    """Of 1,500 it once took 69."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    cleaner = context.Process(target=clean_all_the_time, args=(stop,))
+    starters = [context.Process(target=begin_and_end, args=(number, 150)) for number in range(2)]
+    run.mkdir()
+    for process in (cleaner, *starters):
+        process.start()
+    for process in starters:
+        process.join(60)
+    stop.set()
+    cleaner.join(30)
+    assert [process.exitcode for process in (cleaner, *starters)] == [0, 0, 0]
+    assert os.listdir(run) == []  # noqa: PTH208 - marks as well
+
+
+def clean_once(results: "multiprocessing.Queue[int]") -> None:
+    results.put(main(["clean"]))
+
+
+def test_two_cleans_at_once_both_end_well(run: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for _ in range(5):
+        for number in range(10):
+            dead(f"killed-{number}")
+        results: multiprocessing.Queue[int] = context.Queue()
+        both = [context.Process(target=clean_once, args=(results,)) for _ in range(2)]
+        for process in both:
+            process.start()
+        for process in both:
+            process.join(60)
+        assert [results.get(timeout=5) for _ in both] == [0, 0]
+        assert list(run.iterdir()) == []
+
+
+def test_what_was_killed_before_it_had_an_owner_goes(run: Path) -> None:
+    running.begin("s")
+    (run / ".new-t").mkdir()
+    (run / ".new-u").mkdir()
+    (run / ".new-u" / "owner").write_text("")
+    assert main(["clean"]) == 0
+    assert sorted(path.name for path in run.iterdir()) == [".esrally-ebs", "s"]
+
+
+def test_a_daemon_or_loop_of_another_mount_namespace_is_not_ours(run: Path) -> None:
+    """Its directory has the same path there; ``volumes down`` here once ended it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a mount namespace")
+    folder = dead("by-hand-p")
+    (folder / "gp3").mkdir()
+    argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    process = subprocess.Popen(
+        argv,
+        cwd=folder / "gp3",
+        env={daemon.START_VARIABLE: daemon.__name__},
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: ctypes.CDLL(None).unshare(NEW_MOUNTS),
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        clean.take_down("by-hand-p")
+        alive = process.poll() is None
+        process.kill()
+    assert alive

@@ -1,0 +1,170 @@
+"""Directories with well-known names, and mounts: used only when nobody else can replace what is in them."""
+
+import os
+import signal
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import golden_session
+import pytest
+from stored import GP2
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.private import may_be_replaced_by, private_directory
+from esrally_ebs.machine.processes import Process
+from esrally_ebs.node import dataset, life
+from esrally_ebs.node.data_directory import DataDirectory
+from esrally_ebs.session import reaper
+from esrally_ebs.store import running
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_directory_of_ours_is_for_us_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)  # as some runners of CI jobs have it
+    try:
+        made = private_directory(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert (mode(made), mode(made.parent)) == (0o700, 0o700)
+    assert private_directory(made) == made
+
+
+def test_a_link_in_its_place_is_refused_and_what_it_names_is_untouched(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (tmp_path / "esrally-ebs").symlink_to(victim)
+    with pytest.raises(SetupError, match="is a link"):
+        private_directory(tmp_path / "esrally-ebs")
+    assert list(victim.iterdir()) == []
+
+
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(SetupError, match="others may write to it"):
+        private_directory(tmp_path / "open")
+
+
+@needs_root
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    with pytest.raises(SetupError, match=f"belongs to user {NOBODY}"):
+        private_directory(tmp_path / "theirs")
+
+
+def test_no_session_begins_in_a_run_directory_that_others_may_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o777)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    with pytest.raises(SetupError, match="others may write to it"):
+        running.begin("a")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@needs_root
+def test_the_root_of_a_mount_is_refused_when_others_may_rename_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert may_be_replaced_by(tmp_path) == ""
+    tmp_path.chmod(0o1777)  # as /tmp: nobody renames what is another's
+    assert may_be_replaced_by(tmp_path) == ""
+    tmp_path.chmod(0o775)
+    assert "its mode" in may_be_replaced_by(tmp_path)
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, NOBODY, NOBODY)
+    assert may_be_replaced_by(tmp_path) == f"user {NOBODY}, who owns it"
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))  # who calls may be root anyway
+    assert may_be_replaced_by(tmp_path) == ""
+
+
+@needs_root
+def test_what_a_node_is_given_is_no_link_and_nothing_behind_one(tmp_path: Path, victim: Path) -> None:
+    arm = tmp_path / "arm" / "elasticsearch"
+    (arm / "deep").mkdir(parents=True)
+    (arm / "deep" / "index").touch()
+    (arm / "file").symlink_to(victim)
+    (arm / "folder").symlink_to(victim.parent)
+    volume = replace(GP2, mount=arm.parent)
+    assert life.prepare_data_dir(volume) == arm
+    assert {path.lstat().st_uid for path in (arm, *arm.rglob("*"))} == {1000}
+    assert {path.stat().st_uid for path in (victim, victim.parent)} == {0}
+    arm.rename(tmp_path / "aside")
+    arm.symlink_to(victim.parent)
+    with pytest.raises(SetupError, match="a link"):
+        life.prepare_data_dir(volume)
+    assert victim.stat().st_uid == victim.parent.stat().st_uid == 0
+
+
+@needs_root
+def test_a_dataset_that_another_user_may_change_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "datasets" / dataset.key_of(DataDirectory(path=tmp_path / "data"), "image")
+    path.mkdir(parents=True)
+    (path / "dataset.json").write_text("{")
+    with pytest.raises(SetupError, match="not the record of a built index"):
+        ensure(tmp_path)
+    assert mode(path) == 0o700
+    os.chown(path, NOBODY, NOBODY)
+    with pytest.raises(SetupError, match=f"belongs to user {NOBODY}"):
+        ensure(tmp_path)
+
+
+def ensure(home: Path) -> None:
+    """A dataset that is never built."""
+    source = DataDirectory(path=home / "data")
+    dataset.ensure(home, source, image="image", start=lambda _: pytest.fail("built"), session="s", say=print)
+
+
+@needs_root
+def test_links_of_a_dataset_are_copied_as_links(tmp_path: Path, victim: Path) -> None:
+    source = tmp_path / "dataset" / "elasticsearch"
+    source.mkdir(parents=True)
+    (source / "secret").symlink_to(victim)
+    empty = dataset.Dataset(
+        key="k",
+        path=source.parent,
+        documents=0,
+        bytes=0,
+        segments=(),
+        hash=dataset.content_hash(source),
+    )
+    (tmp_path / "arm").mkdir()
+    dataset.copy_to(empty, replace(GP2, mount=tmp_path / "arm", control=None))
+    assert (tmp_path / "arm" / "elasticsearch" / "secret").is_symlink()
+
+
+@needs_root
+def test_a_session_of_another_user_is_read_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    path = golden_session.record(tmp_path)
+    os.chown(path, NOBODY, NOBODY)
+    assert main(["report", "golden"]) == 0
+    assert main(["cloudwatch", "golden"]) == 3
+    assert "golden: belongs to another user" in capsys.readouterr().err
+
+
+def test_a_later_process_with_the_pid_of_a_watched_one_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], stderr=subprocess.DEVNULL) as other:
+        now = Process.of(other.pid)
+        assert now is not None
+        before = Process(now.pid, now.start_ticks - 1)
+        assert reaper.watch([before]) == before
+        before.signal(signal.SIGKILL)
+        assert now.alive
+        now.signal(signal.SIGKILL)
+        assert other.wait() == -signal.SIGKILL

@@ -1,0 +1,30 @@
+"""Rally's own configuration, as its processes have it."""
+
+from pathlib import Path
+from typing import Any
+
+import esrally
+from esrally import config
+
+from esrally_ebs.machine.resources import resource
+
+
+def configuration(tmp_path: Path, *, pipeline: str | None, **params: object) -> Any:  # noqa: ANN401 - Rally's
+    """Rally's configuration of a race; without a pipeline, as in processes other than race control."""
+    cfg = config.Config()
+    values: dict[tuple[str, str], object] = {
+        ("track", "track.path"): str(resource("tracks/noaa-ebs")),
+        ("track", "params"): params,
+        ("track", "test.mode.enabled"): False,
+        ("track", "include.tasks"): [],
+        ("track", "exclude.tasks"): [],
+        ("benchmarks", "local.dataset.cache"): str(tmp_path),
+        ("node", "rally.root"): str(Path(esrally.__file__).parent),
+        ("system", "race.id"): "0",
+        ("system", "offline.mode"): True,
+    }
+    for (section, key), value in values.items():
+        cfg.add(config.Scope.benchmark, section, key, value)
+    if pipeline:
+        cfg.add(config.Scope.benchmark, "race", "pipeline", pipeline)
+    return cfg

@@ -1,0 +1,202 @@
+"""A mapped file stays in memory under drop_caches and leaves it under an eviction; real processes."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from es_gp3 import node_of
+
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.machine.processes import Clock, run
+from esrally_ebs.node.eviction import evict, make_cold
+from esrally_ebs.node.residency import residency, residency_by_mincore
+from esrally_ebs.volumes.emulated.striping import mkfs_btrfs
+
+pytestmark = pytest.mark.system
+
+FILE_BYTES = 8 * 1024**2
+FILES = 4
+
+# Maps each file given so many times, touches every page, says so, and waits for the end of stdin.
+MAPPER = """
+import mmap, sys
+maps = []
+for path in sys.argv[2:]:
+    for _ in range(int(sys.argv[1])):
+        with open(path, "rb") as file:
+            maps.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+for mapped in maps:
+    for offset in range(0, len(mapped), mmap.PAGESIZE):
+        mapped[offset]
+print("warm", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def index() -> Iterator[Path]:
+    # /var/tmp is on a disk; /tmp may be a tmpfs, whose pages have nowhere to go.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        for number in range(FILES):
+            (Path(name) / f"_{number}.cfs").write_bytes(os.urandom(FILE_BYTES))
+        yield Path(name)
+
+
+@contextmanager
+def mapper(
+    index: Path, times: int = 1, *, below: tuple[str, ...] = (), seen_at: Path | None = None
+) -> Iterator[int]:
+    """The pid of a process that has mapped and read the index; ``below`` is a command to start it by."""
+    files = [str((seen_at or index) / path.name) for path in sorted(index.iterdir())]
+    argv = [*below, sys.executable, "-c", MAPPER, str(times), *files]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "warm\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_drop_caches_leaves_a_mapped_index_and_an_eviction_does_not(index: Path) -> None:
+    with mapper(index) as pid:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        assert residency(index).fraction == 1.0
+
+        done = evict([pid], index)
+
+    assert done.resident_before == 1.0
+    assert done.resident_after <= 0.01
+    paged_out = next(step for step in done.steps if step.method == "process_madvise")
+    assert (paged_out.items, paged_out.bytes) == (FILES, FILES * FILE_BYTES)
+
+
+def test_fadvise_alone_leaves_a_mapped_index(index: Path) -> None:
+    with mapper(index):
+        done = evict([], index)
+
+    assert done.resident_after == 1.0
+
+
+def test_pages_written_a_moment_ago_are_evicted_too(index: Path) -> None:
+    with mapper(index) as pid:
+        (index / "translog").write_bytes(os.urandom(FILE_BYTES))  # dirty, and not mapped
+
+        done = evict([pid], index, metadata=True)
+
+    assert done.resident_after <= 0.01
+
+
+def test_both_measures_agree_in_between(index: Path) -> None:
+    with mapper(index) as pid:
+        evict([pid], index)
+        os.posix_fadvise(descriptor := os.open(index / "_0.cfs", os.O_RDONLY), 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(descriptor, FILE_BYTES // 2, 0)
+        os.close(descriptor)
+
+        by_cachestat = residency(index).resident_bytes
+        by_mincore = residency_by_mincore(index).resident_bytes
+
+    assert by_cachestat == by_mincore
+    assert by_cachestat >= FILE_BYTES // 2
+
+
+def test_other_files_of_the_process_are_left_alone(index: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        (Path(name) / "other").write_bytes(os.urandom(FILE_BYTES))
+        os.link(Path(name) / "other", index / "z-other")
+        with mapper(index) as pid:
+            (index / "z-other").unlink()
+            evict([pid], index)
+
+            assert residency(Path(name)).fraction == 1.0
+
+
+@pytest.mark.parametrize("filesystem", ["xfs", "btrfs"])
+def test_an_index_on_a_block_device_of_its_own_is_evicted(filesystem: str) -> None:
+    """XFS caches in large folios; btrfs has another device number in maps than in stat."""
+    if shutil.which(f"mkfs.{filesystem}") is None:
+        pytest.skip(f"mkfs.{filesystem} is not installed")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, mounted(Path(name), filesystem) as mount:
+        for number in range(FILES):
+            (mount / f"_{number}.cfs").write_bytes(os.urandom(FILE_BYTES))
+        with mapper(mount) as pid:
+            done = evict([pid], mount)
+
+    assert (done.resident_before, done.bytes) == (1.0, FILES * FILE_BYTES)
+    assert done.resident_after <= 0.01
+
+
+@contextmanager
+def mounted(folder: Path, filesystem: str) -> Iterator[Path]:
+    """A new file system in a loop-mounted image."""
+    image, mount = folder / "image", folder / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 * 1024**2)
+    if filesystem == "btrfs":
+        mkfs_btrfs([image])
+    else:
+        run([f"mkfs.{filesystem}", "-q", image], timeout_s=30)
+    run(["mount", "-o", "loop", image, mount], timeout_s=30)
+    try:
+        yield mount
+    finally:
+        run(["umount", mount], timeout_s=30)
+
+
+def test_a_process_that_knows_the_index_by_another_name_is_evicted(index: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "data"  # as a container: a mount namespace in which the index is elsewhere
+    inside.mkdir()
+    script = f'mount --bind {index} {inside} && exec "$@"'
+    with mapper(index, below=("unshare", "--mount", "sh", "-c", script, "sh"), seen_at=inside) as pid:
+        assert str(inside) in Path(f"/proc/{pid}/maps").read_text()
+        assert list(inside.iterdir()) == []  # only that process sees it there
+
+        done = evict([pid], index)
+
+    assert done.resident_after <= 0.01
+
+
+def test_a_file_that_one_process_maps_twice_is_evicted(index: Path) -> None:
+    with mapper(index, times=2) as pid:
+        assert evict([pid], index).resident_after <= 0.01
+
+
+def test_a_cold_node_is_had_at_the_first_attempt(index: Path) -> None:
+    cleared: list[bool] = []
+    with mapper(index) as pid:
+        drop = make_cold(node_of(pid, index), index, max_resident=0.01, clear=lambda: cleared.append(True))
+
+    assert (drop.before, drop.attempts, cleared) == (1.0, 1, [True])
+    assert drop.after <= 0.01
+
+
+@pytest.mark.parametrize(("retries", "clears"), [(2, 3), (0, 1)])
+def test_an_index_that_another_process_holds_is_not_called_cold(
+    index: Path, retries: int, clears: int
+) -> None:
+    cleared: list[bool] = []
+    no_pause: Callable[[float], None] = lambda seconds: None  # noqa: E731
+    with mapper(index) as pid, mapper(index), pytest.raises(MeasurementError) as raised:
+        make_cold(
+            node_of(pid, index),
+            index,
+            max_resident=0.01,
+            retries=retries,
+            clear=lambda: cleared.append(True),
+            clock=Clock(sleep=no_pause),
+        )
+
+    assert len(cleared) == clears
+    assert f"{index}: 100.0% of 32.0 MiB still in the page cache after {clears} evictions" in str(
+        raised.value
+    )
+    assert "or use cache:warm" in str(raised.value)

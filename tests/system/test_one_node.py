@@ -1,0 +1,127 @@
+"""One node for all arms, for real: what it records, and what is left when it ends badly."""
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from faulted import Afterwards, assert_one_line
+from race_under_test import Race, docker, plan, race
+from rally_command import Homes
+from small_race import ARMS, ITERATIONS, TASKS, raced
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
+
+ENDLESS = plan('nodes = "one"\n', arms=("gp3", "gp3"), iterations=100_000)
+
+
+def test_each_arms_index_is_read_from_its_own_volume_in_pairs(own: Homes) -> None:
+    text = (own.rally / "short.toml").read_text()
+    (own.rally / "one.toml").write_text(text.replace("[design]", '[design]\nnodes = "one"'))
+    one = raced(own, f"--include-tasks={TASKS[0]}", plan="one.toml")
+    # volumes are late where the machine is busy with whatever else it does
+    assert {check.name for check in one.session.checks if check.forbids} <= {"lateness"}
+    assert {row["success"] for row in one.measured} == {True}
+    assert max(row["resident_before"] for row in one.measured) <= 0.01
+    rounds = Counter((row["arm"], row["round"]) for row in one.measured)
+    assert rounds == {(arm, number): ITERATIONS for arm in ARMS for number in (1, 2, 3, 4)}
+    pairs = list(zip(one.measured[::2], one.measured[1::2], strict=True))
+    assert {frozenset((a["arm"], b["arm"])) for a, b in pairs} == {frozenset(ARMS)}
+    assert {first["arm"] for first, _ in pairs} == set(ARMS)
+    reads = [e for e in one.session.events if e.kind == "io" and e.fields["round"]]
+    assert Counter(e.arm for e in reads) == Counter(row["arm"] for row in one.measured)
+    of_reads = [e.fields["end"]["device.read_bytes"] - e.fields["begin"]["device.read_bytes"] for e in reads]
+    assert min(of_reads) > 0
+    # what a volume read between its own requests was another arm's, which lies elsewhere
+    for arm in ARMS:
+        mine = sorted((e for e in reads if e.arm == arm), key=lambda e: e.at_s)
+        between = [
+            b.fields["begin"]["device.read_bytes"] - a.fields["end"]["device.read_bytes"]
+            for a, b in pairwise(mine)
+        ]
+        assert sum(between) < sum(of_reads) / 10
+    assert "one for all arms" in one.report("txt")
+
+
+def test_what_one_node_cannot_serve_is_refused_before_anything_starts(own: Homes) -> None:
+    (own.rally / "one.toml").write_text(
+        (own.rally / "short.toml").read_text().replace("[design]", '[design]\nnodes = "one"')
+    )
+    words = f"--track-params=plan:{own.rally / 'one.toml'}"
+    ended = own.race(words, "--challenge=index-only")
+    assert ended.exit_code == 2
+    assert 'set design.nodes = "per-arm"' in ended.output
+
+
+KILLED = r"main process.*was killed; everything it started was taken down"
+
+
+@pytest.fixture(scope="module")
+def prepared(home: Path) -> Path:
+    """A home that has the dataset and its copies, so that a race is soon where it shall be struck."""
+    with race(home, plan('nodes = "one"\n', arms=("gp3", "gp3"))) as running:
+        assert running.exit_code() == 0, running.said
+    return home
+
+
+def events(race: Race) -> str:
+    path = race.folder / "events.jsonl"
+    return path.read_text() if path.exists() else ""
+
+
+def searching(race: Race) -> bool:
+    return events(race).count('"kind": "drop"') > 20
+
+
+def mounted(race: Race) -> bool:
+    """Each arm's index is mounted into the container, and the node does not answer yet."""
+    return "calibrate volumes" in events(race) and bool(race.containers())
+
+
+def kill_node(race: Race) -> None:
+    (node,) = race.containers()
+    docker("kill", "-s", "KILL", node)
+
+
+def kill_volume(race: Race) -> None:
+    race.daemons()[-1].kill()
+
+
+def kill_main(race: Race) -> None:
+    race.main.kill()
+
+
+@pytest.mark.parametrize(
+    ("stage", "strike", "code", "reason"),
+    [
+        (searching, kill_node, 3, r"^the node of all arms has died: killed from outside"),
+        (searching, kill_volume, 3, r"^arm arm[01]: its emulated volume has died"),
+        (searching, kill_main, -9, KILLED),
+        (mounted, kill_main, -9, KILLED),
+    ],
+)
+def test_all_arms_end_in_one_line_and_nothing_stays(
+    stage: Callable[[Race], bool],
+    strike: Callable[[Race], None],
+    code: int,
+    reason: str,
+    prepared: Path,
+    afterwards: Afterwards,
+) -> None:
+    with race(prepared, ENDLESS) as running:
+        running.reach(stage)
+        assert len(running.containers()) == 1
+        struck = time.monotonic()
+        strike(running)
+        ended = running.exit_code()
+        afterwards.seen(f"one node, {strike.__name__}", running, ended, running.gone(struck))
+        assert ended == code
+    afterwards.listed(running, "failed", reason)
+    assert_one_line(running, reason)
+    mounts = subprocess.run(
+        ["cat", "/proc/self/mountinfo"], capture_output=True, text=True, check=True
+    ).stdout
+    assert running.id not in mounts

@@ -1,0 +1,239 @@
+"""From the I/Os of requests to what they would take on another volume."""
+
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from sample_rows import row, table
+from session_in_memory import session
+
+from esrally_ebs.advice.advice import advise, parse_bound, settings
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.recording import Recording, recording_of
+from esrally_ebs.advice.tables import build_advice, plan_text
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.cli import main
+from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.model import Event, Kind, Phase, Sample, State, Volume, VolumeSpec
+from esrally_ebs.plan import load_plan, parse_plan
+from esrally_ebs.report import RENDERERS
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.volumes.virtual.replay import replay
+
+GP3 = VolumeSpec(name="a", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB)
+ST1 = replace(GP3, type="st1", size_bytes=500 * GIB, iops=None, throughput_bytes_per_s=None)
+COMPUTE_S, PATH_S, BLOCK = 300e-6, 100e-6, 16 * KIB
+REQUESTS, IOS = 48, 30
+
+
+def latencies_s(count: int) -> list[float]:
+    """What the model of gp3 takes for a block, drawn here by hand."""
+    read = model_for(GP3).read
+    return list(read.median_s(BLOCK) * np.exp(np.random.default_rng(7).normal(0, read.sigma, count)))
+
+
+def recorded(offsets: list[int] | None = None) -> Session:
+    """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a."""
+    samples, ios, now_s = [], [], 1e9
+    drawn = iter(latencies_s(REQUESTS * IOS))
+    for number in range(REQUESTS):
+        began_s = now_s
+        for place in range(IOS):
+            now_s += COMPUTE_S
+            done_s = now_s + next(drawn) - PATH_S
+            offset = offsets[place] if offsets else (2 * place + 1) * BLOCK
+            ios.append((now_s, done_s, offset))
+            now_s = done_s
+        now_s += COMPUTE_S
+        one = {"round": 1 + number % 6, "started_s": began_s, "service_time_s": now_s - began_s}
+        samples.append(row(**one, task=f"t{number % 2}"))
+        now_s += 1.0
+    plain = {"arm": "a", "device": "a", "bytes": BLOCK, "op": "read", "queue_s": 0.0, "path_s": PATH_S}
+    trace = [{**plain, "at_s": at, "done_s": done, "offset": o, "ahead": None} for at, done, o in ios]
+    arm = Volume(spec=GP3, kind=Kind.EMULATED, mount=Path("/mnt"))
+    made = session(arms=("a",), samples=table(*samples))
+    made = replace(made, arms=(arm,))
+    return replace(made, path=Path(), telemetry=pa.Table.from_pylist(trace, schema=TRACE))
+
+
+def recording(of: Session) -> Recording:
+    return recording_of(of, of.telemetry, "a")
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    made = recording(recorded())
+    return Predictor(made, thread_of(made))
+
+
+def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
+    thread = thread_of(recording(recorded()))
+    assert len(thread.needed) == REQUESTS * IOS
+    assert thread.compute_s == pytest.approx(np.full(REQUESTS * (IOS + 1), COMPUTE_S), abs=1e-6)
+
+
+def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
+    """The second I/O continues the first; the request goes on long before and after it is done."""
+    at_s, done_s = np.array([0.001, 0.0011, 0.005]), np.array([0.002, 0.0022, 0.006])
+    ios = {name: np.full(3, value) for name, value in (("queue_s", 0.0), ("path_s", PATH_S))}
+    ios |= {"write": np.zeros(3, int), "ahead": np.full(3, -1), "bytes": np.full(3, BLOCK)}
+    one = Recording(
+        spec=GP3,
+        task=np.array(["t"]),
+        round=np.array([1]),
+        began_s=np.array([0.0]),
+        latency_s=np.array([0.0065]),
+        cold=np.array([True]),
+        ios={**ios, "at_s": at_s, "done_s": done_s, "offset": np.array([0, BLOCK, 9 * BLOCK])},
+        first=np.array([0, 3]),
+    )
+    thread = thread_of(one)
+    assert list(zip(thread.needed, np.repeat(np.arange(4), np.diff(thread.first_needed)), strict=True)) == [
+        (0, 2),
+        (2, 3),
+    ]
+
+
+def test_the_access_pattern_of_a_task_is_told(predictor: Predictor) -> None:
+    one, other = predictor.patterns
+    assert (one.task, other.task) == ("t0", "t1")
+    assert (one.ios, one.bytes, one.writes) == (IOS, IOS * BLOCK, 0.0)
+    assert (one.continuing, one.waited_for, one.in_flight) == (0.0, 1.0, 1.0)
+    assert 0.3 < one.computing < 0.6
+
+
+def test_the_recorded_volume_is_predicted(predictor: Predictor) -> None:
+    assert abs(predictor.errors[50]) < 0.02
+    assert abs(predictor.errors[99]) < 0.05
+
+
+def test_a_volume_of_known_latency_is_predicted_to_ten_microseconds() -> None:
+    """A request takes its computing, and of each I/O the median less what the path takes anyway."""
+    model = model_for(replace(GP3, type="io2", iops=8000, throughput_bytes_per_s=None))
+    exact = replace(model, read=replace(model.read, sigma=0.0))
+    expected_s = (IOS + 1) * COMPUTE_S + IOS * (exact.read.median_s(BLOCK) - PATH_S)
+    assert replay(thread_of(recording(recorded())), exact).latency_s == pytest.approx(expected_s, abs=1e-5)
+
+
+def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:
+    slow = predictor.predict(replace(ST1, credits=0.0))
+    assert slow.binds == "credits"
+    assert slow.percentile(50).value > 10 * predictor.check.percentile(50).value
+    assert predictor.check.binds == "latency"
+
+
+def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predictor: Predictor) -> None:
+    today = predictor.check.percentile(99).value
+    advice = advise(predictor, GP3, parse_bound(f"p99={today * 1.2 * 1e3:.3f}ms"), region="us-east-1")
+    assert advice.best is not None
+    assert advice.best.keeps
+    assert not [option for option in advice.options if option.usd < advice.best.usd and option.keeps]
+    costs = [option.usd for option in advice.front]
+    assert costs == sorted(costs)
+    times = [option.value_s for option in advice.front]
+    assert times == list(accumulate(times, min))
+
+
+def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
+    advice = advise(predictor, GP3, parse_bound("p50=1ms"), region="us-east-1", types=["gp3"])
+    assert (advice.best, advice.doubtful) == (None, None)
+
+
+def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: Predictor) -> None:
+    bound = parse_bound(f"p99={predictor.check.percentile(99).value * 0.8 * 1e3:.3f}ms")
+    made = recorded()
+    advice = advise(predictor, GP3, bound, region="us-east-1")
+    report = build_advice(made, advice, predictor, region="us-east-1")
+    assert all("statement of volume models" in render(report) for render in RENDERERS.values())
+    plan = parse_plan(plan_text(advice, made), "prove")
+    assert plan.arm[0].type == "gp3"
+    assert len(plan.arm) > 1
+
+
+def test_a_trace_of_another_volume_gives_no_advice() -> None:
+    made = recorded()
+    other = replace(recording(made), spec=replace(GP3, type="io2", iops=8000, throughput_bytes_per_s=None))
+    with pytest.raises(MeasurementError, match="self-check"):
+        Predictor(other, thread_of(other)).require_right()
+
+
+def moved(trace: pa.Table, seconds: float) -> pa.Table:
+    for name in ("at_s", "done_s"):
+        place = trace.column_names.index(name)
+        trace = trace.set_column(place, TRACE.field(name), pc.add(trace[name], seconds))
+    return trace
+
+
+@pytest.mark.parametrize("shift_s", [-1.1, -0.02, -0.008, 0.008, 0.02, 1.1])
+def test_a_trace_of_another_clock_is_refused(shift_s: float) -> None:
+    made = recorded()
+    with pytest.raises(MeasurementError, match="in time"):
+        recording_of(made, moved(made.telemetry, shift_s), "a")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_trace_that_lost_ios_is_refused(seed: int) -> None:
+    made = recorded()
+    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": made.telemetry.num_rows, "lost": 0})
+    assert recording_of(replace(made, events=(note,)), made.telemetry, "a").requests == REQUESTS
+    kept = np.random.default_rng(seed).random(made.telemetry.num_rows) > 1 / 3
+    with pytest.raises(MeasurementError, match="copy the session again"):
+        recording_of(replace(made, events=(note,)), made.telemetry.filter(pa.array(kept)), "a")
+
+
+def test_requests_that_overlap_are_refused() -> None:
+    made = recorded()
+    twice = pa.concat_tables([made.samples, made.samples])
+    with pytest.raises(MeasurementError, match="overlap"):
+        recording(replace(made, samples=twice))
+
+
+def test_a_session_without_a_trace_is_refused() -> None:
+    made = recorded()
+    with pytest.raises(MeasurementError, match="trace = true"):
+        recording_of(made, TRACE.empty_table(), "a")
+
+
+@pytest.mark.parametrize("text", ["p99", "p95=1s", "p99=0", "p99=fast", "100ms"])
+def test_a_bound_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PlanError):
+        parse_bound(text)
+
+
+def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:
+    made = list(settings(GP3, ["gp2", "gp3", "io2", "st1", "sc1", "io1"]))
+    assert min(spec.size_bytes for spec in made) >= GP3.size_bytes
+    assert {spec.credits for spec in made} == {0.0}
+    with pytest.raises(PlanError, match="efs"):
+        list(settings(GP3, ["efs"]))
+
+
+def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = recorded()
+    folder = SessionFolder.create(tmp_path, "s1", kind="race", plan=made.plan)
+    folder.update(arms=made.arms)
+    with folder.part_writer("samples") as writer:
+        writer.add(Sample(**{**one, "phase": Phase.MEASURE}) for one in made.samples.to_pylist())
+    folder.write_trace("a", made.telemetry)
+    folder.note("trace", arm="a", ios=made.telemetry.num_rows, lost=0)
+    folder.finish(State.COMPLETE)
+    plan = tmp_path / "prove.toml"
+    advise_ = ["advise", str(folder.path), "--plan", str(plan)]
+    assert main([*advise_, "--keep", "p99=10s"]) == 0
+    assert "is the cheapest that keeps" in capsys.readouterr().out
+    assert main([*advise_, "--keep", "p99=1ms"]) == 1
+    assert load_plan(plan).arm[0].name == "today"
+    (trace,) = (folder.path / "trace").glob("*.parquet")
+    trace.unlink()
+    assert main([*advise_, "--keep", "p99=1s"]) == 4
+    assert "trace = true" in capsys.readouterr().err

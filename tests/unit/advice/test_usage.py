@@ -1,0 +1,156 @@
+"""What a log says that a volume did, on other volumes' limits."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.advice.advice import usage_options
+from esrally_ebs.advice.usage import Interval, parse_usage, replay_usage
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.cli import main
+from esrally_ebs.errors import FormatError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import GIB, KIB, MIB
+
+GP3 = VolumeSpec(name="a", type="gp3", size_bytes=500 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
+QUIET = Interval(seconds=60, reads=60_000, read_bytes=60_000 * 16 * KIB, writes=0, written_bytes=0)
+BUSY = replace(QUIET, reads=60 * 5000, read_bytes=60 * 5000 * 16 * KIB)
+
+IOSTAT = """Linux 6.1.0 (host)  11/22/2026  _x86_64_  (2 CPU)
+
+11/22/2026 11:59:50 PM
+avg-cpu:  %user   %nice %system %iowait  %steal   %idle
+           1.00    0.00    1.00    0.00    0.00   98.00
+
+Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s
+nvme1n1         99.00   9999.00     0.00   0.00    0.50    16.00    1.00      4.00
+
+11/23/2026 12:00:00 AM
+avg-cpu:  %user   %nice %system %iowait  %steal   %idle
+           1.00    0.00    1.00    0.00    0.00   98.00
+
+Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s
+nvme1n1       1000.00  16000.00     0.00   0.00    0.50    16.00   10.00     40.00
+"""
+SAR = """12:00:01          DEV       tps     rkB/s     wkB/s   areq-sz
+12:10:01      nvme1n1    100.00   1600.00      0.00     16.00
+12:20:01      nvme1n1    200.00   3200.00      0.00     16.00
+Average:      nvme1n1    150.00   2400.00      0.00     16.00
+"""
+TIMES = ["2026-11-22T10:00:00+00:00", "2026-11-22T10:01:00+00:00"]
+CLOUDWATCH = json.dumps(
+    {
+        "MetricDataResults": [
+            {"Label": f"vol-1 Volume{metric}", "Timestamps": TIMES, "Values": values}
+            for metric, values in (
+                ("ReadOps", [600, 1200]),
+                ("ReadBytes", [6000, 12_000]),
+                ("WriteOps", [0, 1]),
+                ("WriteBytes", [0, 512]),
+            )
+        ]
+    }
+)
+
+
+def test_iostat_is_read_over_midnight_and_without_its_first_report() -> None:
+    assert parse_usage(IOSTAT, "log") == [
+        Interval(seconds=10, reads=10_000, read_bytes=16_000 * KIB * 10, writes=100, written_bytes=400 * KIB)
+    ]
+
+
+def test_sar_is_read_without_its_averages() -> None:
+    assert parse_usage(SAR, "log") == [
+        Interval(seconds=600, reads=120_000, read_bytes=3200 * KIB * 600, writes=0, written_bytes=0)
+    ]
+
+
+def test_cloudwatch_is_read_by_its_labels() -> None:
+    first, second = parse_usage(CLOUDWATCH, "log")
+    assert (first.seconds, first.reads, first.written_bytes) == (60, 600, 0)
+    assert (second.read_bytes, second.writes) == (12_000, 1)
+
+
+BLKPARSE = """259,0    1        1     0.000000000   697  Q   R 223490 + 8 [java]
+259,0    1        2     0.000500000   697  D   R 223490 + 8 [java]
+259,0    0        3     0.000900000     0  C   R 223490 + 8 [0]
+259,0    0        4     2.100000000     0  C  WS 500 + 256 [0]
+CPU0 (259,0):
+ Reads Queued:           1,        4KiB
+"""
+BIOSNOOP = """TIME(s)     COMM           PID     DISK      T SECTOR     BYTES   QUE(ms) LAT(ms)
+10.000000   elasticsearch[ 4711    nvme1n1   R 223490     4096       0.01    0.49
+12.100000   kworker/0:1    12      nvme1n1   W 500        131072     0.01    0.89
+"""
+IOLOG = """fio version 3 iolog
+0 /dev/nvme1n1 add
+0 /dev/nvme1n1 open
+1 /dev/nvme1n1 read 0 4096
+2100 /dev/nvme1n1 write 8192 131072
+2101 /dev/nvme1n1 close
+"""
+
+
+@pytest.mark.parametrize("text", [BLKPARSE, BIOSNOOP, IOLOG], ids=["blkparse", "biosnoop", "iolog"])
+def test_a_trace_becomes_seconds(text: str) -> None:
+    none = Interval(seconds=1, reads=0, read_bytes=0, writes=0, written_bytes=0)
+    assert parse_usage(text, "log") == [
+        replace(none, reads=1, read_bytes=4096),
+        none,
+        replace(none, writes=1, written_bytes=131_072),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "nothing of the kind", '{"MetricDataResults": []}', IOSTAT[:400]])
+def test_anything_else_is_refused_with_its_name(text: str) -> None:
+    with pytest.raises(FormatError, match="log: "):
+        parse_usage(text, "log")
+
+
+def test_of_several_devices_one_must_be_named() -> None:
+    both = IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1")
+    with pytest.raises(FormatError, match="nvme1n1, nvme2n1"):
+        parse_usage(both, "log")
+
+
+def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
+    """5,000 a second for a minute on 3,000 leaves 120,000 owed: 60 s more at a demand of 1,000."""
+    gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
+    usage = replay_usage([QUIET, BUSY, QUIET, QUIET], gp3)
+    assert usage.at_limit_s == {"iops": 60.0, "throughput": 0.0}
+    assert usage.limited_s == 60.0
+    assert usage.lowest_credits is None
+
+
+def test_credits_are_used_up_at_the_rate_beyond_the_baseline() -> None:
+    """gp2 of 100 GiB has 300 IOPS and 5.4 million credits: 700 beyond it an hour are 2.52 million."""
+    gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
+    usage = replay_usage([QUIET] * 60, gp2)
+    assert usage.lowest_credits == pytest.approx(1 - 2.52 / 5.4)
+
+
+def test_random_ios_cost_a_disk_a_mebibyte_each() -> None:
+    """1,000 a second are 1,000 MiB/s to st1, of 125 MB/s at 500 GiB."""
+    st1 = model_for(replace(GP3, type="st1", iops=None, throughput_bytes_per_s=None))
+    assert replay_usage([QUIET], st1).at_limit_s["throughput"] == 60.0
+
+
+def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
+    today, *others = usage_options([QUIET, BUSY], GP3, region="us-east-1", types=["gp3"])
+    assert today.spec == GP3
+    costs = [one.usd for one in others]
+    limited = [one.usage.limited_s for one in others]
+    assert costs == sorted(costs)
+    assert limited == sorted(limited, reverse=True)
+    assert limited[-1] == 0
+
+
+def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "iostat.txt"
+    log.write_text(IOSTAT)
+    assert main(["usage", str(log), "--size", "500GiB", "--iops", "16000", "--throughput", "1000MiB/s"]) == 0
+    out = capsys.readouterr().out
+    assert "gp3 500 GiB, 3,000 IOPS, 160 MiB/s" in out or "less than today" in out
+    assert "nothing is said of the latency" in out.lower()

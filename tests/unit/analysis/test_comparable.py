@@ -1,0 +1,120 @@
+"""What forbids a comparison of arms, and what is only said."""
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from sample_rows import row, table
+from small_plan import small_plan
+
+from esrally_ebs.analysis.comparable import all_checks, check_comparable
+from esrally_ebs.analysis.summary import summarize
+from esrally_ebs.model import Kind, State, Volume, VolumeSpec
+from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
+from esrally_ebs.store.session import Session
+
+
+def volume(name: str, kind: Kind = Kind.EMULATED, readahead: int = 131072) -> Volume:
+    spec = VolumeSpec(name=name, type="gp3", size_bytes=1)
+    return Volume(spec=spec, kind=kind, mount=Path("/mnt"), filesystem="xfs", readahead_bytes=readahead)
+
+
+def session(samples: pa.Table, *arms: Volume, **changes: object) -> Session:
+    plain: dict[str, object] = {
+        "id": "s",
+        "path": Path(),
+        "kind": "race",
+        "state": State.COMPLETE,
+        "reason": "",
+        "started_at": 0.0,
+        "ended_at": 1.0,
+        "plan": small_plan(),
+        "arms": arms or (volume("a"), volume("b")),
+        "environment": {"nodes": {"a": {"version": "8.8.2"}, "b": {"version": "8.8.2"}}},
+        "dataset": {"hash": "abc"},
+        "checks": (),
+        "warnings": (),
+        "samples": samples,
+        "baseline": BASELINE.empty_table(),
+        "telemetry": TELEMETRY.empty_table(),
+        "events": (),
+    }
+    return Session(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def failing(found: Session) -> list[str]:
+    return [check.name for check in check_comparable(found) if not check.ok]
+
+
+def test_equal_arms_are_comparable() -> None:
+    found = check_comparable(session(table(row(), row(arm="b"))))
+    assert {check.name for check in found} == {
+        "hits",
+        "segments",
+        "versions",
+        "settings",
+        "requests",
+        "errors",
+        "cold",
+    }
+    assert all(check.ok for check in found)
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ([row(arm="b", hits=6)], "hits"),
+        ([row(arm="b", hits=None)], "hits"),
+        ([row(arm="b"), row(arm="b")], "requests"),
+        ([], "requests"),
+        ([row(arm="b", success=False)], "errors"),
+        ([row(arm="b", service_time_s=math.nan)], "times"),
+        ([row(arm="b", service_time_s=0.0)], "times"),
+        ([row(arm="b", resident_before=0.02)], "cold"),
+        ([row(arm="b", resident_before=None)], "cold"),
+    ],
+)
+def test_samples_that_cannot_be_compared_are_named(other: list[dict[str, object]], name: str) -> None:
+    samples = table(row(), row(task="other"), row(task="other", arm="b"), *other)
+    assert failing(session(samples)) == [name]
+
+
+def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
+    (check,) = [check for check in check_comparable(session(table(row()))) if not check.ok]
+    assert check.text == "t: unequal numbers of requests: a 1, b 0"
+
+
+def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None:
+    whole = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
+    cut = session(table(*whole, row(round=3)), state=State.FAILED)
+    assert "requests" in failing(cut)  # as it would be were it over
+    assert all(check.ok for check in all_checks(cut))
+    uneven = session(table(*whole, row(round=2), row(round=3)), state=State.RUNNING)
+    assert [check.text for check in all_checks(uneven) if not check.ok] == [
+        "t: unequal numbers of requests: a 3, b 2"
+    ]
+
+
+def test_other_versions_and_settings_are_named() -> None:
+    samples = table(row(), row(arm="b"))
+    nodes = {"nodes": {"a": {"version": "8.8.2"}, "b": {"version": "8.8.1"}}}
+    assert failing(session(samples, environment=nodes)) == ["versions"]
+    assert failing(session(samples, volume("a"), volume("b", readahead=4096))) == ["settings"]
+
+
+def test_volumes_of_different_kinds_may_differ_in_settings_but_it_is_said() -> None:
+    found = session(table(row(), row(arm="b")), volume("a"), volume("b", Kind.EFS, readahead=4096))
+    assert not failing(found)
+    assert any("readahead_bytes differs" in check.text for check in check_comparable(found))
+
+
+def test_a_warm_session_is_not_asked_to_be_cold() -> None:
+    samples = table(row(resident_before=None), row(arm="b", resident_before=None))
+    assert not failing(session(samples, plan=small_plan(cache={"mode": "warm"})))
+
+
+def test_nothing_measured_gives_nothing_rather_than_an_error() -> None:
+    empty = session(SAMPLES.empty_table())
+    assert summarize(empty.samples) == ()
+    assert not failing(empty)

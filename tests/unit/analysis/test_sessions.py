@@ -1,0 +1,162 @@
+"""Two sessions side by side: what must agree, and what may differ and is told."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sessions_of_six_rounds import make, volume
+from small_plan import small_plan
+
+from esrally_ebs.analysis.sessions import allowed_differences, check_sessions
+from esrally_ebs.model import Check, Kind, State
+from esrally_ebs.store import load_session
+from esrally_ebs.store.session import Session
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Session, Session]:
+    return load_session(make(tmp_path, "first-1")), load_session(make(tmp_path, "second-2", scale=1.1))
+
+
+def failing(first: Session, second: Session) -> dict[str, str]:
+    return {check.name: check.text for check in check_sessions(first, second) if not check.ok}
+
+
+def test_two_sessions_of_the_same_are_comparable(pair: tuple[Session, Session]) -> None:
+    assert failing(*pair) == {}
+    assert allowed_differences(*pair) == ()
+
+
+def test_a_failed_check_that_forbids_nothing_in_a_report_forbids_nothing_here(
+    pair: tuple[Session, Session],
+) -> None:
+    first, second = pair
+    accepted = Check(name="disk", ok=False, value="", text="little room is left", accepted=True)
+    assert failing(replace(first, checks=(*first.checks, accepted)), second) == {}
+    assert "first session" in failing(replace(first, checks=(replace(accepted, accepted=False),)), second)
+
+
+def changed(session: Session, part: str, key: str, value: object) -> Session:
+    before = getattr(session, part)
+    if part == "plan":
+        tables = before.model_dump()
+        return replace(session, plan=small_plan(**tables | {key: (tables[key] or {}) | value}))  # type: ignore[operator]
+    return replace(session, **{part: {**before, key: value}})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "name", "text"),
+    [
+        ("environment", "kernel", "6.2", "machine", "kernel: 6.1 in the first, 6.2 in the second"),
+        ("environment", "rally", "2.12", "tools", "rally: 2.13.0 in the first, 2.12 in the second"),
+        ("environment", "nodes", {"gp2": {"version": "8.9"}}, "nodes", "gp2 version: 8.8.2 in the first"),
+        ("dataset", "hash", "abd", "dataset", "segments: hash abc in the first, hash abd in the second"),
+        ("dataset", "documents", 11, "dataset", "documents: 10 in the first, 11 in the second"),
+        ("plan", "cache", {"mode": "warm"}, "race", "cache mode: cold in the first, warm in the second"),
+        ("plan", "design", {"nodes": "one"}, "race", "nodes: per-arm in the first, one in the second"),
+        ("plan", "race", {"track": "x"}, "race", "track: noaa-ebs in the first, x in the second"),
+    ],
+)
+def test_what_must_agree_is_named_when_it_does_not(
+    pair: tuple[Session, Session],
+    part: str,
+    key: str,
+    value: object,
+    name: str,
+    text: str,
+) -> None:
+    found = failing(pair[0], changed(pair[1], part, key, value))
+    assert list(found) == [name]
+    assert text in found[name]
+
+
+def test_segments_that_each_arm_made_are_no_copy(pair: tuple[Session, Session]) -> None:
+    own = replace(pair[1], dataset={"documents": 10, "copied": False})
+    assert "hash abc in the first, made by each arm in the second" in failing(pair[0], own)["dataset"]
+
+
+def test_the_number_of_requests_matters_only_where_caches_are_kept(pair: tuple[Session, Session]) -> None:
+    first, second = (changed(one, "plan", "cache", {"drop_every": 0}) for one in pair)
+    longer = {"iterations": 50}
+    assert "iterations" in failing(first, changed(second, "plan", "race", longer))["race"]
+    assert failing(pair[0], changed(pair[1], "plan", "race", longer)) == {}
+
+
+def test_other_hits_forbid_the_comparison_and_unrecorded_ones_are_said(tmp_path: Path) -> None:
+    first = load_session(make(tmp_path, "a"))
+    other, unknown = (load_session(make(tmp_path, n, hits=h)) for n, h in (("b", 6), ("c", None)))
+    assert failing(first, other) == {"hits": "q: [5] in the first, [6] in the second"}
+    assert failing(first, unknown) == {}
+    assert any(check.value == "not recorded" for check in check_sessions(first, unknown))
+
+
+def test_a_session_that_is_not_valid_by_itself_is_named(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    failed = replace(second, state=State.FAILED, reason="node died")
+    assert failing(first, failed) == {"second session": "it is failed (node died)"}
+    warm = replace(first, checks=(Check(name="cold", ok=False, value="", text="9 % resident"),))
+    assert failing(warm, second) == {"first session": "9 % resident"}
+
+
+def test_sessions_without_a_common_arm_or_task_are_not_comparable(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    empty = replace(second, arms=(volume("io2"),), samples=pa.Table.from_pylist([], first.samples.schema))
+    assert {"arms", "hits"} <= failing(first, empty).keys()
+
+
+def test_other_volumes_rounds_and_hosts_are_told_and_forbid_nothing(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    faster = replace(second, arms=(volume("gp2"), volume("gp3", iops=6000, kind=Kind.DIRECTORY)))
+    faster = changed(changed(faster, "plan", "design", {"rounds": 9}), "environment", "host", "there")
+    assert failing(first, faster) == {}
+    assert allowed_differences(first, faster) == (
+        "gp3 kind: emulated in the first, directory in the second",
+        "gp3 iops: 3000 in the first, 6000 in the second",
+        "rounds: 6 in the first, 9 in the second",
+        "host: here in the first, there in the second",
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["kernel", "os", "cpu", "rally"]), st.text(min_size=1), st.text(min_size=1))
+def test_what_agrees_does_not_depend_on_which_session_is_first(key: str, one: str, two: str) -> None:
+    base = Session(
+        id="s",
+        path=Path(),
+        kind="race",
+        state=State.COMPLETE,
+        reason="",
+        started_at=0.0,
+        ended_at=None,
+        plan=small_plan(),
+        arms=(volume("gp2"),),
+        environment={key: one},
+        dataset={},
+        checks=(),
+        warnings=(),
+        samples=SAMPLE_TABLE,
+        baseline=pa.table({}),
+        telemetry=pa.table({}),
+        events=(),
+    )
+    other = replace(base, environment={key: two})
+    assert failing(base, other).keys() == failing(other, base).keys()
+    assert (not failing(base, other)) is (one == two)
+
+
+SAMPLE_TABLE = pa.table(
+    {
+        "task": ["q"],
+        "arm": ["gp2"],
+        "phase": ["measure"],
+        "success": [True],
+        "round": pa.array([1], pa.int32()),
+        "iteration": [1],
+        "hits": [5],
+        "resident_before": [0.0],
+        "service_time_s": [0.1],
+    }
+)

@@ -1,0 +1,265 @@
+"""Verdicts: right where the answer is known, silent where it is not, and blind to what does not matter."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.analysis.compare import Comparison, Judgement, Verdict, compare, judge
+from esrally_ebs.analysis.gate import GateLimit, decide
+from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks
+
+Times = list[list[float]]  # by round
+
+
+def blocks(**tasks: tuple[Times, Times]) -> Blocks:
+    return {
+        (task, arm): {number: np.array(times) for number, times in enumerate(rounds, start=1)}
+        for task, both in tasks.items()
+        for arm, rounds in zip(("a", "b"), both, strict=True)
+    }
+
+
+def verdict_on(a: Times, b: Times, *, margin: float = 0.05, confidence: float = 0.95) -> Comparison:
+    (comparison,) = compare(blocks(task=(a, b)), ("a", "b"), margin=margin, confidence=confidence)
+    return comparison
+
+
+def width(comparison: Comparison) -> float:
+    """Of the interval of the 50th percentile's ratio, as a difference of logarithms."""
+    ratio = comparison.percentiles[0].ratio
+    assert ratio.low is not None
+    assert ratio.high is not None
+    return math.log(ratio.high / ratio.low)
+
+
+def rounds(
+    scale: float = 1.0, *, noise: float = 0.01, count: int = 6, requests: int = 5, seed: int = 1
+) -> Times:
+    draw = np.random.default_rng(seed)
+    return [
+        list(0.03 * scale * np.exp(draw.normal(0, noise)) * np.exp(draw.normal(0, noise, requests)))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scale", "verdict"),
+    [(1.2, Verdict.SLOWER), (1 / 1.2, Verdict.FASTER), (1.0, Verdict.EQUIVALENT)],
+)
+def test_a_clear_answer_is_given(scale: float, verdict: Verdict) -> None:
+    comparison = verdict_on(rounds(seed=1), rounds(scale, seed=2))
+    assert comparison.verdict is verdict
+    assert comparison.more_rounds is None
+
+
+def tied(seed: int) -> tuple[Times, Times]:
+    """Every request takes 10 or 100 ms: far apart by the median, though arms hardly differ."""
+    draw = np.random.default_rng(seed)
+    a, b = ([list(draw.choice([0.01, 0.1], 5, p=(p, 1 - p))) for _ in range(6)] for p in (0.45, 0.55))
+    return a, b
+
+
+@pytest.mark.parametrize("seed", [6, 27])
+def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_equal(seed: int) -> None:
+    made = blocks(task=tied(seed))
+    (comparison,) = compare(made, ("a", "b"), margin=0.05, confidence=0.95)
+    assert comparison.percentiles[0].ratio.value < 0.2
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert comparison.more_rounds is None
+    judged = decide([comparison], [GateLimit(percentile=50, slowdown=0.05)], made, confidence=0.95)
+    assert judged.decisions[0].why == "too many requests took equally long for an interval"
+
+
+def test_an_arm_with_fewer_than_half_of_the_requests_gets_no_verdict() -> None:
+    slow = rounds(1.5, count=8, seed=2)
+    enough, too_few = (verdict_on(rounds(count=8), [times[:left] for times in slow]) for left in (3, 2))
+    assert enough.verdict is Verdict.SLOWER
+    assert enough.warnings[0] == "unequal numbers of requests: a 40, b 24"
+    assert (too_few.verdict, too_few.p_different, too_few.more_rounds) == (Verdict.INCONCLUSIVE, None, None)
+    assert too_few.warnings[0] == (
+        "unequal numbers of requests: a 40, b 16; "
+        "no interval and no verdict where one arm has fewer than half of the other's"
+    )
+
+
+def test_noise_gives_inconclusive_and_an_estimate_of_rounds() -> None:
+    comparison = verdict_on(rounds(noise=0.15, seed=1), rounds(1.03, noise=0.15, seed=2))
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert comparison.more_rounds is not None
+    assert comparison.more_rounds > 0
+
+
+def test_a_proven_three_per_cent_is_never_equivalent_at_two() -> None:
+    comparison = verdict_on(rounds(noise=0.001, seed=1), rounds(1.03, noise=0.001, seed=2), margin=0.02)
+    assert comparison.verdict is Verdict.SLOWER
+
+
+def test_too_few_rounds_are_said_and_give_no_interval() -> None:
+    comparison = verdict_on(rounds(count=MIN_ROUNDS - 1), rounds(2.0, count=MIN_ROUNDS - 1))
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert comparison.percentiles[0].ratio.low is None
+    assert comparison.percentiles[0].ratio.value == pytest.approx(2.0)
+    assert comparison.more_rounds == 1
+    assert any(f"at least {MIN_ROUNDS}" in warning for warning in comparison.warnings)
+
+
+def test_a_percentile_that_too_few_requests_reach_has_no_interval() -> None:
+    # 5 must lie beyond p90 and p99: of 24 x 2 = 48 requests 4.8 and 0.5 do; of 24 x 50 = 1,200, 120 and 12
+    draw = np.random.default_rng(1)
+    few, many = (
+        verdict_on(*(list(np.exp(draw.normal(0, 0.1, (24, requests)))) for _ in "ab")) for requests in (2, 50)
+    )
+    assert [p.ratio.low is not None for p in few.percentiles] == [True, False, False]
+    assert [p.ratio.low is not None for p in many.percentiles] == [True, True, True]
+
+
+def test_the_round_is_the_unit_so_more_requests_in_it_do_not_make_it_surer() -> None:
+    # what differs is the round, not the request: 200 requests say what 5 say
+    draw = np.random.default_rng(3)
+    level = np.exp(draw.normal(0, 0.05, (2, 6)))
+    few, many = (
+        verdict_on(*[[list(np.full(requests, 0.03 * one)) for one in arm] for arm in level])
+        for requests in (5, 200)
+    )
+    assert few.percentiles[0].ratio == many.percentiles[0].ratio
+
+
+def test_a_drift_that_hits_both_arms_of_a_round_does_not_widen_the_interval_much() -> None:
+    a, b = (np.array(rounds(scale, noise=0.05, count=12, seed=n)) for n, scale in ((1, 1.0), (2, 1.3)))
+    drift = np.linspace(1, 1.1, 12)[:, None]
+    still, drifting = (verdict_on(list(x), list(y)) for x, y in ((a, b), (a * drift, b * drift)))
+    assert drifting.verdict is still.verdict is Verdict.SLOWER
+    # 10 % over the session is 3 % of spread between rounds, which both arms have
+    assert width(drifting) < 1.2 * width(still)
+
+
+def test_many_tasks_make_the_same_evidence_count_for_less() -> None:
+    doubtful = (rounds(noise=0.05, count=8, seed=5), rounds(1.1, noise=0.05, count=8, seed=6))
+    alone = compare(blocks(one=doubtful), ("a", "b"), margin=0.05, confidence=0.95)[0]
+    noise = {
+        f"t{n}": (rounds(noise=0.2, count=8, seed=20 + n), rounds(noise=0.2, count=8, seed=40 + n))
+        for n in range(19)
+    }
+    among = compare(blocks(one=doubtful, **noise), ("a", "b"), margin=0.05, confidence=0.95)[0]
+    assert alone.p_different is not None
+    # 20 tasks and all of them together: 21 questions
+    assert among.p_different == pytest.approx(min(1.0, alone.p_different * 21))
+
+
+def test_a_round_on_one_arm_only_is_left_out_and_said() -> None:
+    comparison = verdict_on(rounds(count=7), rounds(count=6, seed=2))
+    assert comparison.rounds == 6
+    assert any("round 7 was measured on one arm only" in warning for warning in comparison.warnings)
+
+
+def test_unequal_numbers_of_requests_are_said() -> None:
+    b = rounds(seed=2)
+    b[0] = b[0][:3]
+    assert any("unequal numbers of requests: a 30, b 28" in w for w in verdict_on(rounds(), b).warnings)
+
+
+def test_three_arms_are_compared_with_the_first() -> None:
+    three = {
+        ("task", arm): {n: np.array(times) for n, times in enumerate(rounds(scale, seed=7), start=1)}
+        for arm, scale in (("a", 1.0), ("b", 1.5), ("c", 2.0))
+    }
+    pairs = compare(three, ("a", "b", "c"), margin=0.05, confidence=0.95)
+    assert [(c.a, c.b) for c in pairs] == [("a", "b"), ("a", "c")]
+    assert all(c.verdict is Verdict.SLOWER for c in pairs)
+
+
+times = st.lists(
+    st.lists(st.floats(1e-4, 10.0), min_size=5, max_size=5), min_size=MIN_ROUNDS, max_size=MIN_ROUNDS + 1
+)
+
+
+@given(times)
+@settings(max_examples=25, deadline=None)
+def test_an_arm_against_itself_is_never_faster_or_slower(a: Times) -> None:
+    comparison = verdict_on(a, a)
+    assert comparison.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE)
+    assert comparison.percentiles[0].ratio.value == 1
+
+
+@given(times, st.floats(0.001, 1000.0), st.randoms(use_true_random=False))
+@settings(max_examples=25, deadline=None)
+def test_neither_the_unit_nor_the_order_of_requests_matters(a: Times, scale: float, order: object) -> None:
+    b = rounds(count=len(a), seed=9)
+    before = verdict_on(a, b)
+    shuffled = [sorted(times, reverse=True) for times in a]
+    after = verdict_on([[t * scale for t in r] for r in shuffled], [[t * scale for t in r] for r in b])
+    for one, other in zip(before.percentiles, after.percentiles, strict=True):
+        assert other.ratio.value == pytest.approx(one.ratio.value)
+        assert other.a_s == pytest.approx(one.a_s * scale)
+
+
+@given(times)
+@settings(max_examples=25, deadline=None)
+def test_swapping_the_arms_swaps_the_verdict(a: Times) -> None:
+    b = rounds(count=len(a), seed=9)
+    opposite = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    one, other = verdict_on(a, b), verdict_on(b, a)
+    assert other.verdict is opposite.get(one.verdict, one.verdict)
+    assert math.log(other.percentiles[0].ratio.value) == pytest.approx(
+        -math.log(one.percentiles[0].ratio.value)
+    )
+
+
+def test_identical_arms_are_rarely_called_different() -> None:
+    """40 sessions of eight tasks without a difference: at 95 % two may be wrong; five are 1 in 20."""
+    draw = np.random.default_rng(11)
+    wrong = 0
+    for _ in range(40):
+        level = np.exp(draw.normal(0, 0.03, (8, 2, 6, 1))) * np.exp(draw.normal(0, 0.1, (8, 1, 6, 1)))
+        data = 0.03 * level * np.exp(draw.normal(0, 0.2, (8, 2, 6, 5)))
+        session = blocks(**{f"t{n}": (list(task[0]), list(task[1])) for n, task in enumerate(data)})
+        found = judge(session, ("a", "b"), margin=0.05, confidence=0.95, intervals=False).comparisons
+        wrong += any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in found)
+    assert wrong < 5
+
+
+def all_tasks(a: list[Times], b: list[Times]) -> Judgement:
+    session = blocks(**{f"t{n}": pair for n, pair in enumerate(zip(a, b, strict=True))})
+    return judge(session, ("a", "b"), margin=0.05, confidence=0.95)
+
+
+def test_tasks_that_are_each_too_noisy_are_decided_together() -> None:
+    a, b = (
+        [rounds(scale, noise=0.06, count=12, seed=70 * arm + task) for task in range(8)]
+        for arm, scale in ((1, 1.0), (2, 1.06))
+    )
+    found = all_tasks(a, b)
+    (overall,) = found.overall
+    assert overall.verdict is Verdict.SLOWER
+    assert overall.ratio.low is not None
+    assert overall.ratio.high is not None
+    assert overall.ratio.low < 1.06 < overall.ratio.high
+    assert sum(c.verdict is Verdict.SLOWER for c in found.comparisons) < 8
+
+
+def test_the_ratio_of_all_tasks_is_the_geometric_mean_of_theirs() -> None:
+    a = [rounds(seed=n) for n in range(2)]
+    b = [rounds(scale, seed=n) for n, scale in enumerate((2.0, 0.5))]
+    (overall,) = all_tasks(a, b).overall
+    assert overall.ratio.value == pytest.approx(1.0)  # sqrt(2 x 0.5)
+    assert (overall.tasks, overall.rounds) == (2, 6)
+
+
+def test_rounds_that_all_say_the_same_are_not_more_certain_than_so_few_can_be() -> None:
+    # Of the 924 orders of six blocks of a and six of b, two put one arm wholly below the other.
+    def session(tasks: int, count: int) -> tuple[Comparison, ...]:
+        a, b = (rounds(scale, count=count, requests=1, seed=n) for n, scale in ((1, 1.0), (2, 2.0)))
+        same = {f"t{n}": (a, b) for n in range(tasks)}
+        return compare(blocks(**same), ("a", "b"), margin=0.05, confidence=0.95)
+
+    assert session(1, 6)[0].p_different == pytest.approx(2 / 924)
+    # 24 tasks and all of them together: 25 x 2 / 924 is more than 5 %, 25 x 2 / 3432 is not
+    assert {(c.verdict, c.more_rounds) for c in session(24, 6)} == {(Verdict.INCONCLUSIVE, 1)}
+    assert {c.verdict for c in session(24, 7)} == {Verdict.SLOWER}
+
+
+def test_one_task_has_nothing_to_be_taken_together_with() -> None:
+    assert all_tasks([rounds(seed=1)], [rounds(seed=2)]).overall == ()

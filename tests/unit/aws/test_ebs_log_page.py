@@ -1,0 +1,181 @@
+"""NVMe log page 0xD0: every field and bin is read back, and damage is a value or one clear error."""
+
+import json
+import random
+import struct
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.aws.ebs_statistics import COUNTERS, Bin, LogPage, SizeClass, parse_log_page, parse_stats_json
+from esrally_ebs.errors import FormatError
+
+EBS, INSTANCE_STORE = 0x3C23B510, 0xEC2C0D7E
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+
+
+def encoded(page: LogPage) -> bytes:
+    """The page as a device lays it out, byte by byte from Amazon's structures; reserved bytes are 0xAA."""
+    magic = EBS if page.origin == "ebs" else INSTANCE_STORE
+    out = bytearray(b"\xaa" * (8192 if page.sizes else 4096))
+    struct.pack_into("<II", out, 0, magic, page.version)
+    for at, name in enumerate(COUNTERS):
+        struct.pack_into("<Q", out, 8 + 8 * at, page.counters[name])
+    for offset, bins in ((512, page.reads), (2056, page.writes)):
+        struct.pack_into("<Q", out, offset, len(bins))
+        for at, bin_ in enumerate(bins):
+            struct.pack_into("<QQI", out, offset + 8 + 24 * at, bin_.lower_us, bin_.upper_us, bin_.count)
+    struct.pack_into("<I", out, 3600, len(page.sizes))
+    for at, size in enumerate(page.sizes):
+        edge = 2**32 - 1 if size.upper_bytes is None else size.upper_bytes
+        struct.pack_into("<I", out, 3604 + 4 * at, edge)
+        for start, counts in ((0, size.reads), (256, size.writes)):
+            struct.pack_into(f"<{len(counts)}Q", out, 4096 + 512 * at + start, *counts)
+    return bytes(out)
+
+
+@st.composite
+def histograms(draw: st.DrawFn, bins: st.SearchStrategy[int]) -> tuple[Bin, ...]:
+    number = draw(bins)
+    edges = sorted(draw(st.lists(U64, min_size=2 * number, max_size=2 * number)))
+    return tuple(Bin(edges[2 * at], edges[2 * at + 1], draw(U32)) for at in range(number))
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> LogPage:
+    counters = {name: draw(U64) for name in COUNTERS}
+    if draw(st.booleans()):
+        number = st.integers(0, 64)
+        return LogPage(
+            origin="ebs",
+            version=draw(U32),
+            counters=counters,
+            reads=draw(histograms(number)),
+            writes=draw(histograms(number)),
+        )
+    number = st.just(draw(st.integers(0, 32)))
+    bins = draw(histograms(number))
+    counts = st.lists(U64, min_size=len(bins), max_size=len(bins)).map(tuple)
+    edge = st.one_of(st.none(), st.integers(0, 2**32 - 2))
+    size = st.builds(SizeClass, upper_bytes=edge, reads=counts, writes=counts)
+    return LogPage(
+        origin="instance-store",
+        version=1,
+        counters=counters,
+        reads=bins,
+        writes=draw(histograms(number)),
+        sizes=tuple(draw(st.lists(size, min_size=1, max_size=8))),
+    )
+
+
+@settings(max_examples=20)  # of up to 128 bins or 512 counts each
+@given(pages())
+def test_every_field_and_every_bin_is_read_back(page: LogPage) -> None:
+    assert parse_log_page(encoded(page), "nvme1") == page
+
+
+def some_page() -> LogPage:
+    """28 bins of powers of two, as Nitro has them, and different numbers everywhere."""
+    bins = tuple(Bin(0 if at == 0 else 2 ** (at - 1), 2**at, 10 * at) for at in range(28))
+    return LogPage(
+        origin="ebs",
+        version=0,
+        counters={name: 1000 + at for at, name in enumerate(COUNTERS)},
+        reads=bins,
+        writes=bins,
+    )
+
+
+def some_larger_page() -> LogPage:
+    """What an instance store has beyond it: all size classes that there is room for, the last without end."""
+    counts = tuple(range(100, 128))
+    sizes = tuple(
+        SizeClass(upper_bytes=None if at == 7 else 4096 << at, reads=counts, writes=counts[::-1])
+        for at in range(8)
+    )
+    return replace(some_page(), origin="instance-store", version=1, sizes=sizes)
+
+
+@pytest.mark.parametrize(("given_page", "length"), [(some_page(), 4096), (some_larger_page(), 8192)])
+def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error(given_page: LogPage, length: int) -> None:
+    chance = random.Random(5)
+    whole = encoded(given_page)
+    assert len(whole) == length
+    values, errors = 0, []
+    for _ in range(10_000):
+        page = bytearray(whole)
+        for _ in range(chance.randint(1, 8)):
+            page[chance.randrange(len(page))] = chance.randrange(256)
+        if chance.random() < 0.1:
+            page = page[: chance.randrange(len(page))]
+        try:
+            values += isinstance(parse_log_page(bytes(page), "nvme1"), LogPage)
+        except FormatError as error:
+            errors.append(str(error))
+    assert min(values, len(errors)) > 1000
+    assert values + len(errors) == 10_000
+    assert all(text.startswith("nvme1: not a page of EBS performance statistics: ") for text in errors)
+    assert not any("\n" in text for text in errors)
+
+
+@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
+@given(noise=st.binary(max_size=9000))
+def test_any_bytes_behind_the_mark_give_a_value_or_the_clear_error(
+    mark: int, length: int, noise: bytes
+) -> None:
+    page = struct.pack("<I", mark) + noise
+    with suppress(FormatError):
+        parse_log_page(page.ljust(length, b"\0"), "nvme1")
+
+
+@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
+def test_noise_as_long_as_a_page_gives_a_value_or_the_clear_error(mark: int, length: int) -> None:
+    chance = random.Random(7)
+    values, errors = 0, []
+    for at in range(2_000):
+        page = bytearray(struct.pack("<I", mark) + chance.randbytes(length - 4))
+        if at % 2:  # noise is no histogram; behind two empty ones it gets to the size classes
+            for offset in (512, 2056):
+                struct.pack_into("<Q", page, offset, 0)
+            struct.pack_into("<I", page, 3600, chance.randint(0, 10))
+        try:
+            values += isinstance(parse_log_page(bytes(page), "nvme1"), LogPage)
+        except FormatError as error:
+            errors.append(str(error))
+    assert values + len(errors) == 2_000
+    assert min(values, len(errors)) > 500
+    assert any("size classes of 0 bins" in text for text in errors) == (length == 8192)
+
+
+def tool_json(page: LogPage, **renamed: str) -> str:
+    """What ``ebsnvme stats -j`` prints."""
+    fields: dict[str, Any] = {renamed.get(name, name): value for name, value in page.counters.items()}
+    for name, bins in (("read", page.reads), ("write", page.writes)):
+        listed = [{"lower": b.lower_us, "upper": b.upper_us, "count": b.count} for b in bins]
+        fields[f"{name}_io_latency_histogram"] = {"num_bins": len(bins), "bins": listed}
+    return json.dumps(fields)
+
+
+def test_the_json_of_both_tools_says_the_same_as_the_page() -> None:
+    page = some_page()
+    newer = {
+        "ec2_instance_ebs_performance_exceeded_iops": "ec2_instance_performance_exceeded_iops",
+        "ec2_instance_ebs_performance_exceeded_tp": "ec2_instance_performance_exceeded_tp",
+    }
+    assert parse_stats_json(tool_json(page), "ebsnvme") == page
+    assert parse_stats_json(tool_json(page, **newer), "nvme") == page
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"total_read_ops": -1}', "not json"])
+def test_other_output_of_a_tool_is_one_clear_error(text: str) -> None:
+    with pytest.raises(FormatError, match=r"^ebsnvme: not a page of EBS performance statistics: "):
+        parse_stats_json(text, "ebsnvme")
+
+
+def test_a_count_that_is_no_number_is_one_clear_error() -> None:
+    with pytest.raises(FormatError, match="'many' is not a count"):
+        parse_stats_json(tool_json(some_page()).replace("1000", '"many"', 1), "ebsnvme")

@@ -1,0 +1,189 @@
+"""What is found out about arms: by the machine alone, by the metadata service, by AWS where it answers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_imds import imds
+from fake_machine import FakeMachine
+from recorded_aws import ALL, GP3, METADATA, RecordedAws
+
+from esrally_ebs.aws.clients import Api
+from esrally_ebs.aws.instance import Instance, endpoint, this_instance
+from esrally_ebs.aws.survey import Survey, survey
+from esrally_ebs.errors import SetupError
+
+VOLUME = {**GP3, "Size": 100}
+ID = GP3["VolumeId"]
+HERE = {**ALL, "DescribeVolumes": {"Volumes": [VOLUME]}}
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeMachine:
+    made = FakeMachine(tmp_path)
+    made.nvme("nvme1n1", "259:2", serial=ID.replace("-", ""))
+    made.mount("/mnt/a", "/dev/nvme1n1", "259:2")
+    return made
+
+
+def look(machine: FakeMachine, aws: RecordedAws, path: str = "/mnt/a") -> Survey:
+    return survey({"a": Path(path)}, roots=machine.roots, make_api=aws.make)
+
+
+def test_a_volume_is_told_with_its_provisioned_limits_and_its_instance(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = RecordedAws(**HERE)
+    with imds(METADATA) as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
+        found = look(machine, aws)
+    (volume,) = found.volumes_of("a")
+    assert (volume.type, volume.size_bytes, volume.iops) == ("gp3", 100 * 1024**3, 3000)
+    assert (volume.throughput_bytes_per_s, volume.state, volume.modification) == (125 * 1024**2, "in-use", "")
+    assert found.limits is not None
+    assert found.limits.baseline_bytes_per_s == 81_250_000  # 650 Mbit/s
+    assert found.limits.bursts
+    assert aws.region == "eu-west-1"
+    assert found.unknown == ()
+    assert found.calls == {f"ec2:{operation}": 1 for operation in HERE}
+
+
+def test_what_is_not_allowed_is_unknown_with_its_reason_and_the_rest_is_told(machine: FakeMachine) -> None:
+    found = look(machine, RecordedAws(DescribeVolumes=HERE["DescribeVolumes"]))
+    (volume,) = found.volumes_of("a")
+    assert (volume.type, volume.modification) == ("gp3", None)
+    assert found.unknown == (
+        "could not tell whether the volumes are being modified:"
+        " AWS ec2:DescribeVolumesModifications: not allowed",
+    )
+
+
+def test_without_a_way_to_aws_the_volume_id_is_still_known(machine: FakeMachine) -> None:
+    def none(region: str | None, on_call: Callable[[str], None]) -> Api:
+        raise SetupError("boto3: not installed")
+
+    found = survey({"a": Path("/mnt/a")}, roots=machine.roots, make_api=none)
+    assert found.identities["a"].volume_ids == (ID,)
+    assert found.volumes_of("a") == ()
+    assert found.unknown == ("could not ask AWS: boto3: not installed",)
+
+
+def test_mounts_of_other_kinds_are_no_reason_to_ask_aws(machine: FakeMachine) -> None:
+    machine.device("loop3", "7:3")
+    machine.mount("/mnt/loop", "/dev/loop3", "7:3")
+    aws = RecordedAws(**HERE)
+    found = look(machine, aws, "/mnt/loop")
+    assert (aws.actions, found.on_aws, found.unknown) == ([], False, ())
+
+
+def test_a_volume_made_from_a_snapshot_is_told_with_what_has_been_read_from_it(machine: FakeMachine) -> None:
+    restored = {**VOLUME, "SnapshotId": "snap-1"}
+    status = {"VolumeId": ID, "InitializationStatusDetails": {"Progress": 40}}
+    answers = {**HERE, "DescribeVolumes": {"Volumes": [restored]}}
+    found = look(machine, RecordedAws(**answers, DescribeVolumeStatus={"VolumeStatuses": [status]}))
+    assert found.volumes_of("a")[0].initialised == 0.4
+    assert look(machine, RecordedAws(**answers)).volumes_of("a")[0].initialised is None
+
+
+def test_the_latest_of_several_modifications_counts(machine: FakeMachine) -> None:
+    states = [("2026-02-01", "optimizing", 30), ("2026-01-01", "completed", 100)]
+    changes = [
+        {"VolumeId": ID, "StartTime": at, "ModificationState": state, "Progress": percent}
+        for at, state, percent in states
+    ]
+    answers = {**HERE, "DescribeVolumesModifications": {"VolumesModifications": changes}}
+    (volume,) = look(machine, RecordedAws(**answers)).volumes_of("a")
+    assert (volume.modification, volume.modified) == ("optimizing", 0.3)
+
+
+def test_a_xen_disk_is_looked_up_in_its_instances_mapping(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.device("xvdf", "202:80")
+    machine.mount("/mnt/x", "/dev/xvdf", "202:80")
+    mapping = [{"DeviceName": "/dev/sdf", "Ebs": {"VolumeId": ID}}, {"DeviceName": "/dev/sdb"}]
+    instances = {"Reservations": [{"Instances": [{"BlockDeviceMappings": mapping}]}]}
+    with imds(METADATA) as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
+        found = look(machine, RecordedAws(**HERE, DescribeInstances=instances), "/mnt/x")
+    assert found.volumes_of("a")[0].volume_id == ID
+
+
+def test_efs_is_told_with_its_throughput_mode(machine: FakeMachine) -> None:
+    machine.mount("/mnt/efs", "fs-0a1b2c3d.efs.eu-west-1.amazonaws.com:/", "0:45", "nfs4")
+    answer = {
+        "FileSystemId": "fs-0a1b2c3d",
+        "ThroughputMode": "provisioned",
+        "ProvisionedThroughputInMibps": 100.0,
+        "Encrypted": True,
+    }
+    found = look(machine, RecordedAws(DescribeFileSystems={"FileSystems": [answer]}), "/mnt/efs")
+    told = found.file_systems["fs-0a1b2c3d"]
+    assert (told.throughput_mode, told.provisioned_bytes_per_s, told.encrypted) == (
+        "provisioned",
+        100 * 1024**2,
+        True,
+    )
+
+
+def test_the_metadata_service_is_asked_with_a_token_where_the_firmware_says_ec2(machine: FakeMachine) -> None:
+    with imds(METADATA) as service:
+        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+        assert this_instance(machine.roots, here) == Instance(
+            instance_id="i-0123456789abcdef0", instance_type="r5.large", zone="eu-west-1b", region="eu-west-1"
+        )
+        assert service.asked[0] == "PUT /latest/api/token"
+        asked = len(service.asked)
+        assert this_instance(machine.roots, {**here, "AWS_EC2_METADATA_DISABLED": "True"}) is None
+        machine.write("sys/class/dmi/id/sys_vendor", "QEMU")
+        assert this_instance(machine.roots, here) is None
+        assert len(service.asked) == asked
+
+
+def test_an_older_service_without_region_and_id_is_filled_in(machine: FakeMachine) -> None:
+    machine.write("sys/class/dmi/id/board_asset_tag", "i-0fedcba9876543210")
+    with imds({"instance-type": "m5.large", "placement/availability-zone": "us-gov-west-1b"}) as service:
+        found = this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
+    assert found == Instance(
+        instance_id="i-0fedcba9876543210",
+        instance_type="m5.large",
+        zone="us-gov-west-1b",
+        region="us-gov-west-1",
+    )
+
+
+def test_a_service_that_is_none_is_one_clear_error(machine: FakeMachine) -> None:
+    with imds({}, token_status=403) as service:
+        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+        with pytest.raises(SetupError, match="IMDSv2 gives no token"):
+            this_instance(machine.roots, here)
+    with pytest.raises(SetupError, match="does not answer"):
+        this_instance(machine.roots, here)
+    with imds({"instance-type": "<html>\n"}) as service:
+        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+        with pytest.raises(SetupError, match="not an answer of IMDSv2"):
+            this_instance(machine.roots, here)
+    with pytest.raises(SetupError, match="is not http://host"):
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "nowhere"})
+
+
+def test_a_token_or_a_port_that_is_none_is_one_clear_error(machine: FakeMachine) -> None:
+    with imds({}, token="<html>\n<body>") as service:
+        here = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+        with pytest.raises(SetupError, match="token: not an answer of IMDSv2"):
+            this_instance(machine.roots, here)
+    with pytest.raises(SetupError, match="is not http://host"):
+        this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:x"})
+
+
+def test_the_endpoint_is_the_one_of_the_sdks() -> None:
+    assert endpoint({}) == "http://169.254.169.254"
+    assert endpoint({"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE": "IPv6"}) == "http://[fd00:ec2::254]"
+    assert endpoint({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9/"}) == "http://127.0.0.1:9"

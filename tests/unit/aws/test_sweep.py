@@ -1,0 +1,268 @@
+"""What is left on AWS is found by our tags; a dry run changes nothing; a rehearsal never reaches AWS."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_world import GOALS, HERE, THERE, World, ebs
+from fake_machine import GIB
+
+from esrally_ebs.aws.clients import Api, AwsError
+from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, rehearsed_instance
+from esrally_ebs.aws.provision.dryrun import dry_run
+from esrally_ebs.aws.provision.goal import TAG_SESSION, Goal, RunOwner
+from esrally_ebs.aws.provision.host import ArmDevice
+from esrally_ebs.aws.provision.journal import Journal
+from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import AwsSpec, VolumeSpec
+from esrally_ebs.volumes.aws import check_tools
+
+PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
+
+
+def owner(run_dir: Path, *, boot: str = "b00t1", instance: str = HERE) -> RunOwner:
+    return RunOwner(instance=instance, boot=boot, run_dir=run_dir)
+
+
+def found_after_a_reboot(api: Api, run_dir: Path) -> Orphans:
+    return orphans(api, owner(run_dir, boot="b00t2"), now_s=2_000_000.0)
+
+
+def left_over(world: World, run_dir: Path, instance: str = HERE) -> list[Orphan]:
+    """What is found there after a reboot, when nothing is in doubt."""
+    whose = owner(run_dir, boot="b00t2", instance=instance)
+    found = orphans(world.aws, whose, now_s=world.now + 3600, dead_instances=True)
+    assert (found.problems, found.notes) == ([], [])
+    return list(found.arms)
+
+
+def begun(directory: Path, goal: Goal | None = None, whose: RunOwner | None = None) -> World:
+    """A world with one arm up whose journal has gone."""
+    tag = (whose or owner(directory)).tag
+    goal = replace(goal or ebs(), owner=tag, point=directory / "s" / "a" / "mnt")
+    world = World(directory / "s" / "a", goal)
+    world.start()
+    world.executor().up()
+    Journal(world.directory).remove()
+    return world
+
+
+class Beginning:
+    """AWS that is asked while a session writes its journal."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        answer = self._world.aws.call(service, operation, **params)
+        if not Journal(self._world.directory).path.exists():
+            self._world.start()
+        return answer
+
+
+class WithoutEfs:
+    """AWS that does not answer for EFS."""
+
+    def __init__(self, world: World, code: str) -> None:
+        self._world, self._code = world, code
+
+    def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        if service == "efs":
+            raise AwsError(f"elasticfilesystem:{operation}", self._code, "no")
+        return self._world.aws.call(service, operation, **params)
+
+
+GP2 = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB, aws=AwsSpec())
+
+
+def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> None:
+    lines = dry_run([GP2], PLACE, session="s", run=tmp_path)
+    words = [" ".join(line.split()[:2]) for line in lines if line.startswith("  ") and "{" in line]
+    assert words == [
+        "ec2 CreateVolume",
+        "ec2 AttachVolume",
+        "ec2 ModifyInstanceAttribute",
+        "machine mkfs",
+        "machine mount",
+        "machine unmount",
+        "ec2 DetachVolume",
+        "ec2 DeleteVolume",
+    ]
+    # 100 GiB at 0.10 USD a month in us-east-1, by 730 hours: 0.0137
+    assert "a: 0.0137 USD an hour (10.00 a month, us-east-1" in "\n".join(lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_what_no_journal_knows_any_more_is_found_by_its_tags_and_removed(name: str, tmp_path: Path) -> None:
+    world = begun(tmp_path, GOALS[name])
+    world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
+    found = left_over(world, tmp_path)
+    if world.goal.sort == "instance-store":
+        assert found == []  # AWS has nothing of it
+        return
+    assert len(found) == 1
+    adopt(found[0], world.goal.place, tmp_path, at_s=world.now)
+    assert left_over(world, tmp_path) == []  # a journal speaks of it again
+    world.machine.array = None
+    world.executor().down()
+    assert world.left() == []
+    assert world.untouched()
+
+
+def on_disk(goal: Goal, **more: Any) -> ArmDevice:  # noqa: ANN401 - of ArmDevice
+    fields = {"serial": "AWS2", "path": Path("/dev/nvme2n1"), "size_bytes": GIB, "signature": "xfs"}
+    return ArmDevice(**fields | {"uuid": goal.filesystem_uuid, "label": goal.label} | more)
+
+
+@pytest.mark.parametrize("name", ["a disk of the instance", "a stripe of disks"])
+def test_what_a_reboot_left_on_disks_of_the_instance_is_found_and_wiped_off(
+    name: str, tmp_path: Path
+) -> None:
+    world = begun(tmp_path, GOALS[name])
+    world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
+    serials = ["AWS2", "AWS3"][: world.goal.count]
+    (orphan,) = on_disks([(on_disk(world.goal), serials)], tmp_path)
+    world.directory = adopt(orphan, world.goal.place, tmp_path, at_s=world.now)
+    assert on_disks([(on_disk(world.goal), serials)], tmp_path) == []  # a journal speaks of it again
+    world.executor().down()
+    assert world.left() == []
+    assert world.untouched()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"uuid": "0b1c2d3e-1111-4222-8333-123456789012"},  # somebody has given it our label
+        {"label": "ffffffffffff"},
+        {"label": "", "uuid": ""},
+        {"mounts": (Path("/data"),)},
+        {"holders": ("what this process does not see",)},
+    ],
+)
+def test_a_disk_that_is_not_provably_ours_or_is_in_use_is_left_alone(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    held = on_disk(GOALS["a disk of the instance"], **other)
+    assert on_disks([(held, ["AWS2"])], tmp_path) == []
+
+
+def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path, whose=owner(Path("/other")))
+    assert left_over(world, tmp_path) == []  # of another run directory
+    assert left_over(world, tmp_path, instance=THERE) == []  # of another instance, which runs
+
+
+@pytest.mark.parametrize("name", ["one volume", "EFS"])
+def test_what_is_of_this_boot_may_be_another_containers_and_is_named_and_left(
+    name: str, tmp_path: Path
+) -> None:
+    world = begun(tmp_path, GOALS[name])
+    found = orphans(world.aws, owner(tmp_path), now_s=world.now)
+    assert (found.arms, found.problems) == ([], [])
+    assert [note.partition(" is left alone")[0] for note in found.notes] == [
+        {"one volume": "vol-00000000000000003", "EFS": "fs-00000000000000001"}[name]
+    ]
+
+
+def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    (orphan,) = left_over(world, tmp_path)
+    assert found_after_a_reboot(Beginning(world), tmp_path).arms == []
+    assert known_runs(tmp_path) == ({world.goal.run}, [])
+    with pytest.raises(SetupError, match="was begun there meanwhile"):
+        adopt(orphan, world.goal.place, tmp_path, at_s=world.now)
+
+
+@pytest.mark.parametrize(
+    ("code", "problems", "notes"), [("AccessDeniedException", 0, 1), ("ReadTimeoutError", 1, 0)]
+)
+def test_without_rights_on_efs_volumes_are_found_and_that_is_no_problem(
+    code: str, problems: int, notes: int, tmp_path: Path
+) -> None:
+    found = found_after_a_reboot(WithoutEfs(begun(tmp_path), code), tmp_path)
+    assert len(found.arms) == 1
+    assert (len(found.problems), len(found.notes)) == (problems, notes)
+    assert (*found.problems, *found.notes)[0].startswith("EFS was not asked")
+
+
+def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    ours = "vol-00000000000000003"
+    world.aws.volumes["vol-00000000000000002"].tags = world.aws.volumes[ours].tags
+    found = found_after_a_reboot(world.aws, tmp_path)
+    assert found.arms == []
+    assert found.problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+def test_tags_that_are_no_names_of_ours_are_nothing_of_ours(name: str, tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    assert len(left_over(world, tmp_path)) == 1
+    for tag in world.aws.volumes["vol-00000000000000003"].tags:
+        tag["Value"] = name if tag["Key"] == TAG_SESSION else tag["Value"]
+    assert left_over(world, tmp_path) == []
+
+
+def test_what_an_instance_that_is_gone_left_is_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path)
+    world.aws.instances = {THERE}
+    elsewhere = tmp_path / "of another instance"
+    assert left_over(world, elsewhere, THERE) == []  # its instance is gone, but it is still attached
+    world.aws.call("ec2", "DetachVolume", VolumeId="vol-00000000000000003", InstanceId=HERE)
+    world.now += 60
+    assert [orphan.resources for orphan in left_over(world, elsewhere, THERE)] == [
+        {0: "vol-00000000000000003"}
+    ]
+
+
+def test_a_file_system_of_an_instance_that_is_gone_is_left_over(tmp_path: Path) -> None:
+    world = begun(tmp_path, GOALS["EFS"])
+    elsewhere = tmp_path / "of another instance"
+    assert left_over(world, elsewhere, THERE) == []
+    world.aws.instances = {THERE}
+    assert [orphan.sort for orphan in left_over(world, elsewhere, THERE)] == ["efs"]
+
+
+def test_a_rehearsal_never_reaches_aws() -> None:
+    assert rehearsed_instance({}) is None
+    loopback = {REHEARSAL_VARIABLE: "i-1", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}
+    assert rehearsed_instance(loopback) == "i-1"
+    for endpoint in ("", "https://ec2.us-east-1.amazonaws.com", "http://10.0.0.1:5000"):
+        with pytest.raises(SetupError, match="needs a stand-in of AWS on this machine"):
+            rehearsed_instance(loopback | {"AWS_ENDPOINT_URL": endpoint})
+
+
+def test_the_owner_has_the_characters_and_length_of_a_tag() -> None:
+    tag = owner(Path("/run/~someone/ü" + "x" * 300)).tag
+    assert tag.startswith(f"{HERE}:b00t1:/run/_someone/_x")
+    assert len(tag) == 256
+
+
+def test_two_run_directories_or_boots_never_have_one_owner() -> None:
+    pairs = [("/run/ä", "/run/ö"), ("/run/" + "x" * 300, "/run/" + "x" * 301)]
+    for one, other in pairs:
+        assert owner(Path(one)).tag != owner(Path(other)).tag
+    assert owner(Path("/run/a")).tag == f"{HERE}:b00t1:/run/a"
+    assert owner(Path(pairs[1][0])).tag != owner(Path(pairs[1][0]), boot="b00t2").tag
+
+
+@pytest.mark.parametrize(
+    ("type_", "more", "tool"),
+    [
+        ("gp3", {}, "wipefs"),
+        ("gp3", {"stripes": 2}, "mdadm"),
+        ("gp3", {"stripes": 2, "aws": AwsSpec(stripe_with="lvm")}, "lvcreate"),
+        ("efs", {}, "mount.nfs4"),
+    ],
+)
+def test_a_missing_tool_is_named_before_anything_is_made(
+    type_: str, more: dict[str, Any], tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(REHEARSAL_VARIABLE, raising=False)
+    spec = VolumeSpec(**{"name": "a", "type": type_, "size_bytes": GIB, "aws": AwsSpec()} | more)
+    with pytest.raises(SetupError, match=f"^volume 'a': {tool} is missing; install it"):
+        check_tools(spec, lambda name: None if name == tool else name)

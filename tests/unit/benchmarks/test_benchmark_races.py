@@ -1,0 +1,41 @@
+"""How benchmarks race (benchmarks/races.py), with a program in Rally's place."""
+
+import runpy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RACES: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "races.py"))
+
+
+@pytest.fixture
+def rally(tmp_path: Path) -> Callable[[str], Path]:
+    def write(script: str) -> Path:
+        program = tmp_path / "rally"
+        program.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}")
+        program.chmod(0o755)
+        return program
+
+    return write
+
+
+def test_a_race_waits_for_another_rally_and_does_not_count_the_wait(rally: Callable[[str], Path]) -> None:
+    program = rally(
+        'echo "$@ $EXTRA" >> said\n'
+        '[ "$(wc -l < said)" -gt 1 ] || { echo "There are other Rally processes running"; exit 64; }\n'
+    )
+    began = time.monotonic()
+    took = RACES["race"]("--offline", track=Path("t"), env={"EXTRA": "more"}, program=program, retry_s=0.2)
+    assert time.monotonic() - began >= took + 0.2
+    assert (program.parent / "said").read_text() == "race --track-path=t --offline more\n" * 2
+
+
+def test_a_race_that_fails_says_its_code_its_command_and_what_it_said_last(
+    rally: Callable[[str], Path],
+) -> None:
+    program = rally("echo begun; echo no track >&2; exit 3")
+    with pytest.raises(RuntimeError, match=r"^exit code 3: .*rally race --track-path=t\nbegun\nno track\n$"):
+        RACES["race"](track=Path("t"), program=program)

@@ -1,0 +1,50 @@
+"""What a plan needs of the machine: root only for what really needs it."""
+
+import pytest
+from small_plan import small_plan
+
+from esrally_ebs.checks import preflight
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.plan import parse_plan
+
+ARM = '[[arm]]\nname = "a"\ntype = "gp3"\n'
+
+
+@pytest.fixture(autouse=True)
+def _not_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "is_root", lambda: False)
+
+
+@pytest.mark.parametrize(
+    "more", ['mount = "/mnt/gp3"\n', '[aws]\nregion = "eu-west-1"\n'], ids=["a mount", "made on AWS"]
+)
+def test_only_an_emulated_volume_needs_root(more: str) -> None:
+    warm = '[cache]\nmode = "warm"\n'
+    preflight.require(parse_plan(f'name = "p"\n{ARM}{more}{warm}', "p.toml"), with_nodes=True)
+
+
+def test_an_emulated_volume_needs_root() -> None:
+    with pytest.raises(SetupError, match="arm a: an emulated volume needs root"):
+        preflight.require(parse_plan(f'name = "p"\n{ARM}', "p.toml"), with_nodes=False)
+
+
+@pytest.mark.parametrize(
+    ("design", "searches", "message"),
+    [
+        ({"rounds": 6}, 30, r"design.rounds: 6 rounds can tell no .* on 30 tasks .*; 7 .*: set rounds = 7"),
+        ({"rounds": 6, "confidence": 0.99}, 8, r"at 0.99; 7 are needed"),
+        ({"rounds": "auto", "max_rounds": 7}, 90, r"set max_rounds = 8"),
+    ],
+)
+def test_rounds_that_can_tell_no_difference_are_refused_with_the_number_needed(
+    design: dict[str, object], searches: int, message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        preflight.require_rounds(small_plan(design=design), searches)
+
+
+@pytest.mark.parametrize(
+    ("design", "searches"), [({"rounds": 6}, 8), ({"rounds": 7}, 30), ({"rounds": 2}, 8), ({"rounds": 6}, 0)]
+)
+def test_rounds_that_can_and_rehearsals_pass(design: dict[str, object], searches: int) -> None:
+    preflight.require_rounds(small_plan(design=design), searches)

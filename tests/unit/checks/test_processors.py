@@ -1,0 +1,96 @@
+"""Whether processors are the machine's own and free: made counters, and a second of this machine."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.checks.processors import check_processors
+from esrally_ebs.model import Check, Severity
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def stat(busy_s: float, idle_s: float, stolen_s: float) -> str:
+    user, idle, steal = (round(seconds * TICKS_PER_S) for seconds in (busy_s, idle_s, stolen_s))
+    return f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0\n"
+
+
+def check(*parts: tuple[float, float, float]) -> Check:
+    """Of two parts: how many seconds processors were busy, idle and stolen, none of it by this process."""
+    now, lines = (100.0, 100.0, 100.0), []
+    for part in parts:
+        after = tuple(was + more for was, more in zip(now, part, strict=True))
+        lines += [stat(*now), stat(*after)]
+        now = after
+    said = iter(lines)
+    return check_processors(read_text=lambda path: next(said), watch=lambda seconds: None)
+
+
+def test_processors_that_nobody_else_uses_are_good() -> None:
+    found = check((0.1, 0.9, 0.0), (0.0, 1.0, 0.0))
+
+    assert (found.ok, found.value) == (True, "steal 0%, others 0%")
+
+
+def test_what_the_host_keeps_is_warned_of_as_a_share_of_what_was_asked_for() -> None:
+    # 0.05 s of 1.0 s asked for; 0.19 of 1.0 s are other processes', which is not yet much
+    found = check((0.19, 0.76, 0.05), (0.76, 0.19, 0.0))
+
+    assert (found.mark, found.severity, found.value) == ("warning", Severity.WARN, "steal 5%, others 19%")
+    assert found.text.startswith(
+        "the host keeps 5% of the processor time that this machine asks for (steal): "
+    )
+    assert found.text.endswith(f"; {found.mend}")
+    assert "whose processors are its own" in found.mend
+
+
+def test_other_work_is_warned_of_when_it_goes_on_through_both_parts() -> None:
+    found = check((0.9, 1.1, 0.0), (0.5, 1.5, 0.0))
+
+    assert (found.mark, found.value) == ("warning", "steal 0%, others 25%")
+    assert found.text.startswith("other processes use 25% of this machine's processors: ")
+    assert "top" in found.mend
+    assert check((0.9, 1.1, 0.0), (0.1, 1.9, 0.0)).ok  # something only started up
+
+
+def test_both_are_said_in_one_line_and_forbid_nothing() -> None:
+    found = check((0.6, 0.0, 0.4), (0.6, 0.0, 0.4))
+
+    assert not found.forbids
+    assert "(steal), and other processes use 60% of" in found.text
+    assert "its own; end what uses them (top)" in found.mend
+    assert "\n" not in found.text
+
+
+def no_such_file(path: Path) -> str:
+    return Path("/nonexistent/stat").read_text()
+
+
+def no_such_line(path: Path) -> str:
+    return "cpu0 1 2 3"
+
+
+@pytest.mark.parametrize("read_text", [no_such_file, no_such_line])
+def test_what_cannot_be_read_is_unknown(read_text: Callable[[Path], str]) -> None:
+    found = check_processors(read_text=read_text)
+
+    assert (found.mark, found.forbids) == ("unknown", False)
+    assert found.text.startswith("could not tell: ")
+
+
+def test_this_machines_processors_are_asked_for_and_none_of_that_counts_as_others() -> None:
+    nice, threads = os.getpriority(os.PRIO_PROCESS, 0), set(threading.enumerate())
+    began, used = time.monotonic(), time.process_time()
+    found = check_processors()
+    seconds, used = time.monotonic() - began, time.process_time() - used
+
+    assert used > 0  # whatever else runs here has left
+    assert os.getpriority(os.PRIO_PROCESS, 0) == nice
+    assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended
+    others = float(found.value.split()[-1].rstrip("%")) / 100
+    # What this process had and what others had is at most all there is, give or take ticks of 10 ms.
+    assert others + used / seconds / (os.cpu_count() or 1) < 1.15

@@ -1,0 +1,158 @@
+"""What is typed wrong, and what cannot be printed: one line and the exit code of it, never a traceback."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from esrally.utils import process
+from small_plan import small_plan
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine import processes as system
+from esrally_ebs.model import State
+from esrally_ebs.store import SessionFolder
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["sessions", "--nonsense"], "No such option: --nonsense"),
+        (["report"], "Missing argument"),
+        (["volumes", "set", "gp2", "--credits", "2"], "--credits"),
+        (["volumes", "set", "gp2", "--time-scale", "much"], "--time-scale"),
+        (["volumes", "set", "gp2", "--drain", "--refill"], "one of --drain and --refill"),
+        (["volumes", "set", "gp2", "--credits", "nan"], "--credits"),
+        (["simulate", "smoke", "--set", "=3"], "--set =3: write KEY=VALUE"),
+        (["simulate", "smoke", "--set", "name=" + "[" * 50_000], "smoke.toml: name: "),
+        (["corpus", "generate", "--output", "/dev/null"], "/dev/null: is no file"),
+        (["study", "burst-2014", "--simulate", "--output", "/"], "--output /: is a folder; name a file"),
+        (
+            ["study", "burst-2014", "--output", "/nowhere/out"],
+            "--output /nowhere/out: there is no folder /nowhere",
+        ),
+        (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
+        (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
+    ],
+)
+def test_words_that_mean_nothing_are_one_line_and_exit_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("esrally-ebs: ")
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_without_words_there_is_help_and_no_empty_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert "Usage: esrally-ebs" in printed.out
+    assert printed.err == ""
+
+
+def printing_to(descriptor: int, encoding: str = "utf-8") -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(descriptor, "w"), encoding=encoding, write_through=False)
+
+
+def test_a_closed_pipe_is_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for words in (["--help"], ["dashboard"]):  # what rich prints, and what print does
+        with monkeypatch.context() as patched, printing_to(os.dup(writing)) as stream:
+            patched.setattr(sys, "stdout", stream)
+            assert main(words) == 141
+    os.close(writing)
+
+
+def test_a_full_disk_under_the_output_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched, printing_to(os.open("/dev/full", os.O_WRONLY)) as stream:
+        patched.setattr(sys, "stdout", stream)
+        assert main(["dashboard"]) == 3
+    assert "No space left on device; see that it" in capsys.readouterr().err
+
+
+def test_a_closed_output_and_another_encoding_stop_no_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    SessionFolder.create(tmp_path, "one", kind="race", plan=small_plan()).finish(
+        State.FAILED, "gr\u00f6\u00dfe"
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", None)
+        assert main(["sessions"]) == 0
+        sys.stdout.close()
+    with (
+        monkeypatch.context() as patched,
+        printing_to(os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY), "ascii") as stream,
+    ):
+        patched.setattr(sys, "stdout", stream)
+        assert main(["sessions"]) == 0
+    assert "gr??e" in (tmp_path / "out").read_text()
+
+
+def test_texts_are_shown_as_they_are_and_on_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    why = f"{tmp_path}/:key:/[/]: take [[baseline]] out of the plan, " + "or more of it " * 30
+    SessionFolder.create(tmp_path, "one", kind="race", plan=small_plan()).finish(State.FAILED, why)
+    assert main(["sessions"]) == 0
+    assert why.strip() in capsys.readouterr().out
+
+
+def test_a_command_that_is_not_there_or_was_killed_ends_as_in_a_shell(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="/nowhere/rally: No such file or directory; install it"):
+        system.run_in_terminal(["/nowhere/rally"])
+    assert system.run_in_terminal(["sh", "-c", "kill -9 $$"]) == 137
+    (tmp_path / "tool").write_text("no program")
+    with pytest.raises(SetupError, match="tool: Permission denied; run"):
+        system.run([tmp_path / "tool"], timeout_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyError("ended_at"), 4),
+        (RecursionError("deep"), 4),
+        (OverflowError("1e999"), 4),
+        (RuntimeError("odd"), 3),
+    ],
+)
+def test_an_error_that_nobody_foresaw_is_one_line_and_no_failed_gate(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(home: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("esrally_ebs.cli.sessions.list_sessions", fail)
+    assert main(["sessions"]) == code
+    line = capsys.readouterr().err
+    assert line.startswith(f"esrally-ebs: {type(error).__name__} in test_misuse.py:")
+    assert line.count("\n") == 1
+    monkeypatch.setenv("ESRALLY_EBS_TRACEBACK", "1")
+    assert main(["sessions"]) == code
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_rally_races_beside_any_of_our_commands() -> None:
+    waiting = (
+        "import time; from esrally_ebs import cli;"
+        " cli._run = lambda argv: print(flush=True) or time.sleep(60); cli.main(['volumes', 'modify'])"
+    )
+    command = [sys.executable, "-c", waiting, "esrally-ebs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as ours:
+        assert ours.stdout is not None
+        ours.stdout.readline()  # the command is under way
+        try:
+            assert ours.pid not in [other.pid for other in process.find_all_other_rally_processes()]
+        finally:
+            ours.kill()

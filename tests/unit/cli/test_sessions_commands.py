@@ -1,0 +1,102 @@
+"""The commands on recorded sessions: list, compare, gate; their exit codes and what they print."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sessions_of_six_rounds import make, volume
+from small_plan import small_plan
+
+from esrally_ebs.cli import main
+from esrally_ebs.model import Check, State
+from esrally_ebs.store import SessionFolder
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_compare_refuses_with_exit_code_4_and_one_line(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "one")
+    make(home, "two", hits=6)
+    make(home, "three")
+    assert main(["compare", "one", "two", "--format", "json"]) == 4
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["verdict"].startswith("Not comparable: hits")
+    assert printed.err == "esrally-ebs: Not comparable: hits: q: [5] in the first, [6] in the second.\n"
+    assert main(["compare", "one", "three"]) == 0
+    assert main(["compare", "one", "three", "two"]) == 4
+    assert "hits: second = two: q: [5] in the first, [6] in the second" in capsys.readouterr().err
+
+
+def test_compare_wants_two_different_sessions_and_a_format_that_is_known(home: Path) -> None:
+    make(home, "one")
+    make(home, "two")
+    assert main(["compare", "one"]) == 2
+    assert main(["compare", "one", "one"]) == 2
+    assert main(["compare", "one", "nosuch"]) == 2
+    assert main(["compare", "one", "two", "--format", "pdf"]) == 2
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "csv", "json", "html"])
+def test_compare_writes_every_format_to_a_file(home: Path, form: str) -> None:
+    for place, name in enumerate(("one", "two", "three")):
+        make(home, name, at=float(place))
+    assert main(["compare", "one", "two", "three", "--format", form, "--output", str(home / "out")]) == 0
+    assert "3 sessions from one to three" in (home / "out").read_text()
+
+
+def test_sessions_are_chosen_by_plan_state_and_number_and_given_to_other_commands(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, name in enumerate(("one", "two", "three")):
+        make(home, name, at=float(place))
+    failed = SessionFolder.create(home, "four", kind="race", plan=small_plan(), started_at=4.0)
+    failed.finish(State.FAILED, "no disk")
+    SessionFolder.create(home, "five", kind="race", plan=small_plan(name="other"), started_at=5.0)
+
+    def ids(*options: str) -> list[str]:
+        assert main(["sessions", "--ids", *options]) == 0
+        return capsys.readouterr().out.split()
+
+    assert ids() == ["one", "two", "three", "four", "five"]
+    assert ids("--plan", "p", "--state", "complete", "--last", "2") == ["two", "three"]
+    assert ids("--state", "failed") == ["four"]
+    assert ids("--plan", "none") == []
+
+
+def test_the_list_tells_simulated_sessions_from_those_on_emulated_volumes(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "raced")
+    simulated = SessionFolder.create(home, "simulated", kind="simulate", plan=small_plan(), started_at=1.0)
+    simulated.update(arms=[volume("gp2")])
+    simulated.finish(State.COMPLETE)
+    assert main(["sessions"]) == 0
+    out = capsys.readouterr().out
+    assert "gp2, gp3 (emulated)" in out
+    assert "gp2 (simulated)" in out
+
+
+def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    path = make(tmp_path, "one")
+    junit = tmp_path / "gate.xml"
+    passing = ["gate", "one", "--max-slowdown", "p50=5%", "--junit", str(junit)]
+    assert main(passing) == 0
+    assert "<failure" not in junit.read_text()
+    assert main([*passing, "--base", "gp3", "--other", "gp2"]) == 1
+    assert "<failure" in junit.read_text()
+    assert main(["gate", "one", "--max-slowdown", "p99=5%"]) == 5
+    assert main(["gate", "one"]) == 2
+    SessionFolder(path).add_check(Check(name="cold", ok=False, value="", text="9 % resident"))
+    capsys.readouterr()
+    assert main(passing) == 4
+    assert "9 % resident" in capsys.readouterr().err
+    assert 'type="invalid"' in junit.read_text()

@@ -1,0 +1,164 @@
+"""``run --accept`` and ``volumes list`` as they are typed: what reaches the plan, and what is printed."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_machine import FakeMachine
+
+from esrally_ebs.cli import main
+from esrally_ebs.machine.resources import plan_path
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.plan import Plan, load_plan
+from esrally_ebs.rally.settings import plan_for
+from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import runs
+from esrally_ebs.store import running
+from esrally_ebs.store.context import Arm, Context
+
+PLAN = """
+name = "tiny"
+
+[[arm]]
+name = "a"
+type = "directory"
+mount = "{mount}"
+
+[[baseline]]
+name = "read"
+rw = "randread"
+bs = "4k"
+"""
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    """Of fio alone; its path."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(PLAN.format(mount=tmp_path))
+    return str(path)
+
+
+def test_accepted_checks_reach_the_plan_of_a_session_of_fio_alone(
+    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[tuple[str, ...]] = []
+
+    def measure(plan: Plan, say: Callable[[str], None]) -> tuple[Path, str]:
+        measured.append(plan.accept)
+        return Path("home"), "the report"
+
+    monkeypatch.setattr(runs, "measure_plan", measure)
+    assert main(["run", plan, "--accept", "clock", "--accept", "other-io"]) == 0
+    assert main(["run", plan]) == 0
+    assert measured == [("clock", "other-io"), ()]
+    assert capsys.readouterr().out.splitlines()[-2:] == ["the report", "The report is home/report.html"]
+
+
+def test_accepted_checks_reach_the_plan_of_a_race_through_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[Sequence[str]] = []
+
+    def run_in_terminal(command: Sequence[str], env: object) -> int:
+        commands.append(command)
+        return 7
+
+    monkeypatch.setattr(runs, "run_in_terminal", run_in_terminal)
+    monkeypatch.setattr(runs.setproctitle, "setproctitle", lambda title: None)
+    assert main(["run", "smoke", "--set", "design.rounds=2", "--accept", "size"]) == 7
+    (command,) = commands
+    (params,) = [word.partition("=")[2] for word in command if word.startswith("--track-params=")]
+    raced = plan_for(json.loads(params))
+    assert (raced.accept, raced.design.rounds) == (("size",), 2)
+    assert raced.name == load_plan(plan_path("smoke"), {}).name
+
+
+def test_a_check_that_there_is_none_of_is_one_line_before_anything_is_measured(
+    plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", plan, "--accept", "nosuch"]) == 2
+    error = capsys.readouterr().err
+    assert "tiny.toml: accept: no check is named 'nosuch'; use one of identity, " in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    made = FakeMachine(tmp_path / "machine")
+    root = made.nvme("nvme0n1", "259:0", serial="vol00000000000000001")
+    made.partition(root, "nvme0n1p1", "259:1")
+    made.mount("/", "/dev/nvme0n1p1", "259:1", "ext4")
+    for name, number in (("nvme1n1", "259:2"), ("nvme2n1", "259:3")):
+        made.nvme(name, number, serial=f"vol0123456789abcdef{number[-1]}")
+        made.mount(f"/mnt/{name}", f"/dev/{name}", number)
+    monkeypatch.setattr(by_hand, "Roots", lambda: made.roots)
+    return made
+
+
+@pytest.fixture
+def attached(machine: FakeMachine, plan: str, run: Path) -> None:
+    """An arm in a folder of the second volume, as 'volumes up' leaves it."""
+    volume = Volume(
+        spec=VolumeSpec(name="gp3", type="mounted", size_bytes=100 * 1024**3),
+        kind=Kind.EBS,
+        mount=Path("/mnt/nvme2n1/ours"),
+        device="nvme2n1",
+        identity="vol-0123456789abcdef3",
+    )
+    running.begin("by-hand-tiny")
+    arm = Arm(name="gp3", cluster="gp3", volume=volume, node=None)
+    folder = run / "by-hand-tiny"
+    Context(session="by-hand-tiny", folder=folder, run=folder, plan=load_plan(Path(plan)), arms=(arm,)).save()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("│")[1:-1]]
+
+
+@pytest.mark.usefixtures("attached")
+def test_the_list_has_attached_arms_and_the_mounts_that_no_arm_is_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["volumes", "list"]) == 0
+    rows = [cells(line) for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert rows == [
+        ["gp3", "mounted", "ebs", "100.0 GiB", "nvme2n1", "/mnt/nvme2n1/ours"],
+        [
+            "/",
+            "ebs",
+            "ext4",
+            "partition nvme0n1p1 on nvme0n1",
+            "vol-00000000000000001",
+            "the system's own disk",
+        ],
+        ["/mnt/nvme1n1", "ebs", "xfs", "nvme1n1", "vol-0123456789abcdef2", ""],
+    ]
+
+
+@pytest.mark.usefixtures("attached")
+def test_the_list_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["volumes", "list", "--json"]) == 0
+    listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert [(each["attached"], each["mount"], each["device"], each["identity"]) for each in listed] == [
+        (True, "/mnt/nvme2n1/ours", "nvme2n1", "vol-0123456789abcdef3"),
+        (False, "/", "nvme0n1p1", "vol-00000000000000001"),
+        (False, "/mnt/nvme1n1", "nvme1n1", "vol-0123456789abcdef2"),
+    ]
+    assert [each.get("root_device") for each in listed] == [None, True, False]
+
+
+@pytest.mark.usefixtures("machine")
+def test_without_an_attached_arm_every_mount_is_free(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["volumes", "list"]) == 0
+    rows = [cells(line)[0] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert rows == ["/", "/mnt/nvme1n1", "/mnt/nvme2n1"]

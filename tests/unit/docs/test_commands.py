@@ -1,0 +1,55 @@
+"""Every command of ours that a document shows is one that exists, with options that exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from typer.main import get_command
+
+from esrally_ebs.cli import app
+from esrally_ebs.machine.resources import plan_path
+from esrally_ebs.plan import load_plan
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def shown(page: Path) -> list[list[str]]:
+    """The words of every ``$ esrally-ebs ...`` line, continued lines joined, without comment."""
+    text = page.read_text().replace("\\\n", " ")
+    lines = re.findall(r"^\$ (?:\S*/)?esrally-ebs (.+)$", text, re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+COMMANDS = {f"{page.name}: {shlex.join(words)}": words for page in PAGES for words in shown(page)}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+def test_a_command_that_a_document_shows_is_understood(words: list[str]) -> None:
+    command, rest, path = get_command(app), list(words), "esrally-ebs"
+    while hasattr(command, "commands"):
+        path = f"{path} {rest[0]}"
+        assert rest[0] in command.commands, f"no command {path}"
+        command = command.commands[rest.pop(0)]
+    try:
+        command.make_context(path, rest)
+    except click.exceptions.Exit:
+        return  # --help
+
+
+def test_every_plan_that_a_command_of_the_runbook_names_is_there() -> None:
+    words = [word for words in shown(ROOT / "docs" / "runbooks" / "gp2-to-gp3.md") for word in words]
+    named = {word for word in words if word.startswith("gp2-")}
+    assert (
+        {load_plan(plan_path(name)).name for name in named} == named == {"gp2-vs-gp3", "gp2-to-gp3-in-place"}
+    )
+
+
+def test_the_in_place_plan_of_the_runbook_changes_what_the_comparison_compares() -> None:
+    compared, changed = load_plan(plan_path("gp2-vs-gp3")), load_plan(plan_path("gp2-to-gp3-in-place"))
+    before, after = compared.arm
+    assert changed.modify is not None
+    assert changed.arm[0].size_bytes == before.size_bytes
+    assert (changed.modify.iops, changed.modify.throughput) == (after.iops, after.throughput_bytes_per_s)

@@ -1,0 +1,84 @@
+"""Where the files of an arm's index go, and how it is called, when one node serves all arms."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs import node
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.node import copies, life
+from esrally_ebs.node.copies import Copies, suffix_of
+from esrally_ebs.node.settings import NodeSettings, page_cache_bytes
+from esrally_ebs.store.context import Arm
+from esrally_ebs.units import MIB
+
+
+def files(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_an_arms_files_keep_their_bytes_and_get_the_state_of_its_own_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "prepare_data_dir", lambda volume: None)  # gives files to the node's user
+    volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.DIRECTORY, mount=tmp_path / "mount")
+    shard = "indices/original/0"
+    files(
+        volume.mount / "elasticsearch",
+        {
+            f"{shard}/index/_0.cfs": "bytes",
+            f"{shard}/_state/state-7.st": "old",
+            "indices/original/_state/s": "old",
+        },
+    )
+    files(
+        tmp_path / "copies",
+        {
+            "indices/copy/_state/s": "new",
+            "indices/copy/0/_state/state-0.st": "new",
+            "indices/other/_state/s": "no",
+        },
+    )
+    made = Copies(data=tmp_path / "copies", uuids={"a": {"original": "copy"}, "b": {"original": "other"}})
+    own = volume.mount / "elasticsearch" / "indices" / "original"
+    assert made.place_on(volume) == {"indices/copy": own}
+    assert {str(path.relative_to(own)): path.read_text() for path in own.rglob("*") if path.is_file()} == {
+        "_state/s": "new",
+        "0/_state/state-0.st": "new",
+        "0/index/_0.cfs": "bytes",
+    }
+
+
+def test_other_folders_are_mounted_into_the_data_directory_of_the_container() -> None:
+    (mount,) = json.loads(life._mounts({"indices/copy": Path("/mnt/a$b")}))["services"]["node"]["volumes"]
+    target = "/usr/share/elasticsearch/data/indices/copy"
+    assert mount == {"type": "bind", "source": "/mnt/a$$b", "target": target}
+
+
+def test_a_node_of_all_arms_has_one_heap_and_page_cache_for_each() -> None:
+    one = NodeSettings(heap_bytes=512 * MIB, memory_bytes=972 * MIB, cpus=2)
+    three = node.of_all_arms(one, 3)
+    assert (three.heap_bytes, page_cache_bytes(three)) == (one.heap_bytes, 3 * page_cache_bytes(one))
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [("logs", "logs_a"), ("logs,more", "logs_a,more_a"), ("logs-*", "logs-*_a"), ("_all", "*_a")],
+)
+def test_an_expression_names_the_indices_of_the_arm_alone(asked: str, named: str) -> None:
+    volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=Path("/a"))
+    arm = Arm(name="a", cluster="a", volume=volume, node=None, suffix=suffix_of("a"))
+    assert arm.named(asked) == named
+    assert Arm(name="a", cluster="a", volume=volume, node=None).named(asked) == asked
+
+
+def test_segments_are_linked_and_all_else_is_copied(tmp_path: Path) -> None:
+    files(tmp_path, {"_0.cfs": "segment", "segments_5": "commit"})
+    for name in ("_0.cfs", "segments_5"):
+        copies._link_segments(str(tmp_path / name), str(tmp_path / f"{name}.new"))
+    links = {name: (tmp_path / name).stat().st_nlink for name in ("_0.cfs", "segments_5")}
+    assert links == {"_0.cfs": 2, "segments_5": 1}
+    assert (tmp_path / "segments_5.new").read_text() == "commit"

@@ -1,0 +1,116 @@
+"""A data directory of the user's: what is refused, what makes another dataset, and that it stays as it is."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.node import data_directory
+from esrally_ebs.node.data_directory import DataDirectory
+from esrally_ebs.node.dataset import key_of
+
+IMAGE = "elasticsearch:8.8.2"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The files of a stopped node, as far as we look at them."""
+    path = tmp_path / "data"
+    shard = path / "indices" / "uuid" / "0" / "index"
+    shard.mkdir(parents=True)
+    (shard / "_0.cfs").write_bytes(b"segment")
+    (path / "_state").mkdir()
+    (path / "_state" / "segments_4").write_bytes(b"\x0cnode_version\x078080299\x07node_id\x16")
+    (path / "node.lock").touch()
+    return path
+
+
+@pytest.fixture
+def node(data: Path) -> Iterator[int]:
+    """A process that holds the node's lock; its pid."""
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); "
+        "fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", script, str(data / "node.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process.pid
+        process.communicate(b"\n")
+
+
+def test_the_directory_of_a_stopped_node_is_taken(data: Path) -> None:
+    DataDirectory(path=data).require(IMAGE)
+
+
+def test_a_directory_in_use_is_refused_with_the_process(data: Path, node: int) -> None:
+    with pytest.raises(SetupError, match=rf"{data} is in use by a node \(process {node}\); stop it"):
+        DataDirectory(path=data).require(IMAGE)
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "data/indices"])
+def test_what_is_no_data_directory_is_refused(tmp_path: Path, data: Path, name: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(f"{tmp_path / name} is no data directory of Elastic")):
+        DataDirectory(path=tmp_path / name).require(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("image", "is_newer"),
+    [("es:8.8.1", True), ("es:7.17.9", True), ("es:8.8.2", False), ("es:8.10.0", False), ("es:mine", False)],
+)
+def test_an_index_of_a_newer_node_is_refused(data: Path, image: str, is_newer: bool) -> None:
+    assert data_directory.version_of(data) == (8, 8, 2)
+    if is_newer:
+        with pytest.raises(
+            SetupError, match=rf"written by Elasticsearch 8\.8\.2, newer than {image}; set ES_I"
+        ):
+            DataDirectory(path=data).require(image)
+    else:
+        DataDirectory(path=data).require(image)
+
+
+def test_a_copy_has_all_but_the_lock_and_the_original_is_as_it_was(tmp_path: Path, data: Path) -> None:
+    before = {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")}
+    DataDirectory(path=data).lay_out(tmp_path / "copy")
+    names = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*.cfs"))
+    assert names == ["indices/uuid/0/index/_0.cfs"]
+    assert not (tmp_path / "copy" / "node.lock").exists()
+    assert {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")} == before
+
+
+def test_a_file_that_changes_while_it_is_copied_is_noticed(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = data_directory.shutil.copytree
+
+    def copy_beside_a_writer(*words: object, **named: object) -> None:
+        copy(*words, **named)
+        (data / "indices" / "uuid" / "0" / "index" / "_1.cfs").write_bytes(b"another")
+
+    monkeypatch.setattr(data_directory.shutil, "copytree", copy_beside_a_writer)
+    with pytest.raises(MeasurementError, match="changed while it was copied; stop the node"):
+        DataDirectory(path=data).lay_out(tmp_path / "copy")
+
+
+def test_the_dataset_is_another_when_a_file_or_what_is_taken_is_another(data: Path) -> None:
+    segment = data / "indices" / "uuid" / "0" / "index" / "_0.cfs"
+    first = key_of(DataDirectory(path=data), IMAGE)
+    assert key_of(DataDirectory(path=data), IMAGE) == first
+    others = [
+        key_of(DataDirectory(path=data, indices=["logs"]), IMAGE),
+        key_of(DataDirectory(path=data), "x"),
+    ]
+    segment.write_bytes(b"segmenT")
+    others.append(key_of(DataDirectory(path=data), IMAGE))
+    assert len({first, *others}) == 4
+
+
+def test_a_directory_is_not_copied_into_itself(data: Path) -> None:
+    with pytest.raises(PlanError, match=r"^dataset.data: .*/data holds .*/datasets/key, .*ESRALLY_EBS_HOME"):
+        DataDirectory(path=data).lay_out(data / "home" / "datasets" / "key")
+    assert not (data / "home").exists()

@@ -1,0 +1,39 @@
+"""What a built dataset must hold, and a record of one that cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.node import dataset
+from esrally_ebs.node.data_directory import DataDirectory
+from esrally_ebs.node.dataset import require_all
+
+
+def test_an_index_that_lost_a_document_is_refused_with_both_numbers() -> None:
+    with pytest.raises(
+        MeasurementError, match=r"the index has 19,999 documents, documents-20000.json has 20,000"
+    ):
+        require_all(19_999, 20_000, "documents-20000.json")
+
+
+def test_an_index_with_all_documents_is_taken() -> None:
+    require_all(20_000, 20_000, "documents-20000.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"segments": 3}', '{"segments": [], "colour": 1}'])
+def test_a_record_that_was_damaged_says_what_to_remove(tmp_path: Path, text: str) -> None:
+    (tmp_path / "data").mkdir()
+    source = DataDirectory(path=tmp_path / "data")
+    path = tmp_path / "datasets" / dataset.key_of(source, "image")
+    path.mkdir(parents=True)
+    (path / "dataset.json").write_text(text)
+    with pytest.raises(SetupError, match=rf"dataset.json: not the record of a built index; remove {path}"):
+        dataset.ensure(
+            tmp_path,
+            source,
+            image="image",
+            start=lambda volume: pytest.fail(str(volume)),
+            session="s",
+            say=print,
+        )

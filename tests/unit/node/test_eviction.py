@@ -1,0 +1,96 @@
+"""Residency and the refusals of an eviction; what needs root is in tests/system/test_eviction.py."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from es_gp3 import node_of
+
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.processes import is_root
+from esrally_ebs.node.eviction import evict, make_cold
+from esrally_ebs.node.residency import Residency, residency, residency_by_mincore
+
+needs_root = pytest.mark.skipif(not is_root(), reason="only root may evict another process's pages")
+
+
+def test_a_file_just_written_is_resident_to_the_byte(tmp_path: Path) -> None:
+    (tmp_path / "_0.cfs").write_bytes(b"x" * 10_000)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "_1.cfs").write_bytes(b"x" * 5_000)
+
+    found = residency(tmp_path)
+
+    # 10,000 bytes lie on three pages and 5,000 on two: the last of each counts only as far as the file goes.
+    assert found == Residency(resident_bytes=15_000, total_bytes=15_000)
+    assert found.fraction == 1.0
+
+
+def test_both_ways_to_measure_agree(tmp_path: Path) -> None:
+    (tmp_path / "_0.cfs").write_bytes(b"x" * 1_000_000)
+
+    assert residency(tmp_path) == residency_by_mincore(tmp_path)
+
+
+def test_an_empty_directory_is_cold(tmp_path: Path) -> None:
+    (tmp_path / "write.lock").touch()
+
+    assert residency(tmp_path).fraction == 0.0
+
+
+def test_links_and_pipes_in_the_directory_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/maps")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert residency(tmp_path).total_bytes == 0
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"/none: not a directory; give the index's directory"):
+        residency(tmp_path / "none")
+
+
+def test_files_that_nobody_maps_are_evicted_without_root(tmp_path: Path) -> None:
+    (tmp_path / "_0.cfs").write_bytes(b"x" * 1_000_000)
+
+    done = evict([], tmp_path)
+
+    assert (done.bytes, done.resident_before) == (1_000_000, 1.0)
+    assert [step.method for step in done.steps][:2] == ["syncfs", "fadvise"]
+    assert done.seconds >= sum(step.seconds for step in done.steps)
+
+
+@needs_root
+def test_a_node_that_has_died_is_named(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    with pytest.raises(SetupError, match=rf"process {process.pid}: gone; the node has stopped, see its log"):
+        evict([process.pid], tmp_path)
+
+
+@needs_root
+def test_a_node_that_is_a_zombie_is_named(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(SetupError, match=rf"process {process.pid}: gone"):
+            evict([process.pid], tmp_path)
+
+
+@pytest.mark.skipif(is_root(), reason="root may")
+def test_without_root_the_refusal_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="run as root or with cache:warm"):
+        evict([os.getpid()], tmp_path)
+
+
+@needs_root
+def test_a_directory_without_an_index_is_not_called_cold(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="holds no index; is this the data directory of es-gp3"):
+        make_cold(
+            node_of(os.getpid()),
+            tmp_path,
+            max_resident=0.01,
+            clear=lambda: None,
+            evict=lambda pids, directory, **_: evict(pids, directory),
+        )

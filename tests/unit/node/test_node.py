@@ -1,0 +1,271 @@
+"""What the pack makes of the words of engine, kernel and Elasticsearch, and what it asks Compose for."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs import node
+from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.machine.resources import resource
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.node import cgroups, engine, identity, life
+from esrally_ebs.node.settings import compose_variables, environment_file
+from esrally_ebs.rally.cars import load_settings
+from esrally_ebs.units import MIB, parse_bytes
+
+
+def settings(heap_mib: int = 512, memory_mib: int = 1068, cpus: float = 1) -> node.NodeSettings:
+    return node.NodeSettings(heap_bytes=heap_mib * MIB, memory_bytes=memory_mib * MIB, cpus=cpus)
+
+
+def compose_defaults() -> dict[str, str]:
+    """Variable -> default of ``${NAME:-default}`` in the compose file."""
+    return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", resource("compose/node.yml").read_text()))
+
+
+def test_page_cache_is_what_heap_and_overhead_leave() -> None:
+    # 1068 - 512 - 300
+    assert node.page_cache_bytes(settings()) == 256 * MIB
+
+
+@given(st.integers(1, 64 * 1024), st.integers(1, 64 * 1024))
+def test_page_cache_is_never_negative_and_never_the_whole_limit(heap_mib: int, memory_mib: int) -> None:
+    left = node.page_cache_bytes(settings(heap_mib, memory_mib))
+    assert 0 <= left < memory_mib * MIB
+
+
+def test_a_node_by_hand_is_the_default_car() -> None:
+    car, by_hand = load_settings(["defaults"], {}), compose_defaults()
+    assert parse_bytes(by_hand["ES_HEAP"]) == car.heap_bytes
+    assert parse_bytes(by_hand["ES_MEMORY"]) == car.memory_bytes
+    assert float(by_hand["ES_CPUS"]) == car.cpus
+    assert by_hand["ES_STORE_TYPE"] == car.store_type
+    assert by_hand["ES_IMAGE"] == node.OFFICIAL_IMAGE
+
+
+def test_every_variable_that_settings_decide_is_in_the_compose_file() -> None:
+    assert set(compose_variables(settings())) <= set(compose_defaults())
+
+
+def test_every_compose_variable_that_a_user_sets_is_explained_in_its_head() -> None:
+    text = resource("compose/node.yml").read_text()
+    for name in compose_defaults().keys() - {
+        "ES_NODE_NAME",
+        "ES_HEALTH_INTERVAL",
+        "EBS_SESSION",
+        "EBS_ARM",
+        "EBS_RUN",
+    }:
+        assert re.search(rf"^# {name} ", text, re.MULTILINE), name
+
+
+def test_ports_are_published_on_this_machine_only() -> None:
+    published = re.findall(r'- "([^"]*):9200"', resource("compose/node.yml").read_text())
+    assert published == ["127.0.0.1:${ES_PORT:-9203}"]
+
+
+def test_settings_reach_compose_without_interpolation() -> None:
+    assert (
+        environment_file({"node.attr.b": "it's $HOME", "a.b": "1"}) == "a.b='1'\nnode.attr.b='it\\'s $HOME'\n"
+    )
+
+
+V1 = "4:memory:/docker/f231\n1:cpu,cpuacct:/docker/f231\n0::/docker/f231\n"
+V2 = "0::/system.slice/docker-f231.scope\n"
+V1_MOUNT = "36 29 0:31 / /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory\n"
+CPU_MOUNT = "37 29 0:32 / /sys/fs/cgroup/cpu rw shared:2 - cgroup cgroup rw,cpu,cpuacct\n"
+V2_MOUNT = "38 29 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+NESTED_MOUNT = "36 29 0:31 /docker/outer /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "mounts", "expected"),
+    [
+        (V1, CPU_MOUNT + V1_MOUNT + V2_MOUNT, "/sys/fs/cgroup/memory/docker/f231"),
+        (V2, V2_MOUNT, "/sys/fs/cgroup/unified/system.slice/docker-f231.scope"),
+        ("4:memory:/docker/outer/docker/f231\n", NESTED_MOUNT, "/sys/fs/cgroup/memory/docker/f231"),
+        (V1, CPU_MOUNT, None),
+    ],
+    ids=["version 1", "version 2", "in a container", "not mounted"],
+)
+def test_the_memory_cgroup_is_found(group: str, mounts: str, expected: str | None) -> None:
+    assert cgroups.directory_of(group, mounts) == (Path(expected) if expected else None)
+
+
+def test_the_group_that_counts_processor_time_is_another_in_version_1() -> None:
+    mounts = "37 29 0:32 / /sys/fs/cgroup/cpuacct rw shared:2 - cgroup cgroup rw,cpu,cpuacct\n" + V1_MOUNT
+    found = cgroups.directory_of(V1, mounts, controller="cpuacct")
+    assert found == Path("/sys/fs/cgroup/cpuacct/docker/f231")
+
+
+def test_a_process_without_memory_of_its_own_has_none_resident() -> None:
+    assert cgroups.resident_kib("Name:\tjava\nVmRSS:\t  710680 kB\n") == 710680
+    assert cgroups.resident_kib("Name:\tkthreadd\n") == 0
+
+
+RUNNING = """[{"Id": "f231", "State": {"Status": "running", "Pid": 42, "ExitCode": 0, "OOMKilled": false},
+  "NetworkSettings": {"Ports": {"9200/tcp": [{"HostIp": "127.0.0.1", "HostPort": "32768"}]}}}]"""
+EXITED = """[{"Id": "f231", "State": {"Status": "exited", "Pid": 0, "ExitCode": 137, "OOMKilled": true},
+  "NetworkSettings": {"Ports": {}}}]"""
+
+
+def test_a_containers_state_is_read() -> None:
+    up, ended = engine.parse_inspect(RUNNING), engine.parse_inspect(EXITED)
+    assert (up.running, up.pid, up.port) == (True, 42, 32768)
+    assert (ended.running, ended.exit_code, ended.out_of_memory, ended.port) == (False, 137, True, None)
+
+
+BAD_SETTING = """[2026-11-21T05:38:01,628][INFO ][o.e.n.Node] [gp2] initialized
+[2026-11-21T05:38:01,628][ERROR][o.e.b.Elasticsearch] [gp2] fatal exception while booting Elasticsearch \
+java.lang.IllegalArgumentException: unknown setting [foo.bar]
+\tat org.elasticsearch.server@8.8.2/org.elasticsearch.common.settings.A.validate(A.java:561)
+ERROR: Elasticsearch did not exit normally - check the logs at /logs/docker-cluster.log
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (BAD_SETTING, "java.lang.IllegalArgumentException: unknown setting [foo.bar]"),
+        # the engine copies stdout and stderr by two threads, so their lines may swap
+        (
+            "\n".join(reversed(BAD_SETTING.splitlines())),
+            "java.lang.IllegalArgumentException: unknown setting [foo.bar]",
+        ),
+        ("ERROR: Elasticsearch exited unexpectedly\n", "ERROR: Elasticsearch exited unexpectedly"),
+        ("Error: Could not find or load main class Foo\n", "Could not find or load main class Foo"),
+        ("[t][WARN ][o.e.x] disk is slow\n[t][INFO ][o.e.n.Node] closed\n", "disk is slow"),
+        (
+            "[t][ERROR][o.e.x.c.s.SSLService] unsupported ciphers [[X]]\n[t][INFO ][o.e.n] up\n",
+            "[t][INFO ][o.e.n] up",
+        ),
+        ("one\ntwo\n", "one | two"),
+        ("", "no output"),
+    ],
+)
+def test_the_reason_of_an_end_is_the_first_complaint_of_the_log(log: str, expected: str) -> None:
+    assert engine.reason(log) == expected
+
+
+@given(st.text())
+def test_a_reason_is_one_short_line_whatever_the_log_holds(log: str) -> None:
+    found = engine.reason(log)
+    assert len(found) <= 400
+    assert len(found.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "next_step"),
+    [
+        (
+            "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?",
+            engine.EngineDownError,
+            "make setup",
+        ),
+        (
+            "permission denied while trying to connect to the Docker daemon socket",
+            engine.EngineDownError,
+            "usermod",
+        ),
+        ("docker: unknown command: docker compose", SetupError, "set HOME back"),
+        ("docker compose up: exit code 1: something else", CommandError, "something else"),
+    ],
+)
+def test_what_an_engine_says_gets_a_next_step(said: str, kind: type[SetupError], next_step: str) -> None:
+    error = engine.explained(said)
+    assert type(error) is kind
+    assert next_step in str(error)
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ``docker`` on the PATH that knows the images listed in the returned file, and nothing else."""
+    client, listing = tmp_path / "docker", tmp_path / "images"
+    client.write_text(
+        f'#!/bin/sh\ngrep -qxF "$5" {listing} || {{ echo "Error: No such image: $5" >&2; exit 1; }}\n'
+    )
+    client.chmod(0o755)
+    listing.write_text("")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return listing
+
+
+def test_a_pulled_official_image_comes_before_the_local_one(images: Path) -> None:
+    images.write_text(f"{node.LOCAL_IMAGE}\n")
+    assert node.choose_image({}) == node.LOCAL_IMAGE
+    images.write_text(f"{node.LOCAL_IMAGE}\n{node.OFFICIAL_IMAGE}\n")
+    assert node.choose_image({}) == node.OFFICIAL_IMAGE
+
+
+def test_the_users_image_is_taken_or_refused_but_never_replaced(images: Path) -> None:
+    images.write_text(f"{node.LOCAL_IMAGE}\nmine:1\n")
+    assert node.choose_image({"ES_IMAGE": "mine:1"}) == "mine:1"
+    with pytest.raises(SetupError, match="ES_IMAGE=mine:2: not on this machine; run: docker pull mine:2"):
+        node.choose_image({"ES_IMAGE": "mine:2"})
+
+
+def test_without_any_image_both_ways_to_get_one_are_named(images: Path) -> None:
+    with pytest.raises(SetupError, match=r"docker pull docker\.elastic\.co/.*'make image'"):
+        node.choose_image({})
+
+
+def test_without_docker_nothing_is_left_over_and_nothing_to_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.leftovers() == []
+    node.remove("0c9e6d1c-0000-4000-8000-000000000000")
+    with pytest.raises(SetupError, match="docker: not installed; run 'make setup'"):
+        node.choose_image({})
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    directory = tmp_path / "indices" / "uuid" / "0" / "index"
+    directory.mkdir(parents=True)
+    for name in ("_c.cfs", "_c.si", "_c_1_Lucene90_0.dvd", "_c1.cfs", "segments_4", "write.lock"):
+        (directory / name).write_text(name)
+    return directory
+
+
+def test_a_segments_hash_covers_its_own_files_and_no_others(shard: Path) -> None:
+    before = identity.segment_hash(shard, "_c")
+    for name in ("_c1.cfs", "segments_4", "write.lock"):
+        (shard / name).write_text("changed")
+    assert identity.segment_hash(shard, "_c") == before
+    (shard / "_c_1_Lucene90_0.dvd").write_text("changed")
+    assert identity.segment_hash(shard, "_c") != before
+
+
+def test_a_segment_without_files_is_refused(shard: Path) -> None:
+    with pytest.raises(MeasurementError, match="no file of segment _d"):
+        identity.segment_hash(shard, "_d")
+
+
+def test_commit_points_and_locks_are_not_part_of_an_index_identity(shard: Path, tmp_path: Path) -> None:
+    names = {Path(name).name for name in node.hashes(tmp_path)}
+    assert names == {"_c.cfs", "_c.si", "_c_1_Lucene90_0.dvd", "_c1.cfs"}
+
+
+def directory_volume(path: Path) -> Volume:
+    spec = VolumeSpec(name="gp2", type="directory", size_bytes=0)
+    return Volume(spec=spec, kind=Kind.DIRECTORY, mount=path)
+
+
+def test_a_volume_that_is_not_mounted_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"arm gp2: .*/gone/elasticsearch: .*must be mounted"):
+        life.prepare_data_dir(directory_volume(tmp_path / "gone"))
+
+
+def test_more_processors_than_the_machine_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="cpus: the car asks for 4096"):
+        node.start(directory_volume(tmp_path), settings(cpus=4096), session="s", image="none")
+
+
+@given(st.uuids(), st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True))
+def test_compose_takes_every_project_name(session: object, arm: str) -> None:
+    assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", engine.project(str(session), arm))

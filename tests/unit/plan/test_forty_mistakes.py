@@ -1,0 +1,163 @@
+"""Mistakes in plans, options, mounts and names: one line each, exit code 2, nothing attached, no session.
+
+The line names the file and the key (or the option), the value, what is allowed, and a near name, if any. The
+mistakes in plans stand in ``forty_mistakes.txt``, each with its line; all are made with the command itself.
+"""
+
+from pathlib import Path
+
+import pytest
+from esrally import actor
+from esrally.track import loader
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import PlanError
+from esrally_ebs.machine.resources import resource
+from esrally_ebs.rally import local_actors, patches
+from esrally_ebs.rally.settings import plan_for
+
+ARM = 'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
+
+TABLE = Path(__file__).with_name("forty_mistakes.txt")
+PLANS = [tuple(block.split("\n=> ")) for block in TABLE.read_text().split("\n\n")[1:]]
+OF_A_RUN = ("accept", "baseline.0.stonewall", "cost.prices", "race.track")  # 'volumes up' measures nothing
+
+COMMANDS = {
+    ("run", "gp2-vs-gp4"): "plan 'gp2-vs-gp4': there is none of that name; choose one of ",
+    ("run", "/none/p.toml"): "/none/p.toml: No such file or directory; plans are TOML files such as ",
+    (
+        "run",
+        "gp2-vs-gp3",
+        "--set",
+        "design.round=3",
+    ): "design.round: unknown key; there are rounds, max_rounds,",
+    ("run", "gp2-vs-gp3", "--set", "rounds=3"): "rounds: unknown key; there are name, aws, arm,",
+    ("run", "gp2-vs-gp3", "--set", "arm.size=1"): "--set arm.size: only tables can be set; edit the plan for",
+    (
+        "run",
+        "gp2-vs-gp3",
+        "--set",
+        "rounds",
+    ): "--set rounds: write KEY=VALUE, for example --set design.rounds=2",
+    ("run", "gp2-vs-gp3", "--accept", "clok"): "accept: no check is named 'clok'; use one of ",
+    (
+        "simulate",
+        "gp2-vs-gp3",
+        "--set",
+        "race.tracks=x",
+    ): "race.tracks: unknown key; there are track, challenge,",
+}
+
+PARAMETERS = {
+    (
+        "plan",
+        "gp2-vs-gp4",
+    ): "plan 'gp2-vs-gp4': there is none of that name; choose one of .*; did you mean 'gp2-vs",
+    (
+        "cache",
+        "could",
+    ): "cache.mode: 'could' is not allowed: it should be 'cold' or 'warm'; did you mean 'cold'",
+    ("rounds", "many"): "design.rounds: 'many' is neither a whole number from 1 to 1,000 nor 'auto'",
+    (
+        "volumes",
+        "gp2:/mnt/gp2",
+    ): "track parameter volumes: 'gp2:/mnt/gp2' is not name=/mount/point; write for",
+    (
+        "volumes",
+        "A=/dev/shm",
+    ): "track parameter volumes: 'A' is not a name; use lower-case letters, digits and",
+    ("set", "design.rounds"): "track parameter set: 'design.rounds' is no table; write for example",
+}
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").write_text("x")
+
+
+def _refused(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a command is refused with, after which nothing is left behind."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert not (tmp_path / "home" / "sessions").exists()
+    assert not (tmp_path / "run").exists()
+    return line.removeprefix("esrally-ebs: ")
+
+
+def test_there_are_at_least_forty() -> None:
+    assert len(PLANS) >= 40
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        (number, command)
+        for number, (_, line) in enumerate(PLANS)
+        for command in ("run", "volumes up")
+        if command == "run" or not line.startswith(OF_A_RUN)
+    ],
+)
+def test_a_mistake_in_a_plan(
+    number: int, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "p.toml"
+    text, line = PLANS[number]
+    plan.write_text(text.replace("DIR", str(tmp_path)) + "\n")
+    expected = line.strip().replace("DIR", str(tmp_path)).replace("PACK", str(resource("tracks").parent))
+    assert _refused((*command.split(), str(plan)), tmp_path, capsys) == f"{plan}: {expected}"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_mistake_in_a_command(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert COMMANDS[words] in _refused(words, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(("name", "value"), PARAMETERS, ids="=".join)
+def test_a_mistake_in_a_track_parameter(name: str, value: str) -> None:
+    with pytest.raises(PlanError, match=PARAMETERS[name, value]) as refused:
+        plan_for({name: value})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("iop", "iops"), ("siez", "size"), ("trougput", "throughput"), ("instnace", "instance")],
+)
+def test_a_key_that_is_nearly_right_is_asked_about_at_the_end(
+    word: str, meant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.toml").write_text(f"{ARM}{word} = 1\n")
+    line = _refused(("run", str(tmp_path / "p.toml")), tmp_path, capsys)
+    assert line.endswith(f"; did you mean '{meant}'?")
+
+
+def test_a_track_parameter_that_there_is_none_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rally looks for one before it loads the pack by the track: the pack is in its command already."""
+    known = loader.CompleteTrackParams
+    monkeypatch.setattr(known, "unused_user_defined_track_params", known.unused_user_defined_track_params)
+    # what other tests have installed, and what is installed here, goes with this test
+    monkeypatch.setattr(actor, "BenchmarkFailure", patches.unpatched(actor, "BenchmarkFailure"))
+    monkeypatch.setattr(patches, "_UNPATCHED", {})
+    local_actors.refuse_in_one_line(known)
+    assert isinstance(actor.BenchmarkFailure, type)  # Rally's main process asks what is one
+    given = known(user_specified_track_params={"plann": "x"})
+    given.populate_track_defined_params(["plan", "volumes", "rounds"])
+    with pytest.raises(PlanError) as refused:
+        given.unused_user_defined_track_params()
+    assert str(refused.value) == (
+        "track parameter plann: the track has none of that name; it has plan, rounds, volumes;"
+        " did you mean 'plan'?"
+    )
+    assert actor.BenchmarkFailure("in 20 lines").exit_code == 64  # race control makes ours from now on
+
+    of_another_track = known(user_specified_track_params={"plann": "x"})
+    of_another_track.populate_track_defined_params(["bulk_size"])
+    assert of_another_track.unused_user_defined_track_params() == ["plann"]

@@ -1,0 +1,130 @@
+"""Plans: what is accepted, and what a wrong one is told."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.machine.resources import resource
+from esrally_ebs.plan import load_plan, parse_plan
+
+SMALLEST = 'name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
+
+
+def test_the_smallest_plan_is_one_arm() -> None:
+    assert parse_plan(SMALLEST, "x.toml").arm[0].size_bytes == 100 * 1024**3
+
+
+def test_sizes_rates_and_times_may_be_written_with_units() -> None:
+    text = f'{SMALLEST}size = "1TiB"\nthroughput = "500MiB/s"\n{JOB}runtime = "3s"\n'
+    plan = parse_plan(text, "x.toml")
+    assert plan.arm[0].size_bytes == 1024**4
+    assert plan.arm[0].throughput_bytes_per_s == 500 * 1024**2
+    assert (plan.baseline[0].bs, plan.baseline[0].runtime) == (16384, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name =", "x.toml: not TOML"),
+        (SMALLEST + 'size = "9 zib"\n', r"x.toml: arm.0.size: '9 zib' is not a size"),
+        (SMALLEST + "colour = 1\n", r"x.toml: arm.0.colour: unknown key"),
+        (SMALLEST + '[[arm]]\nname = "a"\ntype = "gp2"\n', "arm.1.name: 'a' is used twice"),
+        (SMALLEST + '[cache]\nmode = "tepid"\n', "cache.mode: .*'cold' or 'warm'"),
+        ('name = "x"\n', "x.toml: arm: "),
+        (SMALLEST + "[design]\nseed = -1\n", "x.toml: design.seed: "),
+        (SMALLEST + '[dataset]\ndata = "here"\n', "x.toml: dataset.data: 'here' does not begin with '/'"),
+        (SMALLEST + '[dataset]\nindices = ["a"]\n', "x.toml: dataset.indices: .* none is named; give data"),
+        (SMALLEST + f'size = "{"9" * 400}"\n', "x.toml: arm.0.size: more than"),
+        (SMALLEST + f"size = {'9' * 400}\n", "x.toml: arm.0.size: .*less than or equal"),
+        (SMALLEST + f'throughput = "{"9" * 400}MiB/s"\n', "x.toml: arm.0.throughput: more than"),
+        (f"{SMALLEST}{JOB}runtime = inf\n", "x.toml: baseline.0.runtime: .*less than or equal"),
+        (f"{SMALLEST}{JOB}rest = inf\n", "x.toml: baseline.0.rest: .*finite"),
+        (f'{SMALLEST}{JOB}rest = "{"9" * 400}h"\n', "x.toml: baseline.0.rest: more seconds"),
+        (f"{SMALLEST}size = {'9' * 5001}\n", "x.toml: not TOML"),
+        ("a = " + "[" * 5000, "x.toml: .*nested too deeply"),
+        (f"{SMALLEST}{JOB}runtime = 1e300\n", "x.toml: baseline.0.runtime: .*less than or equal to 31622400"),
+        (f"{SMALLEST}{JOB}randseed = {10**30}\n", "x.toml: baseline.0.randseed: .*less than or equal"),
+        (
+            SMALLEST + "[design]\nrounds = 1000000000\n",
+            "x.toml: design.rounds: 1000000000 is neither a whole number from 1 to 1,000 nor 'auto'$",
+        ),
+        (SMALLEST + "[design]\nrounds = nan\n", "x.toml: design.rounds: nan is neither"),
+        (SMALLEST + "[design]\nrounds = 2.5\n", "x.toml: design.rounds: 2.5 is no whole number$"),
+        (SMALLEST + "[design]\nrounds = true\n", "x.toml: design.rounds: True is neither"),
+        (SMALLEST + "[design]\nmax_rounds = 1000000000\n", "x.toml: design.max_rounds: .*equal to 1000"),
+        (SMALLEST + "[dataset]\ndocuments = 0\n", "x.toml: dataset.documents: 0 is neither"),
+        (SMALLEST + f"[dataset]\ndocuments = {10**15}\n", "to 2,147,483,519 nor 'full'$"),
+        (SMALLEST + '[dataset]\ndocuments = "all"\n', "x.toml: dataset.documents: 'all' is neither"),
+        (SMALLEST + "[race]\niterations = 1000000000\n", "x.toml: race.iterations: .*equal to 1000000"),
+        (SMALLEST + "[race]\nwarmup_iterations = 1000000000\n", "x.toml: race.warmup_iterations: "),
+        (SMALLEST + "[node]\nparams = {cpus = [1]}\n", r"x.toml: node.params.cpus: \[1\] is neither text"),
+        ('name = "x"\narm = 3\n', r"x.toml: arm: is not a list; write \[...\]"),
+        (SMALLEST + "node = 3\n", "x.toml: arm.0.node: unknown key"),
+        ("node = 3\n" + SMALLEST, "x.toml: node: is not a table"),
+        (
+            SMALLEST.replace('"a"', '"gr\u00f6\u00dfe"'),
+            "x.toml: arm.0.name: 'gr\u00f6\u00dfe' is not a name; use",
+        ),
+        ("", r"x.toml: name: is required; see docs/plans.md \(and 1 more\)"),
+    ],
+)
+def test_a_wrong_plan_is_told_file_key_and_what_is_allowed(text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message) as raised:
+        parse_plan(text, "x.toml")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [9, "9", 9.0], ids=["number", "text", "of JSON"])
+def test_a_count_may_come_as_the_text_of_a_command_line(given: object) -> None:
+    plan = parse_plan(SMALLEST, "x.toml", {"design.rounds": given, "dataset.documents": given})
+    assert (plan.design.rounds, plan.dataset.documents) == (9, 9)
+
+
+def test_overrides_reach_nested_keys() -> None:
+    assert parse_plan(SMALLEST, "x.toml", {"design.rounds": 9}).design.rounds == 9
+
+
+def test_an_override_into_a_list_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"--set arm.size: only tables can be set"):
+        parse_plan(SMALLEST, "x.toml", {"arm.size": 1})
+
+
+def test_every_shipped_plan_is_valid() -> None:
+    plans = sorted(resource("pipelines").glob("*.toml"))
+    assert plans
+    for path in plans:
+        assert load_plan(path).name == path.stem
+
+
+def test_a_missing_file_is_one_line() -> None:
+    with pytest.raises(PlanError, match="No such file"):
+        load_plan(Path("/nowhere/plan.toml"))
+
+
+def test_a_file_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(f"# caf\u00e9\n{SMALLEST}".encode("latin-1"))
+    with pytest.raises(PlanError, match=r"plan.toml: not UTF-8 at byte 5"):
+        load_plan(path)
+
+
+@given(st.text(max_size=20))
+def test_any_text_that_is_no_plan_is_one_line(text: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        parse_plan(text, "x.toml")  # no text of so few signs is a whole plan
+    assert "\n" not in str(raised.value)
+
+
+def test_arms_of_one_instance_have_one_time_scale() -> None:
+    text = 'name = "p"\n' + "".join(
+        f'[[arm]]\nname = "{name}"\ntype = "gp3"\ninstance = "{instance}"\ntime_scale = {times}\n'
+        for name, instance, times in (("a", "m5.large", 1), ("b", "{}", 10))
+    )
+
+    with pytest.raises(PlanError, match=r"p\.toml: arm\.1\.time_scale: 'b' shares the limits of 'm5.large'"):
+        parse_plan(text.format("m5.large"), "p.toml")
+    assert parse_plan(text.format("m5.large#2"), "p.toml").arm[1].time_scale == 10

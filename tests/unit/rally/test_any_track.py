@@ -1,0 +1,255 @@
+"""The pack on tracks that do not know it: what is registered when, and what makes a dataset another."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import user_tracks
+from esrally import config
+from esrally.driver import runner
+from esrally.track import loader
+from esrally.utils import opts
+from rally_configuration import configuration
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.rally import any_track, processor, register
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.runners import OnArm
+from esrally_ebs.rally.settings import race_settings
+
+
+@pytest.fixture
+def no_runners() -> Any:  # noqa: ANN401 - a fixture
+    known = vars(runner)["__RUNNERS"]
+    before = dict(known)
+    known.clear()
+    yield
+    known.clear()
+    known.update(before)
+
+
+class Registry(SimpleNamespace):
+    """What Rally hands to a track's ``register`` in a worker."""
+
+    def __init__(self) -> None:
+        super().__init__(runner_registry=runner.register_runner, param_sources={})
+
+    def register_param_source(self, name: str, source: object) -> None:
+        self.param_sources[name] = source
+
+    def register_track_processor(self, processor: object) -> None:
+        """A worker has none."""
+
+    def register_runner(self, name: str, made: object, **settings: object) -> None:
+        self.runner_registry(name, made, **settings)
+
+
+async def own(es: object, params: object) -> None:
+    """A runner of a track."""
+
+
+def is_on_arm(operation: str) -> bool:
+    return isinstance(runner.unwrap(runner.runner_for(operation)), OnArm)
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_runners_of_rally_and_of_the_track_go_to_the_arm_whenever_they_are_registered() -> None:
+    runner.register_default_runners()
+    registry = Registry()
+    registry.register_runner("before", own, async_runner=True)
+    register(registry)
+    registry.register_runner("after", own, async_runner=True)
+    register(registry)  # the line in a track that is raced by our command
+    for operation in ("search", "scroll-search", "esql", "create-data-stream", "before", "after"):
+        assert is_on_arm(operation)
+        assert not isinstance(runner.unwrap(runner.unwrap(runner.runner_for(operation)).inner), OnArm)
+    assert not is_on_arm("fio-baseline")
+
+
+def load_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the track registers, by its own track.py and by the pack."""
+    monkeypatch.setenv("RALLY_HOME", str(tmp_path / "rally"))
+    made: list[object] = []
+    copy = SimpleNamespace(TrackPluginReader=type("Reader", (loader.TrackPluginReader,), {}))
+    any_track.join(copy)  # type: ignore[arg-type]
+    reader = copy.TrackPluginReader(str(tmp_path / "mine"), track_processor_registry=made.append)
+    if reader.can_load():
+        reader.load()
+    return made
+
+
+@pytest.mark.parametrize("has_line", [True, False])
+def test_the_pack_comes_once_and_after_what_the_track_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_line: bool
+) -> None:
+    (tmp_path / "mine").mkdir()
+    ours = "\n    from esrally_ebs.rally import register as pack; pack(registry)" if has_line else ""
+    text = f"def register(registry):\n    registry.register_track_processor('own'){ours}\n"
+    (tmp_path / "mine" / "track.py").write_text(text)
+    monkeypatch.setenv("ESRALLY_EBS_RACE", "{}")
+    assert len(load_twice(tmp_path, monkeypatch)) == (3 if has_line else 1)
+    for name, value in any_track.environment({"plan": "smoke"}).items():
+        monkeypatch.setenv(name, value)
+    own_one, pack, _ = load_twice(tmp_path, monkeypatch)
+    assert (own_one, type(pack).__name__) == ("own", "Pack")
+
+
+def test_parameters_of_the_track_are_not_taken_for_the_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources", plan="a trial", documents="many", cache=7)
+    for name, value in any_track.environment({"plan": "smoke", "set": {"design.rounds": 3}}).items():
+        monkeypatch.setenv(name, value)
+    plan = race_settings(cfg).plan
+    assert (plan.name, plan.design.rounds) == ("smoke", 3)
+
+
+def test_rally_without_the_variable_is_left_as_it_is() -> None:
+    code = (
+        "import sys; sys.argv[0] = 'esrally'; from esrally_ebs.rally import local_actors as l; l.install(); "
+        "import esrally.track.loader as t; print(t.TrackPluginReader.load.__name__)"
+    )
+    for env, name in (({}, "load"), (any_track.environment({"plan": "smoke"}), "load_with_pack")):
+        said = subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path), **env}, capture_output=True
+        )
+        assert said.stdout.decode().split() == [name], said.stderr
+
+
+def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
+    """What a dataset of this track is kept under."""
+    track = loader.TrackFileReader(cfg).read("t", str(track_dir / "track.json"), str(track_dir))
+    challenge = track.selected_challenge_or_default
+    indexing = with_tasks(track, challenge.schedule[:6])
+    source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
+    return str(source.shape())
+
+
+def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is_another(
+    tmp_path: Path,
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    folder = tmp_path / "places"
+    folder.mkdir()
+    user_tracks.places(folder)
+    shapes = [shape(folder, cfg), shape(folder, cfg)]
+    assert len(set(shapes)) == 1
+    for name, old, new in (
+        ("track.json", '"bulk-size": 500', '"bulk-size": 501'),
+        ("track.json", '"document-count": 2000', '"document-count": 1999'),
+        ("index.json", '"text"', '"keyword"'),
+        ("track.py", "indexed", "made"),
+    ):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+        shapes.append(shape(folder, cfg))
+    assert len(set(shapes)) == 5
+
+
+def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    (folder / "papers.json").unlink()
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
+    track = loader.TrackFileReader(cfg).read("papers", str(folder / "track.json"), str(folder))
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
+    source = pack._source(with_tasks(track, []), race_settings(cfg).plan)
+    with pytest.raises(
+        SetupError, match=r"^documents of track papers: .*; mend the track, or see Rally's log$"
+    ):
+        source.room_bytes()
+
+
+def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    schedule = [{"operation": {"operation-type": "search", "body": {}}}]
+    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", "schedule": schedule}))
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    with pytest.raises(PlanError, match=r"^track mine: has no documents .* --track-params=data:/path"):
+        processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
+
+
+def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    user_tracks.papers(folder)
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = loader.TrackFileReader(cfg).read("papers", str(folder / "track.json"), str(folder))
+    made = with_tasks(track, [])
+    assert [task.operation.type for task in made.challenges[0].schedule] == [
+        "create-index",
+        "bulk",
+        "refresh",
+    ]
+    assert [each.name for each in loader.used_corpora(made)] == ["papers"]
+    assert len(track.challenges[0].schedule) == 2  # the track itself is as it was
+
+
+def tasks_of(cfg: Any, tmp_path: Path, *operations: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
+    """A source of these tasks alone."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    schedule = [{"operation": operation} for operation in operations]
+    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", "schedule": schedule}))
+    track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    for section, key, value in (
+        ("driver", "profiling", False),
+        ("driver", "assertions", False),
+        ("track", "track.path", str(folder)),
+        ("client", "options", opts.ClientOptions("timeout:1", target_hosts=opts.TargetHosts("localhost:1"))),
+    ):
+        cfg.add(config.Scope.benchmark, section, key, value)
+    indexing = with_tasks(track, track.challenges[0].schedule)
+    return TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
+
+
+NOBODY = Node(
+    arm="dataset",
+    container="none",
+    host="127.0.0.1",
+    port=1,
+    pid=1,
+    data_dir=Path("/none"),
+    memory_cgroup=None,
+    version="8.8.2",
+    image="none",
+)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation-type": "sleep", "duration": 60})
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        source.build(NOBODY)
+    assert time.monotonic() - before < 20
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation-type": "refresh"})
+    with pytest.raises(
+        SetupError, match=r"^indexing of track mine: Cannot run task \[refresh\].*mend the track"
+    ):
+        source.build(NOBODY)
+    assert vars(runner)["__RUNNERS"] == {}

@@ -1,0 +1,119 @@
+"""The table of what is replaced in Rally: it is complete, checked, and nothing is wrapped twice."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from esrally.driver import driver
+from esrally.track import loader
+from rally_configuration import configuration
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.rally import any_track, patches
+
+NUMBERS = {"five": 5, "twelve": 12, "seventeen": 17}
+
+
+class Race:
+    """Hears of nothing."""
+
+    def complete(self) -> None: ...
+    def end(self, cancelled: bool) -> None: ...
+    def last_line(self) -> str: ...
+    def first_fault(self) -> None: ...
+
+
+def install_all() -> None:
+    patches.install((*patches.WAITS, patches.FAILURE, *patches.LOADING))
+    patches.install(patches.DRIVING, None)
+    patches.install(patches.RACE_CONTROL, Race())
+
+
+def test_each_name_stands_once_in_the_table_and_the_docstring_counts_them() -> None:
+    names = {(patch.owner, patch.name) for patch in patches.TABLE}
+    assert len(names) == len(patches.TABLE)
+    every, driving, control = re.search(  # type: ignore[union-attr]
+        r"(\w+) names are replaced: (\w+) in all.*?, (\w+)\s*in race control",
+        patches.__doc__ or "",
+        re.DOTALL,
+    ).groups()
+    assert NUMBERS[every.lower()] == len(patches.TABLE)
+    assert NUMBERS[driving] == len(patches.DRIVING) + len(patches.WAITS) + len(patches.LOADING) + 1
+    assert NUMBERS[control] == len(patches.RACE_CONTROL)
+    assert all(patch.why for patch in patches.TABLE)
+
+
+def test_no_name_of_rally_is_replaced_anywhere_else() -> None:
+    package = Path(patches.__file__).parents[1]
+    assignment = re.compile(
+        r"^\s*(?:driver|runner|actor|mechanic|racecontrol|rally|telemetry|metrics|loader)\.[\w.]+ = "
+        r"|setattr\(",
+        re.MULTILINE,
+    )
+    places = {path.name for path in package.rglob("*.py") if assignment.search(path.read_text())}
+    assert places == {"__init__.py", "outcome.py"}  # the table; sys in Rally's own command
+
+
+@pytest.mark.usefixtures("rally")
+def test_what_is_installed_again_is_wrapped_once() -> None:
+    install_all()
+    install_all()
+    for patch in patches.TABLE:
+        now: Any = getattr(patch.owner, patch.name)
+        assert now is not patches.unpatched(patch.owner, patch.name)
+        assert not hasattr(getattr(now, "__wrapped__", None), "__wrapped__")
+
+
+@pytest.mark.usefixtures("rally")
+def test_every_replaced_name_is_checked_also_once_it_is_replaced() -> None:
+    before = patches.check_signatures()
+    install_all()
+    assert patches.check_signatures() == before
+    assert all(check.ok for check in before)
+    names = {check.name for check in before}
+    assert names >= {"driver.Worker.drive", "mechanic.StartEngine", "driver.Worker.WAKEUP_INTERVAL_SECONDS"}
+    assert len(names) == len(before)
+
+
+@pytest.mark.parametrize("other", [lambda self, now: None, None], ids=["other", "missing"])
+def test_a_rally_that_differs_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[..., None] | None
+) -> None:
+    monkeypatch.setattr(patches, "_UNPATCHED", {})
+    patches.require_signatures.cache_clear()
+    if other is None:
+        monkeypatch.delattr(driver.Worker, "send_samples")
+    else:
+        monkeypatch.setattr(driver.Worker, "send_samples", lambda worker: None)
+    with pytest.raises(SetupError, match=r"driver\.Worker\.send_samples \((worker|missing)\)"):
+        patches.require_signatures()
+
+
+@pytest.mark.usefixtures("rally")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 2,', r"^Could not load '.*track.json': Expecting property name .*\(char 14\)$"),
+        (
+            '{"version": {{',
+            r"^Could not load '.*track.json' due to Jinja Syntax Exception: unexpected",
+        ),
+        ('{"version": 2}', r"^Track 'mine' is invalid"),
+    ],
+)
+def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    track = tmp_path / "track.json"
+    track.write_text(text)
+    reader = loader.TrackFileReader(configuration(tmp_path, pipeline="from-sources"))
+    patches.install(patches.LOADING)
+    with pytest.raises(loader.TrackSyntaxError):
+        reader.read("mine", str(track), str(tmp_path))
+    for name, value in any_track.environment({"plan": "smoke"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=said) as refused:
+        reader.read("mine", str(track), str(tmp_path))
+    assert len(str(refused.value).splitlines()) == 1

@@ -1,0 +1,123 @@
+"""What the track processor leaves to Rally, and what it prepares, when the user has started the nodes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from esrally import config
+from esrally.track import loader
+from rally_configuration import configuration
+
+from esrally_ebs.machine.resources import resource
+from esrally_ebs.rally import processor
+from esrally_ebs.rally.indexing import with_tasks
+from esrally_ebs.rally.settings import race_settings
+
+
+def prepare(cfg: Any, track: Any) -> None:  # noqa: ANN401 - Rally's
+    """What Rally's preparing processes do with every registered processor, in order."""
+    registry = loader.TrackProcessorRegistry(cfg)
+    loader.load_track_plugins(cfg, "noaa-ebs", register_track_processor=registry.register_track_processor)
+    for each in registry.processors:
+        for function, parameters in each.on_prepare_track(track, "unused"):
+            function(**parameters)
+
+
+def test_plain_rally_races_the_track_as_it_is(tmp_path: Path) -> None:
+    track = loader.load_track(configuration(tmp_path, pipeline="benchmark-only", documents=300))
+    names = [task.name for task in track.find_challenge_or_default("append-no-conflicts").schedule]
+    assert "range_field_big_range" in names
+    assert len(names) == len(set(names)) == 16  # eight of indexing, eight searches
+    assert not [task for task in track.challenges[0].schedule if task.operation.param_source]
+
+
+def test_the_other_processes_of_a_plain_race_leave_the_schedule_alone_too(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="benchmark-only", documents=300)
+    loader.load_track(cfg)  # race control; the section "driver" of its configuration is sent to the others
+    other = configuration(tmp_path, pipeline=None, documents=300)
+    other.add_all(cfg, "driver")
+    assert race_settings(other).managed is False
+    assert race_settings(configuration(tmp_path, pipeline=None)).managed is True
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "managed"),
+    [("from-sources", True), ("benchmark-only", False), ("from-distribution", False), ("docker", False)],
+)
+def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: str, managed: bool) -> None:
+    # Rally itself says from-sources when neither a pipeline nor a version was given
+    assert race_settings(configuration(tmp_path, pipeline=pipeline)).managed is managed
+
+
+def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="benchmark-only", documents=300)
+    cfg.add(config.Scope.benchmark, "track", "challenge.name", "append-no-conflicts")
+    track = loader.load_track(cfg)
+    select(track, "append-no-conflicts")
+    prepare(cfg, track)
+    made = tmp_path / "noaa-ebs" / "documents-300.json"
+    assert len(made.read_bytes().splitlines()) == 300
+
+
+def test_no_documents_are_generated_when_the_challenge_does_not_index(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="benchmark-only", documents=300)
+    track = loader.load_track(cfg)
+    select(track, "search-only")
+    prepare(cfg, track)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_test_mode_generates_the_thousand_documents_that_rally_then_reads(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="benchmark-only")
+    cfg.add(config.Scope.benchmark, "track", "test.mode.enabled", True)
+    track = loader.load_track(cfg)
+    select(track, "append-no-conflicts")
+    prepare(cfg, track)
+    loader.set_absolute_data_path(cfg, track)
+    documents = track.corpora[0].documents[0]
+    assert documents.document_file == str(tmp_path / "noaa-ebs" / "documents-1000.json")
+    assert documents.number_of_documents == 1000
+
+
+def select(track: Any, name: str) -> None:  # noqa: ANN401 - Rally's
+    for challenge in track.challenges:
+        challenge.selected = challenge.name == name
+
+
+@pytest.fixture(autouse=True)
+def rallys_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rally writes its own files there."""
+    monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("noaa-ebs", ["noaa-ebs/documents-90.json"]),
+        ("logs-ebs", [f"logs-ebs-{n}/documents-30.json" for n in range(3)]),
+    ],
+)
+def test_race_control_has_the_documents_of_the_dataset_ready(
+    tmp_path: Path, name: str, files: list[str]
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources", documents=90)
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(resource("tracks") / name))
+    folder = resource("tracks") / name
+    track = loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+    processor._size_corpus(track, race_settings(cfg))
+    pack = processor.Pack()
+    pack.cfg, pack.downloader, pack.decompressor = cfg, None, None
+    indexing = with_tasks(track, [])
+    source = pack._source(indexing, race_settings(cfg).plan)
+    key = source.shape()
+    assert source.room_bytes() > 0
+    made = [tmp_path / file for file in files]
+    assert [len(path.read_bytes().splitlines()) for path in made] == [90 // len(files)] * len(files)
+    assert len({path.read_bytes() for path in made}) == len(files)
+    # where Rally's own bulk tasks read them
+    documents = [each.document_file for corpus in indexing.corpora for each in corpus.documents]
+    assert documents == [str(path) for path in made]
+    # the next session names the dataset the same before anything was prepared
+    again = loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+    processor._size_corpus(again, race_settings(cfg))
+    assert pack._source(with_tasks(again, []), race_settings(cfg).plan).shape() == key

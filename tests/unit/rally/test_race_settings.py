@@ -1,0 +1,113 @@
+"""Track parameters, cars and test mode over a plan."""
+
+from pathlib import Path
+
+import pytest
+from esrally.utils import opts
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.rally.settings import plan_for
+
+
+def test_without_parameters_the_default_plan_is_used() -> None:
+    assert plan_for({}).name == "gp2-vs-gp3"
+
+
+def test_track_parameters_are_laid_over_the_plan() -> None:
+    plan = plan_for(
+        {"rounds": "3", "iterations": 2, "warmup_iterations": "9", "documents": "5000", "cache": "warm"}
+    )
+    assert plan.race is not None
+    assert (plan.design.rounds, plan.race.iterations, plan.race.warmup_iterations) == (3, 2, 9)
+    assert (plan.dataset.documents, plan.cache.mode) == (5000, "warm")
+
+
+@pytest.mark.parametrize("given", ["a;b", ["a", "b"]])
+def test_indices_of_ones_own_are_named_in_either_form_that_rally_reads(given: object) -> None:
+    plan = plan_for({"data": "/data", "indices": given}).dataset
+    assert (plan.data, plan.indices) == (Path("/data"), ("a", "b"))
+
+
+@pytest.mark.parametrize("given", ["\u00b2", "\u0663x", 10**15])
+def test_a_count_that_is_none_is_refused_in_one_line(given: object) -> None:
+    with pytest.raises(PlanError, match=r"dataset\.documents: .* is neither a whole number"):
+        plan_for({"documents": given})
+
+
+@pytest.mark.parametrize("given", [3, "design.rounds=3", ["x"]])
+def test_what_is_set_must_be_a_table(given: object) -> None:
+    with pytest.raises(PlanError, match=r"track parameter set: .* is no table; write for example"):
+        plan_for({"set": given})
+
+
+def test_full_stands_for_the_official_corpus() -> None:
+    assert plan_for({"documents": "full"}).dataset.documents == "full"
+
+
+def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
+    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: cache\.mode: .*'cold' or 'warm'"):
+        plan_for({"cache": "tepid"})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "volumes:gp2=/mnt/gp2;gp3=/mnt/gp3",
+        '{"volumes": "gp2=/mnt/gp2, gp3=/mnt/gp3"}',
+        '{"volumes": ["gp2=/mnt/gp2", "gp3=/mnt/gp3"]}',
+    ],
+)
+def test_real_mounts_replace_the_plans_arms_in_every_form_that_rally_reads(words: str) -> None:
+    plan = plan_for(opts.to_dict(words))
+    assert [(arm.name, arm.type, arm.mount) for arm in plan.arm] == [
+        ("gp2", "mounted", Path("/mnt/gp2")),
+        ("gp3", "mounted", Path("/mnt/gp3")),
+    ]
+
+
+@pytest.mark.parametrize("text", ["/mnt/gp2", "gp2=mnt", "gp2=", ""])
+def test_a_volume_that_is_not_name_equals_path_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="is not name=/mount/point"):
+        plan_for({"volumes": text})
+
+
+@pytest.mark.parametrize("name", ["volumes", "accept"])
+@pytest.mark.parametrize("given", [{"gp2": "/mnt/gp2"}, [1], 7, None])
+def test_a_list_of_words_that_is_none_is_refused(name: str, given: object) -> None:
+    with pytest.raises(
+        PlanError, match=rf"^track parameter {name}: .* is no text; write for example '{name}:"
+    ):
+        plan_for({name: given})
+
+
+@pytest.mark.parametrize("given", ["readahead;other-io", "readahead,other-io", ["readahead", "other-io"]])
+def test_checks_are_accepted_by_name(given: object) -> None:
+    assert plan_for({"accept": given}).accept == ("readahead", "other-io")
+
+
+@pytest.mark.parametrize("name", ["gp4", "", "../pipelines/aa", "/etc/passwd", "GP2-vs-gp3"])
+def test_a_plan_of_no_known_name_is_refused_with_the_names_there_are(name: str) -> None:
+    with pytest.raises(PlanError, match=r"^plan '.*': there is none of that name; choose one of aa, .*smoke"):
+        plan_for({"plan": name})
+
+
+def test_two_volumes_of_one_name_are_refused() -> None:
+    with pytest.raises(PlanError, match="used twice"):
+        plan_for({"volumes": "a=/x,a=/y"})
+
+
+def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None:
+    plan = plan_for({}, test_mode=True)
+    assert plan.race is not None
+    assert (plan.dataset.documents, plan.design.rounds, plan.race.iterations) == (1000, 2, 1)
+    assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
+
+
+def test_test_mode_leaves_no_ramp_before_the_short_runtime(tmp_path: Path) -> None:
+    file = tmp_path / "ramped.toml"
+    file.write_text(
+        'name = "ramped"\n[race]\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+        '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "4k"\nruntime = "60s"\nramp_time = "60s"\n'
+    )
+    (job,) = plan_for({"plan": str(file)}, test_mode=True).baseline
+    assert job.lasts_s == 0.5

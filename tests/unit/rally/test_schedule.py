@@ -1,0 +1,284 @@
+"""The schedule of a session: what Rally runs, in which order, on which arm."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from esrally import track as rally_track
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Block, Phase
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally.schedule import (
+    BLOCK,
+    SEARCH_TYPES,
+    RequestSource,
+    block_of,
+    divide,
+    expand,
+    require_pairs,
+)
+from esrally_ebs.session.protocol import round_orders
+
+PLAN = """
+name = "two"
+[[arm]]
+name = "gp2"
+type = "gp2"
+[[arm]]
+name = "gp3"
+type = "gp3"
+[race]
+iterations = 3
+warmup_iterations = 7
+[design]
+rounds = 2
+[[baseline]]
+name = "short"
+rw = "randread"
+bs = "4k"
+repeat = true
+[[baseline]]
+name = "long"
+rw = "readwrite"
+bs = "16k"
+"""
+
+
+def plan(**overrides: object) -> Plan:
+    return parse_plan(PLAN, "test.toml", overrides)
+
+
+def task(name: str, kind: str = "search") -> rally_track.Task:
+    return rally_track.Task(
+        name, rally_track.Operation(name, kind, params={}), warmup_iterations=0, iterations=1
+    )
+
+
+def block(made: rally_track.Task) -> Block:
+    ours = block_of(made)
+    assert ours is not None
+    return ours
+
+
+def test_each_arm_is_first_equally_often_in_an_even_number_of_rounds() -> None:
+    orders = round_orders(["a", "b"], 6, seed=3)
+    assert sum(order[0] == "a" for order in orders) == 3
+
+
+@given(st.integers(1, 9), st.integers(2, 5), st.integers())
+def test_every_round_visits_every_arm_and_pairs_run_backwards(rounds: int, arms: int, seed: int) -> None:
+    names = [f"arm{number}" for number in range(arms)]
+    orders = round_orders(names, rounds, seed=seed)
+    assert len(orders) == rounds
+    assert all(sorted(order) == names for order in orders)
+    for first, second in list(pairwise(orders))[::2]:
+        assert second == first[::-1]
+
+
+def test_a_fixed_order_is_that_of_the_plan_in_every_round() -> None:
+    assert round_orders(["b", "c", "a"], 3, seed=3, fixed=True) == [["b", "c", "a"]] * 3
+
+
+def test_the_recorded_seed_gives_the_same_order_again() -> None:
+    assert round_orders(["a", "b", "c"], 8, seed=5) == round_orders(["a", "b", "c"], 8, seed=5)
+
+
+def test_baselines_come_first_then_warm_up_then_rounds_then_the_short_baselines_again() -> None:
+    names = [made.name for made in expand([task("q")], plan())]
+    assert names[:4] == ["fio-short-gp2", "fio-short-gp3", "fio-long-gp2", "fio-long-gp3"]
+    assert names[4:6] == ["q-gp2-warmup", "q-gp3-warmup"]
+    assert sorted(names[6:10]) == ["q-gp2-r1", "q-gp2-r2", "q-gp3-r1", "q-gp3-r2"]
+    assert names[10:] == ["fio-short-gp3-end", "fio-short-gp2-end"]  # backwards
+
+
+def test_all_task_names_differ_because_rally_tells_tasks_apart_by_name() -> None:
+    names = [made.name for made in expand([task("q1"), task("q2")], plan(**{"design.rounds": 5}))]
+    assert len(set(names)) == len(names)
+
+
+def test_warm_up_is_the_same_number_of_requests_on_every_arm_and_counts_as_warm_up() -> None:
+    warm = [made for made in expand([task("q")], plan()) if block(made).phase is Phase.WARMUP]
+    # 6 + 1: Rally would add a request of its own after a warm-up that nothing follows
+    assert [(made.warmup_iterations, made.iterations) for made in warm] == [(6, 1), (6, 1)]
+
+
+def test_measured_tasks_have_the_plans_iterations_and_no_warm_up_of_their_own() -> None:
+    measured = [made for made in expand([task("q")], plan()) if block(made).round >= 1]
+    searches = [made for made in measured if made.operation.type == "search"]
+    assert {(made.warmup_iterations, made.iterations) for made in searches} == {(0, 3)}
+
+
+def parallel(*tasks: rally_track.Task) -> rally_track.Parallel:
+    return rally_track.Parallel(list(tasks))
+
+
+def names(made: list[rally_track.Task]) -> list[str]:
+    return [task.name for task in made]
+
+
+def test_what_makes_the_indices_is_left_to_the_dataset() -> None:
+    index = [task("create", "create-index"), parallel(task("a", "bulk"), task("b", "bulk")), task("c", "own")]
+    searches = [task("q"), task("raw", "raw-request")]
+    searches[1].operation.params["path"] = "/i/_search?size=1"
+    assert divide([*index, *searches]) == (index, searches)
+    assert names(expand([*index, *searches], plan())) == names(expand(searches, plan()))
+
+
+def test_indexing_without_searches_runs_once_per_arm() -> None:
+    tasks = expand([task("index", "bulk")], plan())
+    assert [block(made).arm for made in tasks if made.operation.type == "bulk"] == ["gp2", "gp3"]
+
+
+@pytest.mark.parametrize("kind", SEARCH_TYPES)
+def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
+    made = names(expand([task("q", kind)], plan()))
+    assert {"q-gp2-r1", "q-gp3-r1", "q-gp2-r2", "q-gp3-r2"} <= set(made)
+
+
+def test_after_a_search_a_runner_of_the_tracks_own_is_one() -> None:
+    building, searches = divide([task("wait", "my-wait"), task("q"), task("recall", "my-recall")])
+    assert (names(building), names(searches)) == (["wait"], ["q", "recall"])
+
+
+def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
+    timed = task("q")
+    timed.warmup_time_period, timed.time_period = 240, 60
+    made = expand([timed], plan())
+    assert {
+        (each.warmup_time_period, each.time_period) for each in made if each.operation.type == "search"
+    } == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "says"),
+    [
+        (
+            [task("q"), task("index", "bulk")],
+            "task index (bulk): stands after a search, where every round would",
+        ),
+        ([task("q"), task("rest", "sleep")], "leave it out: --exclude-tasks=rest"),
+        (
+            [parallel(task("q"), task("index", "bulk"))],
+            "tasks q,index: run in parallel, so that how long a se",
+        ),
+        ([task("p"), parallel(task("q"), task("r"))], "leave some out with --exclude-tasks=q,r"),
+        ([parallel(task("a", "bulk"), task("b", "bulk"))], "indexing can only be compared task by task"),
+    ],
+)
+def test_what_arms_cannot_be_compared_by_is_refused(schedule: list[rally_track.Task], says: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(says)):
+        expand(schedule, plan())
+
+
+def test_the_original_tasks_are_left_as_they_were() -> None:
+    original = task("q")
+    expand([original], plan())
+    assert (original.name, original.iterations, original.operation.params) == ("q", 1, {})
+
+
+def test_the_first_arm_is_rallys_default_cluster() -> None:
+    assert {(block(made).arm, block(made).cluster) for made in expand([task("q")], plan())} == {
+        ("gp2", "default"),
+        ("gp3", "gp3"),
+    }
+
+
+def test_a_later_arm_called_default_is_refused() -> None:
+    with pytest.raises(PlanError, match="only the first arm"):
+        expand([task("q")], parse_plan(PLAN.replace('"gp3"', '"default"', 1), "test.toml"))
+
+
+def test_race_json_says_of_a_task_what_it_always_did() -> None:
+    made = expand([task("q")], plan())[4]
+    fields = {"arm": "gp2", "cluster": "default", "round": 0, "task": "q", "phase": "warmup"}
+    assert made.meta_data == {"ebs": fields}
+
+
+def test_a_request_carries_its_block_through_rallys_own_parameter_source() -> None:
+    made = expand([task("index", "bulk-like")], plan())[4]
+    source = RequestSource(None, made.operation.params)
+    requests = [source.partition(0, 1).params()[BLOCK], source.params()[BLOCK], source.params()[BLOCK]]
+    assert [request.number for request in requests] == [1, 1, 2]
+    assert {request.block for request in requests} == {block(made)}
+
+
+ONE = {"design.nodes": "one"}
+
+
+class Source:
+    """A parameter source whose requests are numbered."""
+
+    made = 0
+
+    def partition(self, index: int, total: int) -> "Source":
+        return self
+
+    def params(self) -> dict[str, object]:
+        self.made += 1
+        return {"body": {"n": self.made}}
+
+
+def requests(made: rally_track.Task, count: int) -> list[dict[str, Any]]:
+    source = RequestSource(None, made.operation.params, inner=Source()).partition(0, 1)
+    return [source.params() for _ in range(count)]
+
+
+def test_one_node_serves_all_arms_in_one_task_of_each_round() -> None:
+    names = [made.name for made in expand([task("p"), task("q")], plan(**ONE))]
+    assert names[4:6] == ["p-warmup", "q-warmup"]
+    assert names[6:10] == ["p-r1", "q-r1", "p-r2", "q-r2"]
+    assert names[:4] + names[10:] == [
+        name for name in (made.name for made in expand([task("p")], plan())) if name.startswith("fio")
+    ]
+
+
+def test_arms_of_one_node_share_its_warm_up_and_have_the_plans_requests_each() -> None:
+    made = {each.name: each for each in expand([task("q")], plan(**ONE))}
+    assert (made["q-warmup"].warmup_iterations, made["q-warmup"].iterations) == (7, 1)  # 4 pairs for 7
+    assert (made["q-r1"].warmup_iterations, made["q-r1"].iterations) == (0, 6)
+
+
+@given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 8))
+def test_each_pair_has_every_arm_once_and_every_second_runs_backwards(
+    seed: int, arms: int, pairs: int
+) -> None:
+    text = PLAN.replace(
+        "[race]", "".join(f'[[arm]]\nname="x{n}"\ntype="gp3"\n' for n in range(arms - 2)) + "[race]"
+    )
+    made = expand([task("q")], parse_plan(text, "x", {**ONE, "design.seed": seed, "design.rounds": 1}))
+    (searched,) = [each for each in made if each.name == "q-r1"]
+    found = [each[BLOCK] for each in requests(searched, arms * pairs)]
+    assert [request.number for request in found] == [n // arms + 1 for n in range(arms * pairs)]
+    turns = [[r.block.arm for r in found[n : n + arms]] for n in range(0, arms * pairs, arms)]
+    assert all(len(set(turn)) == arms for turn in turns)
+    assert all(second == first[::-1] for first, second in list(pairwise(turns))[::2])
+
+
+def test_orders_of_pairs_differ_between_rounds_unless_fixed() -> None:
+    def first(rounds: int, **more: object) -> set[str]:
+        made = expand([task("q")], plan(**ONE, **{"design.rounds": rounds}, **more))
+        return {requests(each, 1)[0][BLOCK].block.arm for each in made if "-r" in each.name}
+
+    assert first(40) == {"gp2", "gp3"}
+    assert first(40, **{"design.order": "fixed"}) == {"gp2"}
+
+
+def test_both_requests_of_a_pair_are_the_same_and_each_runner_has_its_own() -> None:
+    (searched,) = [each for each in expand([task("q")], plan(**ONE)) if each.name == "q-r1"]
+    first, second, third = (each["body"] for each in requests(searched, 3))
+    assert [first, second, third] == [{"n": 1}, {"n": 1}, {"n": 2}]
+    assert first is not second
+
+
+def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> None:
+    require_pairs([task("q")])
+    with pytest.raises(PlanError, match=r'task bulk: bulk has no index.*set design.nodes = "per-arm"'):
+        require_pairs([task("bulk", "bulk"), task("q")])
+    crowd = task("q")
+    crowd.clients = 2
+    with pytest.raises(PlanError, match="task q: 2 clients would ask several arms at once"):
+        require_pairs([crowd])

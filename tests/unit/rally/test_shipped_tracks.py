@@ -1,0 +1,81 @@
+"""The tracks logs-ebs and vectors-ebs: Rally reads them, and their documents are what their mappings say."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from esrally.track import loader, track
+from rally_configuration import configuration
+
+from esrally_ebs.machine.resources import plan_path, resource
+from esrally_ebs.plan import load_plan
+from esrally_ebs.workload.corpus.files import RENDERERS
+from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
+
+TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors"}
+
+
+def load(name: str, tmp_path: Path, **params: object) -> track.Track:
+    cfg = configuration(tmp_path, pipeline="from-sources", **params)
+    folder = resource("tracks") / name
+    return loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+
+
+@pytest.mark.parametrize("name", TRACKS)
+def test_rally_reads_it_with_every_parameter_that_its_readme_names(name: str, tmp_path: Path) -> None:
+    readme = (resource("tracks") / name / "README.md").read_text()
+    loaded = load(name, tmp_path, documents=90, plan="smoke", number_of_shards=2, cache="warm", rounds=2)
+    tasks = [task.name for task in loaded.default_challenge.schedule]
+    assert re.findall(r"^\| `([\w-]+)` \|", readme, re.M) == tasks
+    templates = "".join(path.read_text() for path in (resource("tracks") / name).glob("*.json"))
+    ours = set(re.findall(r"(\w+) \| default\(", templates.split("%}", 2)[2]))
+    assert {word for word in ours if f"`{word}`" not in readme} == set()
+    assert sum(each.number_of_documents for made in loaded.corpora for each in made.documents) == 90
+    assert loaded.indices[0].body["settings"]["index.number_of_shards"] == 2
+
+
+@pytest.mark.parametrize("name", TRACKS)
+def test_its_plan_races_it(name: str) -> None:
+    plan = load_plan(plan_path(TRACKS[name]))
+    assert plan.race is not None
+    assert (plan.race.track, len(plan.arm)) == (name, 2)
+
+
+@pytest.mark.parametrize("name", TRACKS)
+def test_documents_have_the_fields_of_the_mapping_and_the_seed_decides_them(
+    name: str, tmp_path: Path
+) -> None:
+    fields = load(name, tmp_path).indices[0].body["mappings"]["properties"]
+    renderer = RENDERERS[TRACKS[name]]
+    text = renderer(7).lines(0, 50)
+    assert text == renderer(7).lines(0, 50)
+    assert len({text, renderer(8).lines(0, 50), renderer(7).lines(50_000, 50_050)}) == 3
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert len(rows) == 50
+    assert all(row.keys() == fields.keys() for row in rows)
+    assert 0.6 < len(text) / 50 / renderer(7).bytes_per_document < 1.2
+
+
+def test_parts_of_the_log_are_days_that_follow_one_another() -> None:
+    def times(seed: int) -> list[int]:
+        return [
+            json.loads(line)["@timestamp"] for line in RENDERERS["logs"](seed).lines(0, 1000).splitlines()
+        ]
+
+    first, second = times(0), times(1)
+    assert first == sorted(first)
+    assert second[0] - first[0] == pytest.approx(86_400_000, abs=1000)
+
+
+def test_every_arm_searches_the_neighbours_of_the_same_points() -> None:
+    operation: Mapping[str, Any] = {"index": "i", "k": 3, "num_candidates": 9, "detailed-results": True}
+    sources = [Nearest(None, dict(operation)).partition(0, 1) for _ in range(2)]
+    asked = [[source.params() for _ in range(3)] for source in sources]
+    assert asked[0] == asked[1]
+    points = [given["body"]["knn"]["query_vector"] for given in asked[0]]
+    assert len({tuple(point) for point in points}) == 3
+    assert {len(point) for point in points} == {DIMENSIONS}
+    assert (asked[0][0]["index"], asked[0][0]["body"]["knn"]["k"]) == ("i", 3)

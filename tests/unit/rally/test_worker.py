@@ -1,0 +1,234 @@
+"""How Rally's worker learns of the end of its task, and when it hands its samples over."""
+
+import asyncio
+import gc
+import json
+import threading
+import time
+from concurrent.futures import Future
+from io import BytesIO
+from typing import Any
+
+import pytest
+from esrally import metrics
+from esrally.driver import driver, runner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.model import Block, Request, Work
+from esrally_ebs.rally import patches
+from esrally_ebs.rally.patches import worker as waits
+from esrally_ebs.rally.runners import OnArm
+from esrally_ebs.rally.schedule import BLOCK
+from esrally_ebs.store.parts import FLUSH_EVERY_S
+
+
+@pytest.fixture
+def worker(rally: None) -> Any:  # noqa: ANN401 - Rally is untyped
+    """A worker of Rally with our waits; what it sends is in ``sent``."""
+    patches.install(patches.WAITS)
+    made = object.__new__(driver.Worker)
+    made.sent = []
+    made.send = lambda receiver, message: made.sent.append(len(message.samples))
+    made.driver_actor, made.worker_id, made.executor_future = None, 0, Future()
+    return made
+
+
+def running_for(worker: Any, seconds: float) -> None:  # noqa: ANN401
+    """A task that began so long ago and has one sample that was not handed over."""
+    worker.sampler = driver.Sampler(start_timestamp=time.perf_counter() - seconds)
+    add_sample(worker)
+
+
+def add_sample(worker: Any) -> None:  # noqa: ANN401
+    normal = metrics.SampleType.Normal
+    worker.sampler.add("task", 0, normal, {}, 1.0, 1.0, 0.1, 0.1, 0.1, None, 1, "ops", 0.1, 0.5)
+
+
+def test_a_look_sees_the_end_of_the_task_at_once(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(waits, "_LOOK_S", 30.0)
+    running_for(worker, 0.1)
+    threading.Timer(0.1, worker.executor_future.set_result, [()]).start()
+    began = time.perf_counter()
+
+    worker.send_samples()
+
+    assert time.perf_counter() - began < 10
+    assert worker.executor_future.done()
+
+
+def test_a_look_at_a_task_that_goes_on_hands_over_and_another_follows(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waits, "_LOOK_S", 0.05)
+    for _ in range(2):
+        running_for(worker, 0.1)
+        worker.send_samples()
+
+    assert worker.sent == [1, 1]
+    assert not worker.executor_future.done()
+    assert worker.wakeup_interval < 0.1
+
+
+def test_a_look_leaves_time_to_write_what_it_hands_over_before_it_is_5_s_old() -> None:
+    assert waits._LOOK_S + waits._PATIENCE_S + FLUSH_EVERY_S <= 4
+
+
+def test_the_next_request_waits_until_samples_are_where_they_belong(
+    worker: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waits, "_DIGESTION_S", 0.2)
+    running_for(worker, 0.1)
+    add_sample(worker)
+    worker.executor_future.set_result(())
+    handing_over = threading.Thread(target=worker.send_samples)
+    handing_over.start()
+    until = time.monotonic() + 5
+    while not worker.sent and time.monotonic() < until:
+        time.sleep(0.001)
+    began = time.monotonic()
+
+    with waits.turns.request():
+        waited_s = time.monotonic() - began
+
+    handing_over.join(5)
+    assert worker.sent == [2]
+    assert waited_s > 0.3
+
+
+def test_at_the_end_of_its_task_everything_goes(worker: Any) -> None:  # noqa: ANN401
+    running_for(worker, 0.1)
+    worker.executor_future.set_result(())
+
+    worker.send_samples()
+
+    assert worker.sent == [1]
+
+
+def test_samples_wait_for_the_gap_after_a_request(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(waits, "_LOOK_S", 0.01)
+    running_for(worker, 0.1)
+    handing_over = threading.Thread(target=worker.send_samples)
+
+    with waits.turns.request():
+        handing_over.start()
+        handing_over.join(0.2)
+        sent_meanwhile = list(worker.sent)
+    handing_over.join(5)
+
+    assert sent_meanwhile == []
+    assert worker.sent == [1]
+
+
+def test_samples_go_even_if_there_is_no_gap(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(waits, "_LOOK_S", 0.01)
+    monkeypatch.setattr(waits, "_PATIENCE_S", 0.05)
+    running_for(worker, 0.1)
+
+    with waits.turns.request():
+        worker.send_samples()
+
+    assert worker.sent == [1]
+
+
+def test_requests_of_several_clients_run_beside_each_other_and_leave_a_gap_at_their_end() -> None:
+    turns, most = waits._Turns(), []
+
+    async def request(seconds: float) -> None:
+        with turns.request():
+            most.append(turns._requests)
+            await asyncio.sleep(seconds)
+
+    async def requests() -> None:
+        await asyncio.gather(request(0.02), request(0.01), request(0.03))
+
+    asyncio.run(asyncio.wait_for(requests(), 5))
+
+    assert max(most) == 3
+    with turns.hand_over():
+        assert turns._lock.locked()
+    assert not turns._lock.locked()
+
+
+def test_a_request_that_fails_leaves_the_gap_too() -> None:
+    turns = waits._Turns()
+
+    with pytest.raises(ConnectionError), turns.request():
+        raise ConnectionError
+
+    assert not turns._lock.locked()
+
+
+def test_what_is_there_at_the_first_task_is_not_collected_again(worker: Any) -> None:  # noqa: ANN401
+    frozen: list[int] = []
+    drive = waits.drive(lambda self: frozen.append(gc.get_freeze_count()))
+    gc.unfreeze()
+    try:
+        drive(worker)
+        kept = [[] for _ in range(1000)]  # of the first task
+        drive(worker)
+    finally:
+        gc.freeze()  # as the suite had it
+
+    assert frozen[0] > 0
+    assert frozen[1] <= frozen[0]
+    assert len(kept) == 1000
+
+
+def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
+    held: list[bool] = []
+
+    async def search(es: Any, params: Any) -> tuple[int, str]:  # noqa: ANN401
+        held.append(waits.turns._lock.locked())
+        return 1, "ops"
+
+    block = Block(arm="a", cluster="a", work=Work.INDEXING, task="bulk", round=0)
+    asyncio.run(OnArm(search)({"a": object()}, {BLOCK: Request(block=block, number=1)}))
+
+    assert held == [True]
+    assert not waits.turns._lock.locked()
+
+
+DETAILS = ["hits.total", "hits.total.value", "hits.total.relation", "timed_out", "took", "_shards.total"]
+
+
+def answer(*, took: int, hits: object, padding: str = "", documents: int = 10) -> bytes:
+    """What Elasticsearch answers to a search."""
+    found = {"total": hits, "max_score": 1.0, "hits": [{"_source": {"n": n}} for n in range(documents)]}
+    head = {"took": took, "timed_out": False, "_scroll_id": padding, "_shards": {"total": 1}}
+    return json.dumps({**head, "hits": found}).encode()
+
+
+@given(
+    took=st.integers(0, 10**9),
+    hits=st.one_of(
+        st.integers(0, 10**9),  # as before version 7
+        st.fixed_dictionaries({"value": st.integers(0, 10**9), "relation": st.sampled_from(["eq", "gte"])}),
+    ),
+    padding=st.integers(0, 600).map("x".__mul__),
+    cut=st.one_of(st.none(), st.integers(0, 700)),
+)
+def test_reading_the_head_of_an_answer_finds_what_reading_all_of_it_finds(
+    took: int, hits: object, padding: str, cut: int | None
+) -> None:
+    text = answer(took=took, hits=hits, padding=padding)[:cut]
+    plain = patches.unpatched(runner, "parse")
+    for lists in (None, ["hits.hits"]):
+        assert waits.parse(plain)(BytesIO(text), DETAILS, lists) == plain(BytesIO(text), DETAILS, lists)
+
+
+def test_no_more_than_the_head_of_an_answer_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_bytes: list[int] = []
+    whole = runner.ijson.parse
+    monkeypatch.setattr(
+        runner.ijson, "parse", lambda text: given_bytes.append(len(text.getvalue())) or whole(text)
+    )
+    found = waits.parse(patches.unpatched(runner, "parse"))(
+        BytesIO(answer(took=3, hits={"value": 7, "relation": "eq"}, documents=1000)), DETAILS
+    )
+
+    assert (found["took"], found["hits.total.value"]) == (3, 7)
+    assert len(given_bytes) == 1
+    assert given_bytes[0] <= 512

@@ -1,0 +1,135 @@
+"""Several sessions as one report: times from the oldest to the newest, a trend, and what forbids them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sessions_of_six_rounds import make
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.report import RENDERERS, Report
+from esrally_ebs.report.html.plots import named_places, plot
+from esrally_ebs.report.model import Curve, Plot
+from esrally_ebs.report.sessions import comparable, compare_sessions
+from esrally_ebs.store import load_session
+from esrally_ebs.store.session import Session
+
+# 3 x round modulo 7 is 3, 6, 2, 5, 1, 4 per mille: the median of a session is 3.5 per mille above its scale.
+MEDIAN = 1.0035
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Session, Session]:
+    return load_session(make(tmp_path, "first-1")), load_session(make(tmp_path, "second-2", scale=1.1, at=1))
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> list[Session]:
+    """Five days, each a per cent slower than the one before, named in no order of time."""
+    return [
+        load_session(make(tmp_path, f"day-{n}", scale=1 + n / 100, at=86400.0 * n)) for n in (3, 0, 4, 1, 2)
+    ]
+
+
+def tables(built: Report) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    return dict(json.loads(RENDERERS["json"](built))["tables"])
+
+
+def test_times_of_both_and_the_change_are_shown(pair: tuple[Session, Session]) -> None:
+    shown = tables(compare_sessions(pair))
+    assert shown["service_time_p50_gp2"]["q"]["first-1"]["p50_s"] == pytest.approx(0.1 * MEDIAN)
+    assert shown["service_time_p50_gp2"]["q"]["change"]["ratio"] == pytest.approx(1.1)
+    assert shown["service_time_p50_gp3"]["q"]["change"]["difference_s"] == pytest.approx(0.008 * MEDIAN)
+    between = shown["between_arms_p50_gp3_gp2"]["q"]
+    assert between["first-1"]["verdict"] == "faster"
+    assert between["second-2"]["ratio"] == pytest.approx(0.8)
+
+
+def test_many_sessions_are_shown_from_the_oldest_to_the_newest(five: list[Session]) -> None:
+    built = compare_sessions(five)
+    row = tables(built)["service_time_p50_gp2"]["q"]
+    assert list(row) == ["day-0", "day-1", "day-2", "day-3", "day-4", "change", "spread"]
+    assert row["change"]["ratio"] == pytest.approx(1.04)
+    assert row["spread"]["spread"] == pytest.approx(0.04)
+    (drawn,) = built.figures.trends
+    assert drawn.places == ("day-0", "day-1", "day-2", "day-3", "day-4")
+    assert drawn.curves[0].y == pytest.approx([100 * MEDIAN * (1 + n / 100) for n in range(5)])
+
+
+def test_one_session_that_does_not_fit_is_named_with_what_differs(
+    five: list[Session], tmp_path: Path
+) -> None:
+    other = load_session(make(tmp_path, "day-9", kernel="6.2", at=86400.0 * 9))
+    built = compare_sessions([*five, other])
+    assert not comparable(built.checks)
+    assert built.verdict == (
+        "Not comparable: machine: second = day-9: kernel: 6.1 in the first, 6.2 in the second."
+    )
+    assert [table.key for table in built.tables] == ["sessions"]
+    assert built.figures.trends == ()
+
+
+def test_no_times_are_shown_when_two_sessions_are_not_comparable(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    built = compare_sessions([first, replace(second, environment={**second.environment, "kernel": "6.2"})])
+    assert built.verdict == "Not comparable: machine: kernel: 6.1 in the first, 6.2 in the second."
+    assert [table.key for table in built.tables] == ["sessions"]
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_what_differs_and_may_stands_above_the_first_table(pair: tuple[Session, Session], form: str) -> None:
+    first, second = pair
+    design = second.plan.design.model_copy(update={"rounds": 12})
+    longer = replace(second, plan=second.plan.model_copy(update={"design": design}))
+    text = RENDERERS[form](compare_sessions([first, longer]))
+    line = "Differs, first-1 the first and second-2 the second: rounds: 6 in the first, 12 in the second"
+    assert line in text
+    if form in ("text", "markdown"):
+        assert text.splitlines().index(next(row for row in text.splitlines() if line in row)) < 5
+
+
+def test_one_session_or_one_twice_is_no_comparison(five: list[Session]) -> None:
+    with pytest.raises(PlanError, match="name two or more"):
+        compare_sessions(five[:1])
+    with pytest.raises(PlanError, match="day-3 is named twice"):
+        compare_sessions([*five, five[0]])
+
+
+def test_names_are_as_long_as_it_takes_to_tell_them_apart(tmp_path: Path) -> None:
+    names = ("abcdefgh-1", "abcdefgh-2")
+    built = compare_sessions([load_session(make(tmp_path, name)) for name in names])
+    assert list(tables(built)["sessions"]) == list(names)
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_every_format_says_emulated(five: list[Session], form: str) -> None:
+    text = RENDERERS[form](compare_sessions(five))
+    assert "gp3 (emulated)" in text
+    assert "emulated volumes: gp2, gp3" in text
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_a_trend_is_what_the_golden_file_holds(five: list[Session], golden: object, form: str) -> None:
+    render = RENDERERS["html" if form == "html" else "markdown"]
+    golden(f"trend.{form}", render(compare_sessions(five)))  # type: ignore[operator]
+
+
+def test_a_trend_has_a_mark_per_session_and_arm() -> None:
+    hover = ("a, x", "a, y", "a, z")
+    curve = Curve(name="a", x=(0.0, 1.0, 2.0), y=(0.1, 0.2, 0.1), hover=hover)
+    data = Plot(title="t", across="session", up="ms", curves=(curve,), places=("x", "y", "z"))
+    marks = [e for e in ElementTree.fromstring(plot(data)).iter() if "dot" in e.get("class", "")]
+    assert [mark.find("title").text for mark in marks] == ["a, x", "a, y", "a, z"]  # type: ignore[union-attr]
+
+
+@given(st.integers(2, 400))
+def test_the_first_and_the_last_session_are_named_and_few_in_between(count: int) -> None:
+    places = named_places(count)
+    assert places[0] == 0
+    assert places[-1] == count - 1
+    assert places == sorted(set(places))
+    assert len(places) <= 5

@@ -1,0 +1,127 @@
+"""Sessions of fio alone: two are compared job by job, one is gated by its passes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_session import arm, fio
+from small_plan import small_plan
+
+from esrally_ebs.cli import main
+from esrally_ebs.model import State
+from esrally_ebs.report import RENDERERS
+from esrally_ebs.report.sessions import compare_sessions
+from esrally_ebs.store import SessionFolder, load_session
+
+JOB = {"name": "seq-rw-16k-x2", "rw": "rw", "bs": "16k", "numjobs": 2}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    return tmp_path
+
+
+def make(
+    home: Path,
+    name: str,
+    *,
+    passes: int = 6,
+    scale: float = 1.0,
+    kind: str = "baseline",
+    **job: Any,  # noqa: ANN401 - any key of a job
+) -> Path:
+    """Reads of 418 us on gp2, 460 us on gp3 (10 % more), passes per milles apart; 1,000 times scale IOPS."""
+    plan = small_plan(baseline=[{**JOB, "repeat": passes - 1, **job}], design={"rounds": 6})
+    folder = SessionFolder.create(home, name, kind=kind, plan=plan, started_at=1e9 * scale)
+    folder.update(arms=[arm("gp2"), arm("gp3")], environment={"kernel": "6.1", "host": "here"})
+    for pass_ in range(passes):
+        for name_ in ("gp2", "gp3"):
+            row = fio(name_, pass_, "read", 1000.0 * scale)
+            wobble = 1 + 0.002 * ((pass_ * (3 if name_ == "gp2" else 5)) % 7)
+            p50_s = row.p50_s * wobble
+            folder.rows_baseline([type(row)(**{**_fields(row), "p50_s": p50_s, "p90_s": p50_s * 1.2})])
+    folder.finish(State.COMPLETE, ended_at=1e9 * scale + 60)
+    return folder.path
+
+
+def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "word"), [("5%", 1, "failed"), ("20%", 0, "passed"), ("10%", 5, "inc")]
+)
+def test_a_gate_on_fio_alone_decides_by_passes(
+    home: Path, capsys: pytest.CaptureFixture[str], limit: str, code: int, word: str
+) -> None:
+    make(home, "f")
+    assert main(["gate", "f", "--max-slowdown", f"p50={limit}", "--junit", str(home / "g.xml")]) == code
+    out = capsys.readouterr().out
+    assert out.startswith(f"gate {word}")
+    assert "p50  seq-rw-16k-x2 read  +" in out
+    assert 'tests="1"' in (home / "g.xml").read_text()
+
+
+def test_two_limits_share_the_doubt(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(home, "f")
+    assert main(["gate", "f", "--max-slowdown", "p50=20%", "--max-slowdown", "p90=20%"]) == 0
+    assert "all 2 limits are kept" in capsys.readouterr().out
+
+
+def test_one_pass_decides_nothing_and_the_gate_says_what_would(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "f", passes=1)
+    assert main(["gate", "f", "--max-slowdown", "p50=5%"]) == 5
+    assert "1 pass of 6 that an interval takes: repeat = 5 in its [[baseline]]" in capsys.readouterr().out
+
+
+def test_a_simulated_session_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(home, "f", kind="simulate")
+    assert main(["gate", "f", "--max-slowdown", "p50=5%"]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "esrally-ebs: session f: is simulated, nothing was measured; gate one that was"
+    ]
+
+
+def test_two_sessions_of_fio_alone_are_compared_job_by_job(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "first-1", scale=1.0)
+    make(home, "second-2", scale=1.1)
+    assert main(["compare", "first-1", "second-2"]) == 0
+    out = capsys.readouterr().out
+    assert "second-2 against first-1: fio on gp2 (emulated), gp3 (emulated), and what changed." in out
+    built = compare_sessions([load_session(home / "sessions" / name) for name in ("first-1", "second-2")])
+    shown = json.loads(RENDERERS["json"](built))["tables"]["fio_gp3"]
+    iops = shown["seq-rw-16k-x2: IOPS, reads and writes together"]
+    assert iops["first-1"]["iops"] == pytest.approx(1000)
+    assert iops["change"]["ratio"] == pytest.approx(1.1)
+    # the median of 0, 5, 3, 1, 6, 4 (5 x pass modulo 7) is 3.5, of 2 per mille each
+    read = shown["seq-rw-16k-x2: read latency, 50th percentile"]["first-1"]["p50_s"]
+    assert read == pytest.approx(1.1 * 418e-6 * 1.007)
+
+
+def test_jobs_of_one_name_that_differ_forbid_the_comparison(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "first-1", scale=1.0)
+    make(home, "second-2", scale=1.1, bs="32k")
+    assert main(["compare", "first-1", "second-2"]) == 4
+    assert "seq-rw-16k-x2 bs: 16384 in the first, 32768 in the second" in capsys.readouterr().err
+
+
+def test_a_simulated_session_and_a_measured_one_are_one_line(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "first-1", scale=1.0)
+    make(home, "second-2", scale=1.1, kind="simulate")
+    assert main(["compare", "first-1", "second-2"]) == 4
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "esrally-ebs: compare: second-2: simulated in virtual time, nothing was measured; compare with"
+        " simulated sessions alone"
+    ]

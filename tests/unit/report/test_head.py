@@ -1,0 +1,183 @@
+"""The head of a report: the verdict in one sentence, one cause, what it costs, what to do next."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_session import ARMS, START, arm, fio, make, record, sample
+from small_plan import small_plan
+
+from esrally_ebs import report
+from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.model import Event, Kind, Sample, State, Volume
+from esrally_ebs.report import Report, head
+from esrally_ebs.store import SessionFolder, load_session
+
+ROUNDS = range(1, 9)
+
+
+def rows(
+    scales: Mapping[str, float], tasks: tuple[str, ...] = ("q", "r"), noise: float = 0.001
+) -> list[Sample]:
+    """Eight rounds of five requests a task, 30 ms times each arm's scale."""
+    return [
+        sample(
+            name, round_, task, START + round_, 0.03 * scale * (1 + noise * ((place + 3 * round_) % 7 - 3))
+        )
+        for place, (name, scale) in enumerate(scales.items())
+        for task in tasks
+        for round_ in ROUNDS
+        for _ in range(5)
+    ]
+
+
+def built(home: Path, samples: list[Sample], arms: list[Volume] | None = None, **plan: Any) -> Report:  # noqa: ANN401
+    path = make(home, samples, arms=arms, **plan)
+    SessionFolder(path).finish(State.COMPLETE, ended_at=START + 600)
+    return report.build(load_session(path))
+
+
+def named(name: str, **spec: Any) -> Volume:  # noqa: ANN401
+    return replace(arm("gp3"), spec=replace(arm("gp3").spec, name=name, **spec))
+
+
+def test_the_arms_of_three_stand_best_first_and_the_verdict_names_the_fastest(tmp_path: Path) -> None:
+    arms = [
+        named("gp2", type="gp2", iops=None, throughput_bytes_per_s=None),
+        named("gp3"),
+        named("big", iops=6000),
+    ]
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 0.8}), arms)
+    assert made.verdict.startswith("big (emulated) is the fastest of 3 arms, -20.")
+    assert [line.split(" (")[0] for line in made.details] == ["big", "gp2", "gp3"]
+    assert made.details[2].endswith("slower")
+
+
+def test_of_two_arms_too_close_to_tell_none_is_said_to_be_the_fastest_of_three(tmp_path: Path) -> None:
+    arms = [named("gp2"), named("gp3"), named("big")]
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.801, "big": 0.8}, noise=0.05), arms)
+    assert "leads, but is not proven the fastest, of 3 arms" in made.verdict
+
+
+def test_faster_and_cheaper_is_to_be_taken_and_emulated_arms_confirmed(tmp_path: Path) -> None:
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}))
+    assert made.verdict.startswith("gp3 (emulated) is faster than gp2 (emulated): -20.")
+    assert made.cost == "gp2 10.00 USD, gp3 8.12 USD (-19 %) a month in us-east-1."
+    assert made.next_step == (
+        "take gp3: faster and 1.88 USD a month less. Emulated here: confirm on real volumes."
+    )
+
+
+def test_faster_and_dearer_is_to_be_weighed(tmp_path: Path) -> None:
+    arms = [named("gp3"), named("big", iops=6000)]
+    made = built(tmp_path, rows({"gp3": 1.0, "big": 0.8}), arms)
+    # 3,000 IOPS above those included at 0.005 USD each
+    assert made.next_step.startswith("weigh 15.00 USD a month more for big against -20.")
+
+
+def test_as_fast_and_dearer_is_not_worth_it(tmp_path: Path) -> None:
+    arms = [named("gp3"), named("big", iops=6000)]
+    made = built(tmp_path, rows({"gp3": 1.0, "big": 1.0}), arms)
+    assert made.verdict.startswith("big (emulated) is as fast as gp3 (emulated) within 5 %:")
+    assert made.next_step == "keep gp3: big is as fast and 15.00 USD a month more."
+
+
+def test_what_cannot_be_told_asks_for_more_rounds(tmp_path: Path) -> None:
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03}, ("q",), noise=0.05))
+    assert made.verdict.startswith("Inconclusive whether gp3 (emulated) differs from gp2 (emulated)")
+    assert made.next_step.startswith("measure about ")
+    assert "(design.rounds = " in made.next_step
+
+
+def test_the_limit_that_held_the_slower_arm_back_is_to_be_raised(tmp_path: Path) -> None:
+    made = report.build(load_session(record(tmp_path)))
+    assert made.reasons == (
+        "gp3 (emulated) waited 60% of its I/O time in its throughput limiter (gp2 (emulated) 0%), on "
+        "range_field_big_range.",
+    )
+    assert made.next_step == "raise throughput of gp3 (now 128 MiB/s), which held it back, or keep gp2."
+
+
+@pytest.mark.parametrize("form", report.RENDERERS)
+def test_every_format_has_verdict_cause_cost_and_next_step(tmp_path: Path, form: str) -> None:
+    made = report.build(load_session(record(tmp_path)))
+    text = " ".join(report.RENDERERS[form](made).split())
+    for part in (made.verdict, *made.reasons, made.cost, made.next_step):
+        assert part in text
+
+
+def test_percentiles_of_a_task_stand_together_and_apart_for_programs(tmp_path: Path) -> None:
+    made = report.build(load_session(record(tmp_path)))
+    (table,) = [table for table in made.tables if table.key == "service_time"]
+    assert [row.cells[0].text for row in table.rows[:3]] == ["p50", "p90", "p99"]
+    assert [row.label for row in table.rows[:3]] == [None, "", ""]
+    tables = json.loads(report.render_json(made))["tables"]
+    assert [key for key in tables if "service_time" in key or "together" in key] == [
+        "service_time_p50",
+        "service_time_p90",
+        "service_time_p99",
+        "together_p50",
+    ]
+
+
+def test_arms_say_what_their_volumes_do_in_numbers(tmp_path: Path) -> None:
+    arms = [arm("gp2"), named("real", type="gp2", iops=None, throughput_bytes_per_s=None)]
+    arms[1] = replace(arms[1], kind=Kind.EBS)
+    made = built(tmp_path, rows({"gp2": 1.0, "real": 1.0}), arms)
+    (table,) = [table for table in made.tables if table.key == "arms"]
+    # 3 IOPS per GiB for good, 3,000 while the credits last; of a real volume only what the plan says
+    assert [row.cells[3].text for row in table.rows] == ["300/3,000 IOPS, 128 MiB/s", "-"]
+
+
+def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
+    path = make(tmp_path, [], race=None, baseline=[{"name": "random", "rw": "randread", "bs": 16384}])
+    measured = [replace(fio(name, 0, "read", 3010.0), job="random") for name in ARMS]
+    SessionFolder(path).rows_baseline(measured)
+    SessionFolder(path).finish(State.COMPLETE)
+    made = report.build(load_session(path))
+    (table,) = [table for table in made.tables if table.key == "fio_iops"]
+    # gp3 has 3,000 of its own: 3,010 are not 2 % more
+    assert table.notes[-1].endswith("gp2 in random 3,010 of 300 IOPS.")
+
+
+def test_every_output_says_that_one_node_served_all_arms(tmp_path: Path) -> None:
+    said = "node: one for all arms, requests in pairs"
+    assert said in built(tmp_path / "one", rows(dict.fromkeys(ARMS, 1.0)), design={"nodes": "one"}).labels
+    assert said not in built(tmp_path / "two", rows(dict.fromkeys(ARMS, 1.0))).labels
+
+
+def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_counted(tmp_path: Path) -> None:
+    path = make(tmp_path, rows(dict.fromkeys(ARMS, 1.0)))
+    folder = SessionFolder(path)
+    for name in ARMS:
+        fields = {"task": "q", "round": 1, "requests": 1, "started_s": START}
+        counters = {"begin": {"node.processor_s": 1.0}, "end": {"node.processor_s": 1.012}}
+        folder.event(Event(at_s=START + 0.03, kind="io", arm=name, fields=fields | counters))
+    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
+    (row,) = table.rows
+    assert [cell.text for cell in row.cells] == ["12.00 ms", "18.00 ms"] * len(ARMS)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "interval", "is_riddle"),
+    [
+        (Verdict.INCONCLUSIVE, (0.903, 0.987), True),  # -2.6 % [-9.7, -1.3]
+        (Verdict.INCONCLUSIVE, (0.9, 1.1), False),
+        (Verdict.INCONCLUSIVE, (None, None), False),
+        (Verdict.FASTER, (0.903, 0.987), False),
+    ],
+)
+def test_an_inconclusive_verdict_whose_interval_leaves_out_0_says_why(
+    verdict: Verdict, interval: tuple[float | None, float | None], is_riddle: bool
+) -> None:
+    why = head.not_proven(verdict, Estimate(0.974, *interval))
+    assert why.startswith("the interval leaves out 0 by itself") if is_riddle else why == ""
+
+
+def test_a_session_without_arms_measured_nothing_on_nobody(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="baseline", plan=small_plan())
+    assert report.build(load_session(folder.path)).verdict.endswith("Nothing was measured.")

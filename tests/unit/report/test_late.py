@@ -1,0 +1,155 @@
+"""Emulated volumes that took longer than their models: a marked round on one arm, a failed check in all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import golden_session
+import pytest
+
+from esrally_ebs.analysis.comparable import all_checks
+from esrally_ebs.analysis.gate import parse_limit
+from esrally_ebs.analysis.marks import marked_blocks
+from esrally_ebs.cli import main
+from esrally_ebs.model import Check, Event, State
+from esrally_ebs.report import RENDERERS, build
+from esrally_ebs.report.gate import judge_session, render_gate, render_junit
+from esrally_ebs.report.model import Table
+from esrally_ebs.store import SessionFolder, load_session
+
+BIG = "range_field_big_range"
+READS = 100
+TARGET_S = 0.05  # of all reads of a request
+
+
+def observed(event: Event, *, late: float, came: int = READS) -> Event:
+    """The same request with reads that took so much longer than they were to, as a share."""
+    begin = {"device.reads": 7.0, "device.read_s": 3.0, "device.writes": 0.0, "device.write_s": 0.0}
+    begin |= {"emulator.reads": 9.0, "emulator.writes": 2.0}
+    begin |= {"emulator.target_s.read": 4.0, "emulator.target_s.write": 0.1}
+    grown = {"device.reads": READS, "device.read_s": TARGET_S * (1 + late)}
+    grown |= {"emulator.reads": came, "emulator.target_s.read": TARGET_S}
+    end = {name: value + grown.get(name, 0.0) for name, value in begin.items()}
+    return replace(event, fields={**event.fields, "begin": begin, "end": end})
+
+
+def session(home: Path, change: Callable[[Event], Event], **plan: object) -> Path:
+    path = golden_session.make(home, golden_session.samples(), **plan)
+    for event in golden_session.observed():
+        SessionFolder(path).event(change(event))
+    return path
+
+
+def late_column(path: Path) -> list[str]:
+    """Texts of the load table's column; none where it has no such column."""
+    report = build(load_session(path))
+    table: Table = next(table for table in report.tables if table.key == "load")
+    titles = [column.title for column in table.columns]
+    if "later than its model" not in titles:
+        return []
+    return [row.cells[titles.index("later than its model")].text for row in table.rows]
+
+
+def lateness(path: Path) -> list[Check]:
+    return [check for check in all_checks(load_session(path)) if check.name == "lateness"]
+
+
+def test_volumes_that_keep_their_times_are_a_check_that_holds(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: observed(event, late=0.11))
+
+    assert late_column(path) == ["+11%", "+11%"]
+    (check,) = lateness(path)
+    assert (check.mark, check.value) == ("ok", "gp2 +11%, gp3 +11%")
+
+
+def test_volumes_that_are_late_on_all_arms_mark_no_round_and_fail_the_check(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: observed(event, late=0.5 if event.arm == "gp2" else 0.4))
+
+    marked = marked_blocks(load_session(path))
+    assert not any(cause.kind == "late" for own in marked.values() for cause in own)
+    (check,) = lateness(path)
+    assert check.forbids
+    assert check.text.startswith(
+        "emulated volumes took longer than their models (50% on gp2, 40% on gp3; 15% allowed)"
+    )
+
+
+def test_only_the_arms_that_were_late_are_named(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: observed(event, late=0.5 if event.arm == "gp2" else -0.02))
+
+    (check,) = lateness(path)
+    assert "(50% on gp2; 15% allowed)" in check.text
+    assert check.value == "gp2 +50%, gp3 -2%"
+
+
+def late(event: Event) -> Event:
+    return observed(event, late=0.18 if event.arm == "gp2" else 0.23)
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_every_format_says_that_late_volumes_forbid_to_compare(tmp_path: Path, form: str) -> None:
+    text = RENDERERS[form](build(load_session(session(tmp_path, late))))
+
+    assert "Not comparable: emulated volumes took longer than their models (18% on gp2, 23% on gp3;" in text
+    if form == "html":
+        assert "7 of 8 checks ok" in text
+
+
+def test_a_gate_answers_4_for_late_volumes_and_junit_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    SessionFolder(session(tmp_path, late)).finish(State.COMPLETE, ended_at=golden_session.START + 600)
+
+    junit = tmp_path / "gate.xml"
+    assert main(["gate", "golden", "--max-slowdown", "p50=50%", "--junit", str(junit)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "18% on gp2, 23% on gp3" in line
+    assert 'errors="1"' in junit.read_text()
+    assert "18% on gp2, 23% on gp3" in junit.read_text()
+
+
+def test_late_volumes_that_the_plan_accepts_are_compared_and_marked_so(tmp_path: Path) -> None:
+    path = session(tmp_path, late, accept=("lateness",))
+
+    (check,) = lateness(path)
+    assert check.mark == "accepted"
+    assert not build(load_session(path)).verdict.startswith("Not comparable")
+    SessionFolder(path).finish(State.COMPLETE, ended_at=golden_session.START + 600)
+    session_ = load_session(path)
+    judged = judge_session(session_, [parse_limit("p50=50%")])
+    assert "accepted: emulated volumes took longer than their models (18% on gp2, 23% on gp3;" in render_gate(
+        session_, judged
+    )
+    assert "accepted: emulated volumes" in render_junit(session_, judged)
+
+
+def test_a_round_in_which_one_arm_was_late_is_marked(tmp_path: Path) -> None:
+    def in_one(event: Event) -> Event:
+        is_it = (event.arm, event.fields["task"], event.fields["round"]) == ("gp2", BIG, 2)
+        return observed(event, late=0.6 if is_it else 0.02)
+
+    path = session(tmp_path, in_one)
+
+    marked = marked_blocks(load_session(path))
+    (cause,) = [cause for cause in marked["gp2", BIG, 2] if cause.kind == "late"]
+    assert cause.share == pytest.approx(0.6)
+    assert cause.text == "its emulated volume took 60% longer than its model"
+    assert [key for key, own in marked.items() if any(c.kind == "late" for c in own)] == [("gp2", BIG, 2)]
+
+
+def test_times_of_other_io_than_the_kernel_s_are_not_compared(tmp_path: Path) -> None:
+    """A striped arm's parts count pieces of what the kernel asked of the whole."""
+    path = session(tmp_path, lambda event: observed(event, late=2.0, came=2 * READS))
+
+    assert late_column(path) == []
+    assert lateness(path) == []
+    assert not any(c.kind == "late" for own in marked_blocks(load_session(path)).values() for c in own)
+
+
+def test_a_volume_that_was_not_asked_is_not_late(tmp_path: Path) -> None:
+    def idle(event: Event) -> Event:
+        asked = observed(event, late=0.0)
+        return replace(asked, fields={**asked.fields, "end": asked.fields["begin"]})
+
+    assert late_column(session(tmp_path, idle)) == []

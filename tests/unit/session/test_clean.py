@@ -1,0 +1,90 @@
+"""What the run directory and a killed session leave is told apart, taken down, and never a traceback."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import VolumeSpec, short_name
+from esrally_ebs.session import clean
+from esrally_ebs.session import manual as by_hand
+from esrally_ebs.store import running
+from esrally_ebs.volumes import backends as volumes
+
+
+@pytest.mark.parametrize("words", ["", "123", "one two", "99999999 1"])
+def test_an_owner_that_was_cut_or_has_gone_does_not_live(run: Path, words: str) -> None:
+    running.begin("s")
+    (run / "s" / "owner").write_text(words)
+    assert not running.owner_lives("s")
+    assert list(clean.clean()) == [("s", [])]
+
+
+def test_this_process_lives_and_what_is_attached_by_hand_counts_as_owned(run: Path) -> None:
+    running.begin("s")
+    assert running.owner_lives("s")
+    (run / "s" / "owner").write_text("1 0")
+    running.hand_over("s")
+    assert list(clean.clean()) == []
+
+
+def test_an_index_that_was_being_built_goes_with_its_session_alone(run: Path) -> None:
+    datasets = run.parent / "home" / "datasets"
+    mine, other = (f"0123.{short_name(session)}.unfinished" for session in ("deadbeef-1", "deadbeef-2"))
+    for name in (mine, other, "0123"):
+        (datasets / name / "elasticsearch").mkdir(parents=True)
+    assert clean.take_down("deadbeef-1") == []
+    assert sorted(path.name for path in datasets.iterdir()) == ["0123", other]
+
+
+def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
+    for plan in ("by-hand-a", "by-hand-b"):
+        running.begin(plan)
+    arm = run / "by-hand-a" / "arm"
+    arm.mkdir()
+    (arm / "volume.json").write_text("{")  # nobody can tell what it is
+    with pytest.raises(SetupError):
+        by_hand.down()
+    assert running.sessions() == (["by-hand-a"], [])
+
+
+def test_what_was_made_in_the_users_directory_goes_with_a_killed_session(run: Path) -> None:
+    running.begin("s")
+    (run.parent / "data").mkdir()
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0, mount=run.parent / "data")
+    volumes.attach(spec, run / "s" / "a")
+    (run / "s" / "owner").write_text("99999999 1")
+
+    assert list(clean.clean()) == [("s", [])]
+    assert list((run.parent / "data").iterdir()) == []
+
+
+def test_that_nothing_was_attached_is_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["volumes", "down"]) == 0
+    assert capsys.readouterr().out == "no arm is attached by hand\n"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"arms": 3}'])
+def test_a_context_that_was_cut_is_one_line_and_can_be_taken_down(run: Path, text: str) -> None:
+    running.begin("by-hand-a")
+    (run / "by-hand-a" / "context.json").write_text(text)
+    with pytest.raises(SetupError, match=r"context\.json: not readable here; 'esrally-ebs volumes down'"):
+        by_hand.attached()
+    assert by_hand.down() == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's file")
+def test_another_users_session_is_one_line(run: Path) -> None:
+    running.begin("s")
+    os.chown(run / "s", 0, 0)
+    child = os.fork()
+    if not child:
+        os.seteuid(65534)
+        try:
+            running.owner_lives("s")
+        except SetupError as error:
+            os._exit(0 if "another user's" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0

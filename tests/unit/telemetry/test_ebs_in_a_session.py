@@ -1,0 +1,177 @@
+"""EBS statistics where a session wants them: in the rows of each second, and around a request."""
+
+import asyncio
+import ctypes
+import struct
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_machine import LOCAL_MODEL, FakeMachine
+from small_plan import small_plan
+
+from esrally_ebs.analysis.profile import profiles_of, read_windows
+from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
+from esrally_ebs.model import Block, Event, Kind, Volume, VolumeSpec, Work
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.telemetry import ebs
+from esrally_ebs.telemetry.observation import observe
+from esrally_ebs.telemetry.sampler import CUT, Sampler
+from esrally_ebs.telemetry.watch import Watch
+
+MAGIC = {4096: 0x3C23B510, 8192: 0xEC2C0D7E}  # of a page by its length: EBS, instance store
+# the eleven counters of a page in their order, and the metric that tells of each
+METRICS = (
+    "ebs.reads",
+    "ebs.writes",
+    "ebs.read_bytes",
+    "ebs.write_bytes",
+    "ebs.read_time_s",
+    "ebs.write_time_s",
+    "ebs.exceeded_s.iops",
+    "ebs.exceeded_s.throughput",
+    "ebs.exceeded_s.instance-iops",
+    "ebs.exceeded_s.instance-throughput",
+    "ebs.queue_length",
+)
+STEP = 1_000_000  # what counter n has grown by, times n + 1, whenever the page is read
+LIMITS = METRICS[6:10]
+
+
+class Disk:
+    """A kernel under a device whose counters grow with every page that is read."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    def ioctl(self, descriptor: int, request: int, command: bytearray) -> int:
+        address, length = (COMMAND.unpack(command)[at] for at in (7, 9))
+        self.pages += 1
+        counters = [self.pages * STEP * (at + 1) for at in range(len(METRICS))]
+        page = struct.pack("<II11Q", MAGIC[length], 1, *counters).ljust(length, b"\0")
+        ctypes.memmove(address, page, length)
+        return 0
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(ebs, "StatisticsReader", partial(StatisticsReader, ioctl=made.ioctl))
+    return made
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    made = FakeMachine(tmp_path / "machine")
+    made.nvme("nvme71n1", "259:2", serial="vol0123456789abcdef0")
+    made.nvme("nvme72n1", "259:3", serial="AWS0123456789ABCDEF0", model=LOCAL_MODEL)
+    made.device("loop3", "7:3")
+    for name, number in (("nvme71n1", "259:2"), ("nvme72n1", "259:3"), ("loop3", "7:3")):
+        made.mount(str(tmp_path / name), f"/dev/{name}", number)
+        (made.roots.dev / name).touch()
+    monkeypatch.setattr(ebs, "Roots", lambda: made.roots)
+    return made
+
+
+def arm(tmp_path: Path, device: str) -> Volume:
+    spec = VolumeSpec(name="gp3", type="mounted", size_bytes=1)
+    return Volume(spec=spec, kind=Kind.EBS, mount=tmp_path / device, device=device)
+
+
+def no_socket(path: Path) -> object:
+    raise AssertionError(f"{path}: a real volume has no control socket")
+
+
+def diskstats(path: Path) -> str:
+    return "".join(f"259 0 {name}{' 0' * 17}\n" for name in ("nvme71n1", "nvme72n1", "loop3"))
+
+
+def sampler(volume: Volume) -> Sampler:
+    return Sampler([(volume, None)], read_state=no_socket, read_text=diskstats)
+
+
+@pytest.mark.parametrize("device", ["nvme71n1", "nvme72n1"])
+def test_the_rows_of_a_second_have_what_the_disk_tells_of_itself(
+    machine: FakeMachine, disk: Disk, tmp_path: Path, device: str
+) -> None:
+    sampling = sampler(arm(tmp_path, device))
+    first = {point.metric: point for point in sampling.sample()}
+    assert {name for name in first if name.startswith("ebs.")} == {*LIMITS, "ebs.queue_length"}
+
+    second = {point.metric: point for point in sampling.sample()}
+
+    told = {name: point.value for name, point in second.items() if name.startswith("ebs.")}
+    grown = {name: (at + 1) * STEP for at, name in enumerate(METRICS[:4])}
+    took_s = {"ebs.read_time_s": 5.0, "ebs.write_time_s": 6.0}  # the page counts in us
+    exceeded_s = {name: 2 * (7.0 + at) for at, name in enumerate(LIMITS)}  # this alone since it was attached
+    queue = {"ebs.queue_length": 2 * STEP * 11}
+    assert told == pytest.approx({**grown, **took_s, **exceeded_s, **queue})
+    assert {(point.arm, point.device) for point in second.values()} == {("gp3", device)}
+    assert second["ebs.exceeded_s.iops"].unit == "s"
+    assert second[CUT].value == 0
+
+
+def test_a_disk_that_has_no_statistics_has_no_such_rows(
+    machine: FakeMachine, disk: Disk, tmp_path: Path
+) -> None:
+    rows = [point.metric for point in sampler(arm(tmp_path, "loop3")).sample()]
+    assert CUT in rows
+    assert not any(name.startswith("ebs.") for name in rows)
+    assert disk.pages == 0
+
+
+def test_a_disk_that_lost_its_device_is_one_missing_source(
+    machine: FakeMachine, disk: Disk, tmp_path: Path
+) -> None:
+    (machine.roots.dev / "nvme71n1").unlink()
+    (cut,) = [point.value for point in sampler(arm(tmp_path, "nvme71n1")).sample() if point.metric == CUT]
+    assert cut == 1
+
+
+def test_a_limit_that_holds_an_arm_back_is_an_event_by_its_name(
+    machine: FakeMachine, disk: Disk, tmp_path: Path
+) -> None:
+    watch, sampling = Watch(), sampler(arm(tmp_path, "nvme71n1"))
+    assert watch.look(sampling.sample()) == []
+    events = watch.look(sampling.sample())
+    assert {event.fields["limit"] for event in events} == {
+        "iops",
+        "throughput",
+        "instance-iops",
+        "instance-throughput",
+    }
+
+
+def observed(tmp_path: Path, device: str) -> tuple[Event, ...]:
+    folder = SessionFolder.create(tmp_path / "home", "s", kind="race", plan=small_plan())
+    block = Block(arm="gp3", cluster="gp3", work=Work.SEARCH, task="search", round=0)
+
+    async def request() -> None:
+        async with observe(arm(tmp_path, device), folder, block):
+            await asyncio.sleep(0)
+
+    asyncio.run(request())
+    return folder.events()
+
+
+def test_a_request_is_told_how_long_each_limit_was_exceeded_during_it(
+    machine: FakeMachine, disk: Disk, tmp_path: Path
+) -> None:
+    events = observed(tmp_path, "nvme71n1")
+    (event,) = events
+    for side in ("begin", "end"):  # growth is between two pages of the telemetry, and not of a request's
+        assert {name for name in event.fields[side] if name.startswith("ebs.")} == set(LIMITS)
+    found, broken = read_windows(events)
+    assert broken == 0
+    exceeded_s = profiles_of(found)["search", "gp3"][0].exceeded_s
+    assert exceeded_s == pytest.approx(
+        {"iops": 7.0, "throughput": 8.0, "instance-iops": 9.0, "instance-throughput": 10.0}
+    )
+
+
+def test_a_request_on_a_disk_without_statistics_has_none_and_is_still_told(
+    machine: FakeMachine, disk: Disk, tmp_path: Path
+) -> None:
+    (event,) = observed(tmp_path, "loop3")
+    assert disk.pages == 0
+    assert not any(name.startswith("ebs.") for name in event.fields["end"])

@@ -1,0 +1,122 @@
+"""A request under observation: one event with the counters before and after it, or none when it fails."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_plan import small_plan
+
+from esrally_ebs.analysis.profile import read_windows
+from esrally_ebs.model import Block, Kind, Volume, VolumeSpec, Work
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.telemetry import counters
+from esrally_ebs.telemetry.observation import ObservationInterval, observe
+
+# A directory has no device and no limiters: what is seen here is the event itself.
+NOWHERE = Volume(
+    spec=VolumeSpec(name="gp2", type="directory", size_bytes=0), kind=Kind.DIRECTORY, mount=Path("/mnt")
+)
+BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="big_range", round=3)
+
+
+async def request(folder: SessionFolder, *, fails: bool = False) -> None:
+    async with observe(NOWHERE, folder, BLOCK):
+        await asyncio.sleep(0.01)
+        if fails:
+            raise ConnectionError("the node has died")
+
+
+def test_a_request_is_one_window_of_its_block_as_long_as_it_took(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+
+    asyncio.run(request(folder))
+
+    (window,), broken = read_windows(folder.events())
+    assert (window.arm, window.task, window.round, window.requests) == ("gp2", "big_range", 3, 1)
+    assert window.seconds >= 0.01
+    assert broken == 0
+
+
+def test_a_request_that_fails_leaves_no_window_and_its_error_as_it_is(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+
+    with pytest.raises(ConnectionError, match="the node has died"):
+        asyncio.run(request(folder, fails=True))
+
+    assert folder.events() == ()
+
+
+class Disk:
+    """A device in a file like /proc/diskstats."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._file = file
+        monkeypatch.setattr(counters, "DISKSTATS", file)
+
+    def has_done(self, reads: int, *, in_flight: int) -> None:
+        self._file.write_text(f"7 3 loop3 {reads} 0 {8 * reads} 0 0 0 0 0 {in_flight} 0 0\n")
+
+    async def goes_on(self, reads: int, *, in_flight: int) -> None:
+        """As ``has_done``, as soon as somebody else waits."""
+        self.has_done(reads, in_flight=in_flight)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A device that has read ten times."""
+    made = Disk(tmp_path / "diskstats", monkeypatch)
+    made.has_done(10, in_flight=0)
+    return made
+
+
+def observed(
+    folder: SessionFolder, disk: Disk, *, at_its_end: int, later: tuple[int, int]
+) -> Mapping[str, float]:
+    """The counters after a request that leaves so many reads in flight; ``later``: reads, and in flight."""
+
+    async def run() -> None:
+        async with observe(replace(NOWHERE, device="loop3"), folder, BLOCK):
+            disk.has_done(13, in_flight=at_its_end)
+            rest = asyncio.create_task(disk.goes_on(later[0], in_flight=later[1]))
+        await rest
+
+    asyncio.run(run())
+    (event,) = folder.events()
+    assert event.fields["begin"]["device.reads"] == 10
+    end: Mapping[str, float] = event.fields["end"]
+    return end
+
+
+def test_what_is_in_flight_at_a_requests_end_is_waited_for_and_counted(tmp_path: Path, disk: Disk) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+
+    end = observed(folder, disk, at_its_end=2, later=(15, 0))
+
+    assert (end["device.reads"], end["device.in_flight"]) == (15, 0)
+
+
+def test_a_device_at_rest_is_not_waited_for(tmp_path: Path, disk: Disk) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+
+    end = observed(folder, disk, at_its_end=0, later=(99, 0))  # of the request after it
+
+    assert end["device.reads"] == 13
+
+
+def test_a_device_that_does_not_come_to_rest_is_given_up_after_some_milliseconds(
+    tmp_path: Path, disk: Disk
+) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+
+    end = observed(folder, disk, at_its_end=2, later=(14, 1))
+
+    assert (end["device.reads"], end["device.in_flight"]) == (14, 1)
+
+
+def test_every_cold_request_is_due_and_of_warm_ones_only_some() -> None:
+    interval = ObservationInterval()
+
+    assert [interval.is_over(every=True) for _ in range(3)] == [True] * 3
+    assert [ObservationInterval().is_over(every=False), interval.is_over(every=False)] == [True, False]

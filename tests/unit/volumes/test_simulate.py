@@ -1,0 +1,249 @@
+"""fio jobs in virtual time: arithmetic of the buckets, chance, splitting, and both kernels alike."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.volumes.emulated.law.queue import MERGED
+from esrally_ebs.volumes.fio import FioDirection, parse_fio
+from esrally_ebs.volumes.virtual import (
+    BETWEEN_S,
+    SimulatedVolume,
+    VolumeJob,
+    groups,
+    run_together,
+    simulated_volumes,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+GP2 = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB)
+GP3 = VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB, throughput_bytes_per_s=128 * MIB)
+
+jobs = st.builds(
+    BaselineJob,
+    name=st.just("job"),
+    rw=st.sampled_from(["read", "write", "readwrite", "randread", "randwrite", "randrw"]),
+    bs=st.sampled_from([4 * KIB, 16 * KIB, 256 * KIB, 1 * MIB, 300 * KIB]),
+    numjobs=st.integers(1, 8),
+    iodepth=st.integers(1, 16),
+    engine=st.sampled_from(["psync", "libaio"]),
+    size=st.integers(1 * MIB, 4 * MIB),
+    runtime=st.one_of(st.none(), st.floats(0.001, 0.05)),
+)
+
+
+def job(**options: Any) -> BaselineJob:  # noqa: ANN401 - options of fio
+    return BaselineJob(**{"name": "job", "rw": "randread", "bs": 4 * KIB, **options})
+
+
+def run(spec: VolumeSpec, of: BaselineJob, **options: Any) -> list[FioDirection]:  # noqa: ANN401
+    return parse_fio(SimulatedVolume(spec).run(of, compiled=False, **options), "simulated")
+
+
+def seconds(text: str) -> float:
+    (of,) = json.loads(text)["jobs"]
+    return max(of["read"]["runtime"], of["write"]["runtime"]) / 1000
+
+
+def test_a_saturated_volume_serves_its_rate_and_one_second_saved_up() -> None:
+    # 10,000 reads at 3000 a second after a bucket of 3000: (10,000 - 3000) / 3000 = 2.333 s
+    text = SimulatedVolume(GP3).run(job(engine="libaio", iodepth=64, size=10_000 * 4 * KIB), compiled=False)
+    assert seconds(text) == pytest.approx(7 / 3, rel=0.002)
+
+
+def test_throughput_holds_back_large_blocks() -> None:
+    # the published row: 2048 MiB at 128 MiB/s after 128 MiB saved up take 15.0 s, 546 IOPS of 256 KiB
+    (reads,) = run(GP3, job(rw="read", bs=256 * KIB, numjobs=16, size=128 * MIB))
+    assert reads.iops == pytest.approx(8192 / 15.0, rel=0.002)
+
+
+def test_an_unlimited_job_is_as_fast_as_its_latencies_let_it() -> None:
+    (reads,) = run(GP3, job(size=4 * MIB))
+    assert reads.iops == pytest.approx(1 / (reads.mean_s + BETWEEN_S), rel=0.02)
+
+
+def test_credits_end_and_the_baseline_stays() -> None:
+    # 16,200 of 5.4 million credits: 16,200 + 300 t = 3000 + 3000 t gives t = 4.89 s; at 10 s there were
+    # 16,200 + 300 * 10 = 19,200 I/Os.
+    spec = VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB, credits=0.003)
+    (reads,) = run(spec, job(engine="libaio", iodepth=32, runtime=10))
+    assert reads.ios == pytest.approx(19_200, rel=0.003)
+
+
+def test_credits_come_back_while_the_volume_rests() -> None:
+    volume = SimulatedVolume(VolumeSpec(name="gp2", type="gp2", size_bytes=100 * GIB, credits=0.0))
+    volume.rest(7200)
+    assert volume.levels()["credits"] == 7200 * 300  # two hours at the baseline of 300 a second
+    assert volume.clock_s == 7200
+
+
+def test_refilling_waits_for_the_fast_buckets_but_not_for_credits() -> None:
+    volume = SimulatedVolume(GP2)
+    volume.run(job(engine="libaio", iodepth=64, size=6000 * 4 * KIB), compiled=False)
+    assert volume.levels()["iops"] < 100
+    assert volume.refill() == pytest.approx(1.0, abs=0.05)
+    assert volume.levels()["iops"] == 3000
+    assert volume.levels()["credits"] < 5_400_000
+    assert volume.refill() == 0
+
+
+def test_a_block_larger_than_a_request_is_split_and_counts_once_per_request() -> None:
+    volume = SimulatedVolume(GP3)
+    text = volume.run(job(bs=MIB, size=4 * MIB), compiled=False)
+    (reads,) = parse_fio(text, "simulated")
+    assert reads.ios == 4
+    # 4 I/Os of four requests each leave at least 3000 - 16 tokens
+    assert 3000 - 16 <= volume.levels()["iops"] <= 3000
+    assert reads.p50_s > volume.model.read.median_s(256 * KIB)  # the slowest of four
+
+
+def test_sequential_reads_of_an_hdd_cost_what_they_are_and_scattered_ones_a_mebibyte() -> None:
+    hdd = VolumeSpec(name="st1", type="st1", size_bytes=500 * GIB)
+    spent = {}
+    for rw in ("read", "randread"):
+        volume = SimulatedVolume(hdd)
+        volume.run(job(rw=rw, bs=64 * KIB, size=10 * 64 * KIB), compiled=False)
+        came_back = volume.clock_s * 40 * 500 / 1024  # MiB; 40 MiB/s per TiB
+        spent[rw] = 500 * 1024 - volume.levels()["credits"] / MIB + came_back
+    assert spent["randread"] == pytest.approx(10, abs=0.2)
+    assert spent["read"] == pytest.approx(1 + 9 * 64 / 1024, abs=0.2)  # the first one, and nine that go on
+
+
+def test_time_says_which_limit_held_back() -> None:
+    text = SimulatedVolume(GP3).run(job(rw="read", bs=256 * KIB, numjobs=16, size=64 * MIB), compiled=False)
+    waited = json.loads(text)["limits"]["waited_s"]
+    assert waited["throughput"] > 0
+    assert waited["iops"] == 0
+
+
+def test_a_mix_is_an_even_coin_or_exactly_what_was_asked_for() -> None:
+    mix = job(rw="readwrite", size=16 * MIB)
+    reads, writes = run(GP3, mix)
+    assert reads.ios + writes.ios == 4096
+    assert reads.ios == pytest.approx(2048, abs=5 * 32)  # five standard deviations of a fair coin
+    dealt, _ = run(GP3, mix, reads=3000)
+    assert dealt.ios == 3000
+
+
+def test_arms_get_the_same_toss_of_the_coin_but_latencies_of_their_own() -> None:
+    mix = job(rw="randrw", size=4 * MIB)
+    here, there = run(GP3, mix), run(VolumeSpec(name="b", type="gp3", size_bytes=100 * GIB), mix)
+    assert [d.ios for d in here] == [d.ios for d in there]
+    assert [d.mean_s for d in here] != [d.mean_s for d in there]
+
+
+def test_a_job_with_a_runtime_ends_after_it_with_what_was_in_flight() -> None:
+    text = SimulatedVolume(GP3).run(job(runtime=0.5, size=MIB), compiled=False)
+    assert 0.5 <= seconds(text) < 0.51
+
+
+def test_a_deep_queue_shows_one_io_less_per_process_than_its_depth() -> None:
+    # published: 63 of 1 x 64 in flight (499.8 ms at 126 a second), 1020 of 4 x 256 (339.7 ms at 3000)
+    for clones, depth in ((1, 64), (4, 32)):
+        volume = SimulatedVolume(GP3)
+        volume.buckets.levels[0] = 0.0
+        of = job(engine="libaio", numjobs=clones, iodepth=depth, runtime=2, size=GIB)
+        (reads,) = parse_fio(volume.run(of, compiled=False), "simulated")
+        assert reads.mean_s * reads.iops == pytest.approx(clones * (depth - 1), rel=0.03)
+
+
+def test_striped_volumes_serve_as_much_as_all_of_them() -> None:
+    one, three = (
+        run(replace(GP3, stripes=stripes), job(engine="libaio", iodepth=96, runtime=1, size=GIB))
+        for stripes in (1, 3)
+    )
+    assert three[0].ios == pytest.approx(3 * one[0].ios, rel=0.05)
+
+
+def test_an_instance_holds_back_its_volumes_together() -> None:
+    # t3.small: 260.6 MB/s at most and one second saved up, for two volumes of 250 MiB/s each
+    spec = replace(GP3, throughput_bytes_per_s=250 * MIB, instance="t3.small")
+    volumes = simulated_volumes([spec, replace(spec, name="other")])
+    of = job(rw="read", bs=256 * KIB, engine="libaio", iodepth=32, runtime=2, size=GIB)
+    texts = run_together([VolumeJob(volume=volume, job=of) for volume in volumes], compiled=False)
+    moved = sum(found.bandwidth_bytes_per_s for text in texts for found in parse_fio(text, "simulated"))
+    assert moved == pytest.approx(260.625e6 * 3 / 2, rel=0.03)
+    waited = json.loads(texts[0])["limits"]["waited_s"]
+    assert waited["instance-throughput"] > 0
+
+
+def test_arms_of_one_instance_share_its_clock() -> None:
+    spec = replace(GP3, instance="m5.large")
+    one, other, apart = simulated_volumes(
+        [spec, replace(spec, name="b"), replace(spec, instance="m5.large#2")]
+    )
+    one.rest(10)
+    assert (one.clock_s, other.clock_s, apart.clock_s) == (10, 10, 0)
+
+
+def test_jobs_without_stonewall_begin_together_and_share_the_volume() -> None:
+    first = job(engine="libaio", iodepth=16, runtime=1, size=GIB)
+    together = groups([first, first.model_copy(update={"name": "b", "stonewall": False}), first])
+    assert [len(of) for of in together] == [2, 1]
+    volume = SimulatedVolume(GP3)
+    texts = run_together([VolumeJob(volume=volume, job=of) for of in together[0]], compiled=False)
+    ios = [parse_fio(text, "simulated")[0].ios for text in texts]
+    assert sum(ios) == pytest.approx(6000, rel=0.02)  # a full bucket and one second
+    assert ios[0] == pytest.approx(ios[1], rel=0.1)
+
+
+def test_a_mix_has_the_share_of_reads_that_was_asked_for() -> None:
+    reads, writes = run(GP3, job(rw="randrw", rwmixread=75, size=16 * MIB))
+    assert reads.ios / (reads.ios + writes.ios) == pytest.approx(0.75, abs=0.04)
+
+
+def test_sequential_ios_that_wait_in_a_full_queue_are_merged_in_part() -> None:
+    # published: 4,930 IOPS of 64 KiB on a volume of 3,000
+    spec = replace(GP3, throughput_bytes_per_s=500 * MIB)
+    volume = SimulatedVolume(spec)
+    volume.buckets.levels[0] = 0.0
+    of = job(rw="write", bs=64 * KIB, engine="libaio", iodepth=64, runtime=1, size=GIB)
+    (writes,) = parse_fio(volume.run(of, compiled=False), "simulated")
+    assert writes.iops == pytest.approx(4930, rel=0.05)
+
+
+def test_blocks_that_were_never_written_cost_iops_in_2014_only() -> None:
+    for date, iops in (("2014", 2000), ("2021", 3000)):
+        volume = SimulatedVolume(replace(GP2, date=date))
+        volume.buckets.levels[0] = 0.0
+        of = job(rw="randwrite", engine="libaio", iodepth=32, runtime=1, size=GIB)
+        (writes,) = parse_fio(volume.run(of, compiled=False, untouched=True), "simulated")
+        assert writes.iops == pytest.approx(iops, rel=0.03)
+
+
+def test_the_result_says_that_fio_did_not_run() -> None:
+    text = SimulatedVolume(GP3).run(job(size=MIB))
+    assert "simulated in virtual time" in json.loads(text)["fio version"]
+
+
+def test_a_block_that_does_not_fit_into_the_file_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"do not fit into 1\.0 MiB; raise size or lower bs"):
+        job(bs=2 * MIB, size=MIB)
+
+
+@settings(max_examples=50, deadline=None)
+@given(of=jobs)
+def test_no_more_passes_than_rate_times_time_and_one_full_bucket(of: BaselineJob) -> None:
+    text = SimulatedVolume(GP3).run(of, compiled=False)
+    found = parse_fio(text, "simulated")
+    ios = sum(direction.ios for direction in found)
+    operations = ios * -(-of.bs // (256 * KIB))
+    if of.engine == "libaio" and not of.rw.startswith("rand"):
+        operations *= 1 - MERGED  # where they wait in a full queue
+    assert operations <= 3000 * (1 + seconds(text)) + 1e-6
+    assert ios * of.bs <= 128 * MIB * (1 + seconds(text)) + 1
+    assert all(d.p50_s <= d.p90_s <= d.p99_s <= d.p999_s for d in found)
+
+
+@settings(max_examples=50, deadline=None)
+@given(of=jobs)
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(of: BaselineJob) -> None:
+    first, again, other = (SimulatedVolume(GP3, seed=seed).run(of, compiled=False) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other

@@ -1,0 +1,66 @@
+"""The event loop by itself, with a volume of numbers."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.catalog.limits import Limit
+from esrally_ebs.volumes.emulated.law.buckets import buckets_of
+from esrally_ebs.volumes.virtual.arrays import beginning, empty_tally
+from esrally_ebs.volumes.virtual.kernel import serve
+from esrally_ebs.volumes.virtual.state import Devices, FioJobs, Host, RandomDraws
+
+KIB, MIB = 1024, 1024**2
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    clones=st.integers(1, 8), block=st.sampled_from([16 * KIB, 256 * KIB]), factor=st.sampled_from([2, 4, 8])
+)
+def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
+    clones: int, block: int, factor: int
+) -> None:
+    def ended_s(times: int) -> float:
+        buckets = buckets_of(
+            [
+                Limit(name="iops", counts="operations", rate=3000 * times, capacity=100),
+                Limit(name="throughput", counts="bytes", rate=128 * MIB * times, capacity=4 * MIB),
+            ],
+            0.0,
+        )
+        devices = Devices(
+            first=[0],
+            own=[2],
+            stripes=[1],
+            chunk_bytes=[0],
+            max_io_bytes=[256 * KIB],
+            merge_over_bytes=[-1],
+            least_bytes=[0],
+            base_s=[400e-6 / times, 900e-6 / times],
+            per_byte_s=[2e-9 / times, 5e-9 / times],
+            sigma=[0.2, 0.1],
+            queue=[32],
+        )
+        load = FioJobs(
+            device=[0],
+            clones=[clones],
+            depth=[1],
+            sync=[True],
+            block_bytes=[block],
+            ios_per_clone=[50],
+            from_s=[0.0],
+            until_s=[float("inf")],
+            sequential=[False],
+            file_bytes=[50 * block],
+        )
+        draws = RandomDraws(
+            normals=[0.5, -1.0, 1.5, 0.1, -0.3],
+            uniforms=[0.3, 0.7, 0.1],
+            writes=[False, True, True],
+            first_write=[0],
+            write_count=[3],
+        )
+        host = Host(shared=0, between_s=6e-6 / times, again=0.5)
+        return serve(buckets, devices, load, host, draws, empty_tally(1, 0), beginning(devices, load, 2))
+
+    assert ended_s(factor) == pytest.approx(ended_s(1) / factor)

@@ -1,0 +1,219 @@
+"""Choosing a backend, plain directories, real mounts refused; nothing here needs root."""
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.mounts import mount_holding
+from esrally_ebs.machine.processes import Clock
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.plan.plan import PLUG_INS
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.control import LimiterState, change, read_state
+from esrally_ebs.volumes.mounted import check_distinct, check_mount
+
+GIB = 1024**3
+
+
+def _spec(type_: str = "directory", **more: int | Path | str) -> VolumeSpec:
+    return VolumeSpec(**{"name": "a", "type": type_, "size_bytes": GIB} | more)
+
+
+@pytest.mark.parametrize(
+    ("spec", "backend"),
+    [
+        (_spec("gp2"), "emulated"),
+        (_spec("gp3"), "emulated"),
+        (_spec("gp3", mount=Path("/mnt/a")), "mounted"),
+        (_spec("mounted", mount=Path("/mnt/a")), "mounted"),
+        (_spec("directory", mount=Path("/data")), "directory"),
+    ],
+)
+def test_the_type_and_a_mount_decide_the_backend(spec: VolumeSpec, backend: str) -> None:
+    assert spec.backend == backend
+
+
+def test_a_package_can_add_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in is used by the commands as any other backend, and found again from the directory alone."""
+    module = ModuleType("ramdisks")
+    detached: list[Path] = []
+    module.attach = lambda spec, directory, *, backing: Volume(  # type: ignore[attr-defined]
+        spec=spec, kind=Kind.DIRECTORY, mount=directory
+    )
+    module.detach = detached.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ramdisks", module)
+    point = EntryPoint(name="ramdisk", value="ramdisks", group=PLUG_INS)
+    monkeypatch.setattr(volumes, "entry_points", lambda *, group, name: [point] if name == point.name else [])
+
+    assert volumes.attach(_spec("ramdisk"), tmp_path / "arm").mount == tmp_path / "arm"
+    volumes.detach(tmp_path / "arm")
+    assert detached == [tmp_path / "arm"]
+    assert not (tmp_path / "arm").exists()
+
+    del module.detach  # type: ignore[attr-defined]
+    with pytest.raises(SetupError, match=r"'ramdisk' \(package ramdisks\): ramdisks lacks attach or detach"):
+        volumes.attach(_spec("ramdisk"), tmp_path / "arm")
+
+
+def test_a_directory_made_for_a_volume_goes_with_it(tmp_path: Path) -> None:
+    arm = tmp_path / "arm"
+    with volumes.open_volume(_spec(), arm) as volume:
+        assert volume.kind is Kind.DIRECTORY
+        assert volume.filesystem == mount_holding(tmp_path).filesystem
+        (volume.mount / "file").write_text("x")
+    assert not arm.exists()
+
+
+def test_a_directory_that_was_there_before_stays_with_all_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("x")
+    with volumes.open_volume(_spec(mount=tmp_path / "data"), tmp_path / "arm"):
+        pass
+    assert (tmp_path / "data" / "file").read_text() == "x"
+
+
+def test_a_directory_is_never_made_on_the_way(tmp_path: Path) -> None:
+    """The file system that a missing mount would be on is another one."""
+    with pytest.raises(SetupError, match="No such file or directory; give another directory"):
+        volumes.attach(_spec(mount=tmp_path / "not" / "mounted"), tmp_path / "s" / "a")
+    assert list(tmp_path.iterdir()) == [tmp_path / "s"]
+
+
+def test_an_attached_volume_is_detached_by_its_directory_alone_and_twice_does_no_harm(tmp_path: Path) -> None:
+    volume = volumes.attach(_spec(), tmp_path / "arm")
+    assert volume.mount.is_dir()
+    for _ in range(2):
+        volumes.detach(tmp_path / "arm")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_takes_one_volume_at_a_time(tmp_path: Path) -> None:
+    with (
+        volumes.open_volume(_spec(), tmp_path / "arm"),
+        pytest.raises(SetupError, match="a volume is attached there already"),
+    ):
+        volumes.attach(_spec(), tmp_path / "arm")
+
+
+def test_a_path_that_is_no_mount_point_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        PlanError, match=f"^volume 'a': {tmp_path} is not a mount point; mount the volume there"
+    ):
+        volumes.attach(_spec("gp2", mount=tmp_path), tmp_path / "arm")
+    assert not (tmp_path / "arm").exists()
+
+
+def test_a_read_only_mount_is_refused() -> None:
+    with pytest.raises(SetupError, match="is read-only"):
+        check_mount(Path("/proc"), name="a")  # takes no files, which is as good
+
+
+def test_a_mounted_volume_needs_a_mount(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="mount is missing; give the path of the mount point"):
+        volumes.attach(_spec("mounted"), tmp_path / "arm")
+
+
+def test_two_arms_on_one_device_are_refused_by_name() -> None:
+    root = Path("/")
+    with pytest.raises(PlanError, match=r"^volumes 'a' and 'b': / and / are on one device"):
+        check_distinct([_spec("gp2", mount=root), _spec("gp3", name="b", mount=root)])
+
+
+def test_a_directory_has_no_buckets_to_wait_for(tmp_path: Path) -> None:
+    with volumes.open_volume(_spec(), tmp_path / "arm") as volume:
+        assert volumes.wait_refilled(volume, clock=_counting_clock()) == 0.0
+
+
+def test_a_real_volume_is_given_one_idle_second_to_refill(tmp_path: Path) -> None:
+    volume = Volume(spec=_spec("gp3"), kind=Kind.EBS, mount=tmp_path)
+    assert volumes.wait_refilled(volume, clock=_counting_clock()) == 1.0
+
+
+def test_waiting_ends_when_the_buckets_are_full(tmp_path: Path) -> None:
+    volume = Volume(spec=_spec("gp3"), kind=Kind.EMULATED, mount=tmp_path, control=tmp_path / "control")
+    with _answering(tmp_path / "control", [_state(0.7), _state(0.1), _state(0.0)]):
+        assert volumes.wait_refilled(volume, clock=_counting_clock()) == pytest.approx(0.8)
+
+
+def test_a_dead_daemon_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"control: the volume's daemon does not answer .*esrally-ebs clean"):
+        read_state(tmp_path / "control")
+
+
+def test_what_the_daemon_refuses_is_one_line(tmp_path: Path) -> None:
+    with (
+        _answering(tmp_path / "control", [{"error": "ValueError: no setting 'x'"}]),
+        pytest.raises(SetupError, match=r"refuses .*no setting 'x'"),
+    ):
+        change(tmp_path / "control", x=True)
+
+
+def test_a_socket_path_of_any_length_is_reached(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    with _answering(deep / "control", [_state(0.0)]):
+        assert read_state(deep / "control").seconds_until_full == 0.0
+
+
+def _counting_clock() -> Clock:
+    """A clock on which only sleeping takes time."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    return Clock(monotonic=lambda: now[0], sleep=sleep, epoch=lambda: now[0])
+
+
+def _state(seconds_until_full: float) -> dict[str, Any]:
+    return LimiterState(
+        levels={},
+        capacities={},
+        credits=None,
+        credits_capacity=None,
+        seconds_until_full=seconds_until_full,
+        waited_s={},
+        target_s={},
+        reads=0,
+        writes=0,
+        read_bytes=0,
+        written_bytes=0,
+        in_flight=0,
+        unlimited=False,
+        time_scale=1.0,
+        errors=0,
+    ).to_json()
+
+
+@contextmanager
+def _answering(path: Path, answers: list[dict[str, Any]]) -> Iterator[None]:
+    """A daemon that gives these answers, one per connection."""
+    directory = os.open(path.parent, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"/proc/self/fd/{directory}/{path.name}")
+        listener.listen()
+        listener.settimeout(5)
+
+        def serve() -> None:
+            for answer in answers:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(65536)
+                    client.sendall(json.dumps(answer).encode() + b"\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+    os.close(directory)

@@ -1,0 +1,181 @@
+"""Bad input of an import: one clear line, the right exit code, nothing written, the logs untouched."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from query_logs import query_line, write
+
+from esrally_ebs.cli import main
+from esrally_ebs.errors import FormatError, PlanError
+from esrally_ebs.workload.queries import Options, import_logs, logs
+
+MATCH_ALL = {"query": {"match_all": {}}}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "log.json", query_line(MATCH_ALL))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+    """Exit code and the one line that ``workload import`` says."""
+    code = main(["workload", "import", *map(str, words)])
+    (line,) = capsys.readouterr().err.splitlines()
+    return code, line
+
+
+def test_a_log_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = refused(capsys, tmp_path / "no.json", "--output", tmp_path / "out")
+    assert code == 2
+    assert "no.json: No such file" in line
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
+def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path("/dev/zero") if kind == "device" else tmp_path / kind
+    if kind == "directory":
+        path.mkdir()
+    if kind == "fifo":
+        os.mkfifo(path)
+    code, line = refused(capsys, path, "--output", tmp_path / "out")
+    assert code == 2
+    assert str(path) in line
+    assert "name the log files" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
+        (b"\x1f\x8b\x08\x00garbage", "is the file whole"),
+        (query_line(MATCH_ALL).encode()[:90], "known format"),
+        (b"\x00\xff\xfe" * 1000, "known format"),
+    ],
+)
+def test_a_log_that_is_none(
+    content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log").write_bytes(content)
+    code, line = refused(capsys, tmp_path / "log", "--output", tmp_path / "out")
+    assert code == 4
+    assert says in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
+
+
+def test_a_log_of_another_format_than_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = refused(capsys, log, "--format", "es-slow-log-8", "--output", log.parent / "out")
+    assert code == 4
+    assert "no request to race in 1 lines read as es-slow-log-8" in line
+
+
+def test_a_format_that_is_none(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = refused(capsys, log, "--format", "apache", "--output", log.parent / "out")
+    assert code == 2
+    assert "--format apache: choose auto, es-query-log" in line
+
+
+def test_logs_of_two_formats(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(tmp_path / "msearch", '{"index":"a"}', "{}")
+    code, line = refused(capsys, log, other, "--output", tmp_path / "out")
+    assert code == 2
+    assert "import them by themselves" in line
+
+
+def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
+    whole = query_line(MATCH_ALL)
+    log = write(tmp_path / "log", whole, whole[:-20])
+    summary = import_logs([log], tmp_path / "out")
+    assert summary.excluded == {"line cut off or not of the format": 1}
+    assert summary.first == {"line cut off or not of the format": "log:2"}
+
+
+def test_times_with_and_without_zone_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(tmp_path / "log", query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
+    code, line = refused(capsys, log, "--output", tmp_path / "out")
+    assert code == 4
+    assert "log:2: some times name a time zone" in line
+
+
+def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
+    log = write(
+        tmp_path / "log",
+        query_line(MATCH_ALL, at="2026-01-02T12:00:01.000+02:00"),
+        query_line(MATCH_ALL, at="2026-01-02T10:00:00.000Z"),
+    )
+    assert import_logs([log], tmp_path / "out").seconds == 1.0
+
+
+def test_an_index_that_is_not_in_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = refused(capsys, log, "--index", "orders", "--output", log.parent / "out")
+    assert code == 2
+    assert "--index orders: no search of" in line
+    assert "it has logs" in line
+
+
+def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", '{"index":null}', '{"size":1}')
+    with pytest.raises(PlanError, match="say it with --index NAME"):
+        import_logs([log], tmp_path / "out")
+    assert import_logs([log], tmp_path / "out", Options(index="logs")).requests == 1
+
+
+@pytest.mark.parametrize("kind", ["full directory", "file", "link"])
+def test_an_output_that_is_taken_stays_as_it_is(
+    kind: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = log.parent / "out"
+    if kind == "full directory":
+        output.mkdir()
+        (output / "mine").write_text("precious")
+    elif kind == "file":
+        output.write_text("precious")
+    else:
+        output.symlink_to(log.parent / "elsewhere")
+    code, _ = refused(capsys, log, "--output", output)
+    assert code == 2
+    assert kind == "link" or (output / "mine" if output.is_dir() else output).read_text() == "precious"
+    assert sorted(path.name for path in log.parent.iterdir()) == ["log.json", "out"]
+
+
+def test_an_empty_output_directory_is_used(log: Path) -> None:
+    (log.parent / "out").mkdir()
+    assert import_logs([log], log.parent / "out").requests == 1
+
+
+def test_an_output_that_cannot_be_written(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, line = refused(capsys, log, "--output", "/proc/self/out")
+    assert code == 3
+    assert "/proc/self/out: cannot be written" in line
+
+
+def test_logs_are_only_read(log: Path) -> None:
+    before = hashlib.sha256(log.read_bytes()).digest(), log.stat().st_mtime_ns
+    import_logs([log], log.parent / "out")
+    assert (hashlib.sha256(log.read_bytes()).digest(), log.stat().st_mtime_ns) == before
+
+
+def test_a_line_longer_than_memory_allows_is_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.write(f"{query_line(MATCH_ALL)}\n".encode())
+        file.write(b"{" + b" " * (3 * logs.MAX_LINE_BYTES) + b"}\n")
+        file.write(f"{query_line(MATCH_ALL)}\n".encode())
+    summary = import_logs([log], tmp_path / "out")
+    assert (summary.lines, summary.requests) == (3, 2)
+    assert summary.excluded == {"line longer than 16 MiB": 1}
+
+
+def test_a_body_nested_too_deep_is_counted(tmp_path: Path) -> None:
+    deep = '{"query":{"bool":{"must":' * 100 + "{}" + "}}}" * 100
+    log = write(tmp_path / "log", query_line(MATCH_ALL), query_line(deep))
+    assert import_logs([log], tmp_path / "out").excluded == {"body nested deeper than 60 levels": 1}
+
+
+def test_a_log_without_searches_is_no_workload(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", query_line("FROM logs", type="esql"))
+    with pytest.raises(FormatError, match="no request to race in 1 lines"):
+        import_logs([log], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,150 @@
+"""What holds of every import: nothing is lost, order is kept, templates do not depend on literals."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from query_logs import accounted, query_line, requests, write
+
+from esrally_ebs.workload.queries import Options, import_logs
+from esrally_ebs.workload.queries.literals import Freezer, Hasher, hash_text
+from esrally_ebs.workload.queries.ordering import Ordering
+from esrally_ebs.workload.queries.shapes import Shapes
+
+NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))
+SCALARS = st.one_of(st.text(max_size=12), NUMBERS, st.booleans(), st.none())
+WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=10)
+# a field may be called as an option is: its value is a literal all the same
+FIELDS = st.sampled_from(
+    ["customer", "type", "field", "order", "path", "size", "lang", "a b", 'quo"ted', "größe"]
+)
+
+
+def leaf(value: Any, field: str) -> st.SearchStrategy[dict[str, Any]]:  # noqa: ANN401
+    return st.sampled_from(
+        [
+            {"term": {field: value}},
+            {"term": {field: {"value": value, "boost": 2.0}}},
+            {"terms": {field: [value, value]}},
+            {"match": {field: {"query": value, "operator": "and"}}},
+            {"range": {field: {"gte": value, "format": "yyyy"}}},
+            {"multi_match": {"query": value, "fields": ["title", "body"]}},
+            {"query_string": {"query": value}},
+        ]
+    )
+
+
+@st.composite
+def bodies(draw: st.DrawFn, values: st.SearchStrategy[Any] = SCALARS) -> dict[str, Any]:
+    """Bodies of searches; all literals are drawn from ``values``."""
+    clauses = [draw(leaf(draw(values), draw(FIELDS))) for _ in range(draw(st.integers(1, 3)))]
+    body: dict[str, Any] = {
+        "size": 10,
+        "query": {"bool": {draw(st.sampled_from(["must", "filter"])): clauses}},
+    }
+    if draw(st.booleans()):
+        terms = {"terms": {"field": "customer", "missing": draw(values), "order": {"_count": "desc"}}}
+        body["aggs"] = {"top": {**terms, "aggs": {"mean": {"avg": {"field": "duration"}}}}}
+    if draw(st.booleans()):
+        body["sort"] = [{"@timestamp": {"order": "desc", "missing": draw(values)}}, "_doc"]
+        body["search_after"] = [draw(values)]
+    return body
+
+
+def replaced(node: Any, literal: Callable[[Any], bool], other: Any) -> Any:  # noqa: ANN401
+    if isinstance(node, dict):
+        return {key: replaced(value, literal, other) for key, value in node.items()}
+    if isinstance(node, list):
+        return [replaced(value, literal, other) for value in node]
+    return other if literal(node) else node
+
+
+@given(bodies(st.just("LITERAL")), SCALARS)
+def test_the_template_of_a_query_does_not_depend_on_its_literals(body: dict[str, Any], other: Any) -> None:  # noqa: ANN401
+    changed = replaced(body, lambda node: node == "LITERAL", other)
+    one, two = Shapes().of(json.dumps(body)), Shapes().of(json.dumps(changed, ensure_ascii=False))
+    assert one.text == two.text
+    assert "LITERAL" not in one.text
+
+
+@given(bodies())
+def test_a_shape_is_the_same_however_json_is_written(body: dict[str, Any]) -> None:
+    written = (json.dumps(body), json.dumps(body, indent=2), json.dumps(body, separators=(",", ":")))
+    assert len({Shapes().of(text).text for text in written}) == 1
+
+
+@given(st.lists(bodies(), max_size=6))
+def test_a_shape_does_not_depend_on_what_was_met_before(met: list[dict[str, Any]]) -> None:
+    shapes = Shapes()
+    for body in met:
+        assert shapes.of(json.dumps(body)).text == Shapes().of(json.dumps(body)).text
+
+
+@given(bodies(st.just("LITERAL")), SCALARS, SCALARS)
+def test_fixing_dates_changes_nothing_else(body: dict[str, Any], one: Any, other: Any) -> None:  # noqa: ANN401
+    for value in (one, other):
+        if not (isinstance(value, str) and "now" in value):
+            node = replaced(body, lambda node: node == "LITERAL", value)
+            assert Freezer(0).body(node) == node
+
+
+@given(bodies(), bodies())
+def test_the_same_string_is_always_hashed_to_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    alone = [Hasher().body(body) for body in (one, other)]
+    assert [Hasher().body(one), Hasher().body(other)] == alone
+
+
+@given(WORDS, WORDS)
+def test_different_words_have_different_hashes(one: str, other: str) -> None:
+    assert (hash_text(one) == hash_text(other)) == (one == other) or one.isdigit() or other.isdigit()
+
+
+@given(bodies(st.just("secretword")))
+def test_no_word_is_left_when_literals_are_hashed(body: dict[str, Any]) -> None:
+    assert "secretword" not in json.dumps(Hasher().body(body))
+
+
+def test_hashing_changes_no_template(tmp_path: Path) -> None:
+    log = write(
+        tmp_path / "log", *(query_line({"query": {"term": {"user": name}}}) for name in ("ann", "bob"))
+    )
+    import_logs([log], tmp_path / "plain")
+    import_logs([log], tmp_path / "hashed", Options(hash_literals=True))
+    plain, hashed = requests(tmp_path / "plain"), requests(tmp_path / "hashed")
+    assert [row["template"] for row in plain] == [row["template"] for row in hashed]
+    assert len({json.dumps(row["body"]) for row in hashed}) == 2
+    assert not {"ann", "bob"} & {row["body"]["query"]["term"]["user"] for row in hashed}
+
+
+LINES = st.one_of(
+    st.builds(query_line, bodies()),
+    st.builds(query_line, bodies(), type=st.sampled_from(["esql", "sql", "dsl"])),
+    st.builds(query_line, st.text(max_size=20), indices=st.lists(WORDS, max_size=2)),
+    st.builds(lambda line, at: line[:at], st.builds(query_line, bodies()), st.integers(1, 200)),
+    st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=20),
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(LINES, max_size=12))
+def test_every_line_becomes_a_request_or_a_counted_reason(lines: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = write(Path(folder, "log"), query_line({"query": {"match_all": {}}}), *lines)
+        summary = import_logs([log], Path(folder, "out"))
+        assert accounted(Path(folder, "out")) == summary.lines == len(lines) + 1
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.sampled_from([1, 200, 10**6]))
+def test_order_is_by_time_and_then_as_in_the_log(times: list[int], run_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ordering = Ordering(Path(folder), run_bytes=run_bytes)
+        for number, at in enumerate(times):
+            ordering.add(at, f"{number}\n")
+        rows = [(at, int(line)) for at, line in ordering.rows()]
+        ordering.close()
+    assert rows == sorted((at, number) for number, at in enumerate(times))

@@ -1,0 +1,157 @@
+"""Literals: what ``now`` becomes, what a hash keeps, what is left out because it cannot be asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from query_logs import query_line, requests, write
+
+from esrally_ebs.workload.queries import Options, import_logs
+from esrally_ebs.workload.queries.literals import Freezer, hash_query, hash_text
+from esrally_ebs.workload.queries.shapes import Shapes
+
+AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z
+AT = "2026-01-02T10:00:00.123Z"
+
+
+def frozen(body: dict[str, Any]) -> dict[str, Any]:
+    return Freezer(AT_US).body(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("now", AT),
+        ("now-1d", f"{AT}||-1d"),
+        ("now/d", f"{AT}||/d"),
+        ("now-15m/m", f"{AT}||-15m/m"),
+        ("now/M-1w", f"{AT}||/M-1w"),
+        ("nowhere", "nowhere"),
+        ("now-1x", "now-1x"),
+        ("2026-01-01", "2026-01-01"),
+    ],
+)
+def test_a_bound_is_fixed_to_the_time_of_the_log(text: str, becomes: str) -> None:
+    bound = frozen({"query": {"range": {"ts": {"gte": text}}}})["query"]["range"]["ts"]["gte"]
+    assert bound == becomes
+
+
+def test_the_word_now_in_a_text_stays() -> None:
+    body = {"query": {"match": {"title": "now"}}, "post_filter": {"term": {"title": {"value": "now"}}}}
+    assert frozen(body) == body
+
+
+def test_a_format_of_the_query_takes_the_fixed_date_too() -> None:
+    given = {"range": {"ts": {"gte": "now-1d", "lt": "31/12/2026", "format": "dd/MM/yyyy"}}}
+    assert (
+        frozen({"query": given})["query"]["range"]["ts"]["format"] == "dd/MM/yyyy||strict_date_optional_time"
+    )
+
+
+def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
+    given = {"range": {"ts": {"gte": "31/12/2025", "lt": "now"}}}
+    assert "format" not in frozen({"query": given})["query"]["range"]["ts"]
+
+
+def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
+    body = {
+        "query": {"query_string": {"query": "level:error AND ts:[now-1h TO now} AND right now"}},
+        "aggs": {
+            "old": {"date_range": {"field": "ts", "format": "yyyy", "ranges": [{"to": "now-10d/d"}]}},
+            "days": {"date_histogram": {"field": "ts", "extended_bounds": {"min": "now-7d", "max": "now"}}},
+        },
+    }
+    fixed = frozen(body)
+    assert fixed["query"]["query_string"]["query"] == (
+        f'level:error AND ts:["{AT}||-1h" TO "{AT}"}} AND right now'
+    )
+    assert fixed["aggs"]["old"]["date_range"]["ranges"] == [{"to": f"{AT}||-10d/d"}]
+    assert fixed["aggs"]["old"]["date_range"]["format"] == "yyyy||strict_date_optional_time"
+    assert fixed["aggs"]["days"]["date_histogram"]["extended_bounds"] == {"min": f"{AT}||-7d", "max": AT}
+
+
+def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
+    lines = (query_line({"query": {"range": {"ts": {"gte": text}}}}) for text in ("now-1d", "now", "2026"))
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
+    assert summary.changed == {"dates fixed to the time of the log": 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-01-02", "2026-01-02T10:00:00.000Z", "2026-01-02T10:00:00.000Z||-1d/d", "now-1d", "", "*", "?"],
+)
+def test_what_is_no_word_is_not_hashed(text: str) -> None:
+    assert hash_text(text) == text
+
+
+def test_a_hash_keeps_what_the_query_needs() -> None:
+    assert hash_text("red shoes").count(" ") == 1
+    assert hash_text("red shoes").split() == [hash_text("red"), hash_text("shoes")]
+    assert hash_text("sho*").endswith("*")
+    assert len(hash_text("4711")) == 4
+    assert hash_text("4711").isdigit()
+    assert hash_text("192.168.0.1").startswith("10.")
+    assert hash_text("2001:db8::1").startswith("fd")
+    assert (
+        hash_query("user:bob AND NOT status:open")
+        == f"user:{hash_text('bob')} AND NOT status:{hash_text('open')}"
+    )
+
+
+def test_points_and_regular_expressions(tmp_path: Path) -> None:
+    near = {"geo_distance": {"distance": "10km", "place": "52.5,13.4"}}
+    lines = (query_line({"query": query}) for query in (near, {"regexp": {"host": "web[0-9]+"}}))
+    options = Options(hash_literals=True)
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", options)
+    assert summary.excluded == {"regular expression that cannot be hashed": 1}
+    assert requests(tmp_path / "out")[0]["body"] == {"query": near}
+
+
+SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params": {"x": 1}}}}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "without_modules"),
+    [
+        ({"query": {"match_all": {}}}, None, None),
+        ({"query": SCRIPT}, None, "needs a module that the node lacks"),
+        ({"query": {"term": {"script": "x"}}}, None, None),  # a field of that name
+        ({"query": {"script": {"script": {"id": "stored"}}}}, "script that is not painless", None),
+        (
+            {"query": {"script": {"script": {"lang": "groovy", "source": "1"}}}},
+            "script that is not painless",
+            None,
+        ),
+        ({"aggs": {"a": {"rate": {"unit": "day"}}}}, None, "needs a module that the node lacks"),
+        ({"aggs": {"a": {"derivative": {"buckets_path": "b"}}}}, None, "needs a module that the node lacks"),
+        ({"query": {"text_expansion": {"f": {"model_id": "m"}}}}, None, "needs a module that the node lacks"),
+        ({"query": {"common": {"f": "x"}}}, "unknown query", None),  # gone since 8.0
+        (
+            {"aggs": {"a": {"terms": {"field": "x", "include": {"partition": 0, "num_partitions": 2}}}}},
+            None,
+            None,
+        ),
+        (
+            {"aggs": {"a": {"terms": {"field": "x"}, "aggs": {"b": {"magic": {}}}}}},
+            "unknown aggregation",
+            None,
+        ),
+        ({"query": {"bool": {"must": [{"hybrid": {}}]}}}, "unknown query", None),
+        ({"query": {"function_score": {"query": {"neural": {}}, "functions": []}}}, "unknown query", None),
+        ({"query": {"intervals": {"t": {"all_of": {"intervals": [{"match": {"query": "a"}}]}}}}}, None, None),
+        ({"query": {"span_near": {"clauses": [{"span_term": {"a": "b"}}], "slop": 1}}}, None, None),
+        (
+            {"query": {"nested": {"path": "a", "query": {"has_child": {}}}}},
+            None,
+            "needs a module that the node lacks",
+        ),
+        ({"pit": {"id": "x"}}, "point in time", None),
+    ],
+)
+def test_what_cannot_be_asked_has_a_reason(
+    body: dict[str, Any], reason: str | None, without_modules: str | None
+) -> None:
+    text = json.dumps(body)
+    assert Shapes().of(text).reason == reason
+    assert Shapes(modules=False).of(text).reason == (reason or without_modules)

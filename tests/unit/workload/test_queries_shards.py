@@ -1,0 +1,84 @@
+"""Lines of a shard slow log -> requests: one each, whatever shards, phases and clients there are."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.workload.queries import shards
+from esrally_ebs.workload.queries.search import LoggedSearch, Part
+from esrally_ebs.workload.queries.shards import Joiner
+
+MS = 1000  # microseconds
+
+
+def line(
+    at_ms: int,
+    shard: int,
+    *,
+    phase: str = "query",
+    took_ms: float = 5.0,
+    request: str = "",
+    body: str = "{}",
+    total: int = 3,
+    hits: int | None = 1,
+) -> LoggedSearch:
+    part = Part(request, "logs", f"[logs][{shard}]", phase, total)
+    return LoggedSearch(at_ms * MS, "logs", body, took_ms=took_ms, hits=hits, part=part)
+
+
+def joined(lines: Sequence[LoggedSearch]) -> list[LoggedSearch]:
+    return list(Joiner().requests(lines))
+
+
+def test_shards_and_phases_of_a_request_are_one() -> None:
+    (request,) = joined([line(0, 0), line(1, 1), line(0, 2), line(6, 1, phase="fetch", took_ms=2.0)])
+    assert (request.at_us, request.took_ms, request.hits) == (0, 8.0, 3)
+
+
+def test_hits_are_not_told_when_a_shard_is_missing_or_counts_a_bound() -> None:
+    assert joined([line(0, 0), line(0, 1)])[0].hits is None
+    assert joined([line(0, 0), line(0, 1), line(0, 2, hits=None)])[0].hits is None
+
+
+def test_the_same_query_asked_again_is_another_request() -> None:
+    lines = [line(at, shard) for at in (0, 10, 20) for shard in range(3)]
+    assert [request.at_us for request in joined(lines)] == [0, 10 * MS, 20 * MS]
+
+
+def test_queries_asked_at_once_are_as_many_as_each_shard_has() -> None:
+    assert len(joined([line(0, 0), line(0, 0), line(0, 1), line(1, 1), line(1, 2), line(1, 2)])) == 2
+
+
+@pytest.mark.parametrize("other", [{"request": "x"}, {"body": '{"size":1}'}, {"total": 4}])
+def test_another_id_source_or_number_of_shards_is_another_request(other: dict[str, str]) -> None:
+    assert len(joined([line(0, 0), line(0, 1, **other)])) == 2  # type: ignore[arg-type]
+
+
+def test_what_is_far_apart_in_time_is_not_one_request() -> None:
+    assert len(joined([line(0, 0), line(60_000, 1)])) == 2
+
+
+def test_memory_is_bounded_by_giving_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MAX_OPEN", 10)
+    joiner = Joiner()
+    for _ in joiner.requests(line(0, 0, body=str(number)) for number in range(1000)):
+        assert len(joiner._open) <= 11
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 4)), min_size=1, max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_no_line_is_lost_and_none_counts_twice(asked: list[tuple[int, int]], random: object) -> None:
+    lines = [
+        line(at, shard, total=count, body=str(number))
+        for number, (at, count) in enumerate(asked)
+        for shard in range(count)
+    ]
+    random.shuffle(lines)  # type: ignore[attr-defined]
+    joiner = Joiner()
+    requests = list(joiner.requests(sorted(lines, key=lambda search: search.at_us)))
+    assert len(requests) + joiner.joined == joiner.lines == len(lines)
+    assert sorted(str(request.body) for request in requests) == sorted(map(str, range(len(asked))))

@@ -1,0 +1,132 @@
+"""The track of an import: Rally loads it, and its requests are those of the log."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import esrally
+import pytest
+from esrally import config
+from esrally.driver import runner
+from esrally.track import loader, params, track
+from query_logs import query_line, requests, write
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.workload.queries import import_logs
+from esrally_ebs.workload.queries.output import TRACK_PY
+from esrally_ebs.workload.queries.replay import PARAM_SOURCE, Replay
+
+ROOT = Path(__file__).parents[3]
+USERS = 10
+
+
+def load(folder: Path, **track_params: object) -> track.Track:
+    """The track as Rally reads it."""
+    cfg = config.Config()
+    cfg.add(config.Scope.application, "node", "rally.root", str(Path(esrally.__file__).parent))
+    cfg.add(config.Scope.application, "track", "params", track_params)
+    return loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten term queries and three aggregations on an index with a name that Jinja must not read."""
+    terms = [query_line({"query": {"term": {"user": number}}}, indices=["logs"]) for number in range(USERS)]
+    totals = {"size": 0, "aggs": {"n": {"sum": {"field": "n"}}}}
+    sums = [query_line(totals, indices=["{{boom}}{%x%}", "a*"])] * 3
+    import_logs([write(tmp_path / "log", *terms, *sums)], tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_the_track_hands_rally_to_the_pack_as_the_one_that_ships() -> None:
+    assert (ROOT / "tracks/noaa-ebs/track.py").read_text() == TRACK_PY
+
+
+def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
+    loaded = load(folder)
+    by_template, in_order = loaded.challenges
+    names = [row["name"] for row in json.loads((folder / "templates.json").read_text())["templates"]]
+    assert by_template.default
+    assert [task.operation.name for task in by_template.schedule] == names
+    assert [task.iterations for task in by_template.schedule] == [USERS, 3]
+    assert [task.operation.name for task in in_order.schedule] == ["whole-log"]
+    assert {task.operation.type for task in by_template.schedule} == {"search"}
+    assert [index.name for index in loaded.indices] == ["logs", "{{boom}}{%x%}"]
+    assert not loaded.corpora
+
+
+def test_it_takes_the_packs_track_parameters_and_its_own(folder: Path) -> None:
+    ours = {"plan": "smoke", "volumes": "", "rounds": 2, "max_rounds": 4, "cache": "warm", "set": {}}
+    loaded = load(folder, iterations=7, warmup_iterations=1, search_clients=2, **ours)
+    task = loaded.challenges[0].schedule[0]
+    assert (task.iterations, task.warmup_iterations, task.clients) == (7, 1, 2)
+
+
+def source(folder: Path, **operation: object) -> Replay:
+    return Replay(SimpleNamespace(root=str(folder)), operation)
+
+
+def test_the_whole_log_comes_once_and_in_order(folder: Path) -> None:
+    replay = source(folder)
+    bodies = [row["body"] for row in requests(folder)]
+    assert [replay.params()["body"] for _ in bodies] == bodies
+    assert not replay.infinite
+    with pytest.raises(StopIteration):
+        replay.params()
+
+
+def test_clients_share_the_log(folder: Path) -> None:
+    parts = [source(folder).partition(client, 3) for client in range(3)]
+    asked = [part.params()["body"] for _ in range(4) for part in parts]
+    assert asked == [row["body"] for row in requests(folder)][:12]
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+def test_no_request_of_a_template_comes_twice_before_all_came_once(folder: Path, clients: int) -> None:
+    name = requests(folder)[0]["template"]
+    parts = [source(folder, template=name).partition(client, clients) for client in range(clients)]
+    users = [
+        part.params()["body"]["query"]["term"]["user"] for _ in range(USERS // clients) for part in parts
+    ]
+    assert sorted(users) == list(range(USERS))
+    assert users != list(range(USERS))  # spread over the log, so that the first few stand for all
+    assert parts[0].infinite
+
+
+def test_a_request_is_what_rallys_search_takes(folder: Path) -> None:
+    replay = source(folder, **{"detailed-results": True, "cache": False})
+    given = replay.params()
+    plain = params.SearchParamSource(
+        load(folder), {"index": "logs", "body": {}, "detailed-results": True}, operation_name="x"
+    ).params()
+    assert given.keys() >= plain.keys() - {"request-timeout", "headers", "opaque-id"}
+    assert (given["index"], given["detailed-results"], given["cache"]) == ("logs", True, False)
+    assert runner.mandatory(given, "body", "search") == requests(folder)[0]["body"]
+
+
+def test_targets_with_special_characters_come_as_they_were(folder: Path) -> None:
+    last = requests(folder)[-1]
+    assert last["path"] == "/%7B%7Bboom%7D%7D%7B%25x%25%7D,a*/_search"
+    assert source(folder, template=last["template"]).params()["index"] == "{{boom}}{%x%},a*"
+
+
+def test_rally_finds_the_source_by_its_name() -> None:
+    registered: dict[str, Any] = {}
+    registry = SimpleNamespace(
+        register_track_processor=lambda _: None,
+        register_param_source=registered.__setitem__,
+        runner_registry=None,
+    )
+    from esrally_ebs.rally import register
+
+    register(registry)
+    assert registered[PARAM_SOURCE] is Replay
+
+
+def test_queries_that_are_gone_are_one_line(folder: Path) -> None:
+    with pytest.raises(PlanError, match="has no request of template x; import the workload again"):
+        source(folder, template="x")
+    (folder / "queries.ndjson").unlink()
+    with pytest.raises(PlanError, match=r"queries\.ndjson: No such file"):
+        source(folder)
