@@ -13,7 +13,6 @@ from typing import Any
 from esrally import track as rally_track
 from esrally.track import params as rally_params
 
-from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
@@ -85,7 +84,6 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
         )
     indexing = [] if searches else building
     tasks = {task.name: task for task in (*indexing, *searches)}
-    preflight.require_rounds(plan, len(searches))
     blocks = protocol.blocks(
         plan, indexing=[task.name for task in indexing], searches=[task.name for task in searches]
     )

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from esrally_ebs.checks.preflight import require_rounds
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.model import Block, Phase, Request, State, Work
 from esrally_ebs.node.dataset import Dataset
@@ -169,8 +170,10 @@ def _interruptible() -> Iterator[None]:
 def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] = ()) -> Iterator[Block]:
     """Everything that a session measures, in order.
 
-    ``indexing`` and ``searches`` are the names of the track's tasks; a session of fio alone has none.
+    ``indexing`` and ``searches`` are the names of the track's tasks; a session of fio alone has none. Raises
+    PlanError when so few rounds can tell no difference between the arms.
     """
+    require_rounds(plan, len(searches))
     arms = [arm.name for arm in plan.arm]
 
     def block(work: Work, task: str, arm: str, round_: int = 0, phase: Phase = Phase.MEASURE) -> Block:

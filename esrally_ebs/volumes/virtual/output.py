@@ -10,14 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from esrally_ebs import __version__
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.virtual.histogram import middle_ns, percentile_ns
 from esrally_ebs.volumes.virtual.state import COMPLETION, KINDS, PERIOD_S, RATE, SUBMISSION, WHOLE, Tally
 
 # What fio prints unless it is asked for others.
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
-VERSION = f"fio-3.x (not run: simulated in virtual time by esrally_ebs {__version__})"
+VERSION = "fio-3.x (not run: simulated in virtual time by esrally_ebs)"
 _EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)  # of fio's shares of I/Os by latency, in each unit
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 _NO_TIME = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
