@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from esrally_ebs import studies
+from esrally_ebs.analysis.pooling import MIN_SESSIONS
 from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.cli.output import PlanName, Settings, complain, overrides_of, put
+from esrally_ebs.cli.sessions import compare_command
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
 from esrally_ebs.rally import any_track
@@ -26,10 +28,24 @@ def run_command(
     accept: Annotated[
         list[str] | None, typer.Option(metavar="CHECK", help="Measure although this check forbids it.")
     ] = None,
+    sessions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=MIN_SESSIONS, help="Race it N times, and give one verdict of all sessions."
+        ),
+    ] = None,
 ) -> int:
     """Run a session: a plan with a race table calls Rally, one without needs no Elasticsearch."""
     overrides = overrides_of(settings) | ({"accept": accept} if accept else {})
-    return runs.run_plan(plan, overrides, say=put)
+    if sessions is None:
+        return runs.run_plan(plan, overrides, say=put)
+    complete, code = runs.run_sessions(plan, overrides, sessions, complain=complain)
+    if len(complete) >= MIN_SESSIONS:
+        compare_command(complete)
+    elif complete:
+        ids = " ".join(complete)
+        complain(f"one verdict needs {MIN_SESSIONS} sessions; add others: esrally-ebs compare {ids} ...")
+    return code
 
 
 @app.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -28,20 +28,49 @@ from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import backends as volumes
 
+_CANCELLED = 130  # what a race says of Ctrl-C, as a shell does
+
 
 def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> int:
     """Run the session that a plan describes; returns the exit code."""
     path = plan_path(name)
     plan = load_plan(path, overrides)
     if plan.race is not None:
-        return _race(path, plan, overrides)
+        return _race(path, plan, overrides, str(uuid.uuid4()))
     folder, text = measure_plan(plan, say)
     say(text)
     say(f"The report is {folder / 'report.html'}")
     return 0
 
 
-def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
+def run_sessions(
+    name: str, overrides: Mapping[str, Any], count: int, *, complain: Callable[[str], None]
+) -> tuple[list[str], int]:
+    """Race a plan ``count`` times, each with a seed of its own; ids of complete sessions and an exit code.
+
+    The code is that of the first session that failed, else 0. The others go on, but not after Ctrl-C, nor
+    when the very first one fails: what keeps that one from its end would keep them, too.
+    """
+    path = plan_path(name)
+    plan = load_plan(path, overrides)
+    if plan.race is None:
+        raise PlanError(f"{path}: has no [race], and fio alone gets no verdict; leave out --sessions")
+    complete: list[str] = []
+    failed = 0
+    for number in range(count):
+        session = str(uuid.uuid4())
+        code = _race(path, plan, {**overrides, "design.seed": plan.design.seed + number}, session)
+        if not code:
+            complete.append(session)
+            continue
+        failed = failed or code
+        complain(f"session {number + 1} of {count} failed with exit code {code}: {session}")
+        if not complete or code == _CANCELLED:
+            break
+    return complete, failed
+
+
+def _race(path: Path, plan: Plan, overrides: Mapping[str, Any], session: str) -> int:
     assert plan.race is not None
     track = resource("tracks") / plan.race.track
     if not (track / "track.json").is_file():
@@ -53,7 +82,8 @@ def _race(path: Path, plan: Plan, overrides: Mapping[str, Any]) -> int:
     preflight.check_plan(plan)
     params = json.dumps({"plan": str(path), "set": dict(overrides)})
     challenge = [f"--challenge={plan.race.challenge}"] if plan.race.challenge else []
-    return call_rally([f"--track-path={track}", f"--track-params={params}", *challenge], plan.name)
+    flags = [f"--race-id={session}", f"--track-path={track}", f"--track-params={params}", *challenge]
+    return call_rally(flags, plan.name)
 
 
 def call_rally(flags: Sequence[str], name: str, env: Mapping[str, str] | None = None) -> int:

@@ -37,6 +37,8 @@ from esrally_ebs.store import SessionFolder
         ),
         (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
         (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
+        (["run", "smoke", "--sessions", "2"], "--sessions"),
+        (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
     ],
 )
 def test_words_that_mean_nothing_are_one_line_and_exit_code_2(

@@ -1,6 +1,7 @@
 """The commands on recorded sessions: list, compare, gate; their exit codes and what they print."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from small_plan import small_plan
 
 from esrally_ebs.cli import main
 from esrally_ebs.model import Check, State
+from esrally_ebs.session import runs
 from esrally_ebs.store import SessionFolder
 
 
@@ -40,6 +42,45 @@ def test_compare_wants_two_different_sessions_and_a_format_that_is_known(home: P
     assert main(["compare", "one", "one"]) == 2
     assert main(["compare", "one", "nosuch"]) == 2
     assert main(["compare", "one", "two", "--format", "pdf"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code", "seeds", "says", "complains"),
+    [
+        ((0, 0, 0), 0, [7, 8, 9], "All 3 sessions together", ""),
+        ((0, 4, 0, 0), 4, [7, 8, 9, 10], "All 3 sessions together", "session 2 of 4 failed with exit code 4"),
+        ((0, 4, 0), 4, [7, 8, 9], "", "needs 3 sessions; add others: esrally-ebs compare {0} {2} ..."),
+        ((3, 0, 0), 3, [7], "", "session 1 of 3 failed with exit code 3"),
+        ((0, 130, 0), 130, [7, 8], "", "session 2 of 3 failed with exit code 130"),
+    ],
+)
+def test_a_plan_is_raced_several_times_for_one_verdict(
+    codes: tuple[int, ...],
+    exit_code: int,
+    seeds: list[int],
+    says: str,
+    complains: str,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drawn: list[int] = []
+    ids: list[str] = []
+
+    def race(path: Path, plan: object, overrides: Mapping[str, int], session: str) -> int:
+        drawn.append(overrides["design.seed"])
+        ids.append(session)
+        code = codes[len(ids) - 1]
+        if not code:
+            make(home, session, at=float(len(ids)))
+        return code
+
+    monkeypatch.setattr(runs, "_race", race)
+    assert main(["run", "smoke", "--set", "design.seed=7", "--sessions", str(len(codes))]) == exit_code
+    printed = capsys.readouterr()
+    assert drawn == seeds
+    assert says in printed.out
+    assert complains.format(*ids) in printed.err
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "csv", "json", "html"])
