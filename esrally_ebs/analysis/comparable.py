@@ -60,6 +60,11 @@ def is_cold(session: Session) -> bool:
     return session.plan.cache.mode == "cold"
 
 
+def has_latency(session: Session) -> bool:
+    """Whether nothing of ours (an eviction, a request to another arm) held requests back that were due."""
+    return not is_cold(session) and session.plan.design.nodes == "per-arm"
+
+
 def _hits(measured: pa.Table) -> Check | None:
     keys = ["task", "arm", "hits"]
     counted = measured.select(keys).filter(measured["success"])

@@ -20,8 +20,9 @@ MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that ei
 _HIGHEST_ALONE = 90
 _MIN_ROUNDS_ALONE = 12
 _BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm before its interval says much
-Scope = Literal["all", "first"]  # all measured requests, or only the first since each drop
-# (task, arm) to round to service times in seconds; tasks and arms in order of appearance
+# all measured requests, or only the first since each drop; or the latency of those that were due at a time
+Scope = Literal["all", "first", "latency"]
+# (task, arm) to round to service times (or latencies) in seconds; tasks and arms in order of appearance
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
 
 
@@ -80,12 +81,23 @@ def is_time(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def measured_blocks(samples: pa.Table, scope: Scope = "all") -> Blocks:
-    """Service times of what counts, or (``first``) of what came right after a drop."""
+    """Service times of what counts, or (``first``) of what came right after a drop.
+
+    ``latency``: from when it was due to its answer, of the tasks that kept to a schedule. Rally gives those
+    that did not their service time as latency.
+    """
+    column = "latency_s" if scope == "latency" else "service_time_s"
     mask = counted(samples)
     if scope == "first":
         mask = pc.and_(mask, pc.equal(samples["iteration"], 1))
-    table = samples.select(["task", "arm", "round", "service_time_s"]).filter(mask)
-    times = table["service_time_s"].to_numpy()
+    if scope == "latency":
+        mask = pc.and_(mask, is_time(samples["latency_s"]))
+        due = samples.filter(pc.and_(mask, pc.not_equal(samples["latency_s"], samples["service_time_s"])))
+        mask = pc.and_(
+            mask, pc.is_in(samples["task"].cast(pa.string()), pc.unique(due["task"].cast(pa.string())))
+        )
+    table = samples.select(["task", "arm", "round", column]).filter(mask)
+    times = table[column].to_numpy()
     blocks: dict[tuple[str, str], dict[int, Floats]] = {}
     for (task, arm, round_), rows in rows_by(table, ["task", "arm", "round"]):
         blocks.setdefault((task, arm), {})[round_] = times[rows]

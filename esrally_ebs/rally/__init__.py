@@ -14,7 +14,7 @@ def register(registry: Any) -> None:
     # imported here: the rest of the pack must be importable without loading Rally
     from esrally.track import loader
 
-    from esrally_ebs.rally import processor, runners, schedule
+    from esrally_ebs.rally import open_loop, processor, runners, schedule
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
@@ -25,4 +25,6 @@ def register(registry: Any) -> None:
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
     registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:
+        registry.register_scheduler(open_loop.NAME, open_loop.OpenLoop)
+        registry.register_scheduler(open_loop.ARRIVALS, open_loop.Arrivals)
         runners.register(registry)

@@ -16,6 +16,7 @@ from esrally.track import params as rally_params
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
+from esrally_ebs.rally import open_loop
 from esrally_ebs.session import protocol
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
@@ -151,6 +152,11 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     }
     if block.work is Work.SEARCH:
         operation.params["detailed-results"] = True  # hits and took, read after the service time
+        if open_loop.is_open(task, plan):
+            if block.phase is Phase.MEASURE:
+                open_loop.apply(clone, block, plan)
+            else:
+                open_loop.lift(clone)
     operation.param_source = PARAM_SOURCE
     return clone
 
@@ -174,7 +180,10 @@ class RequestSource:
     Rally's sources keep only the keys that they know, so this one adds its own to what they give.
     """
 
-    def __init__(self, track: Any, params: dict[str, Any], *, inner: Any = None, **_: Any) -> None:
+    def __init__(
+        self, track: Any, params: dict[str, Any], *, inner: Any = None, client: int = 0, **_: Any
+    ) -> None:
+        self.client = client
         self._track = track
         self._params = params
         blocks, seed, fixed = params[_TURNS]
@@ -186,14 +195,17 @@ class RequestSource:
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""
-        return RequestSource(self._track, self._params, inner=self.inner.partition(index, total))
+        inner = self.inner.partition(index, total)
+        return RequestSource(self._track, self._params, inner=inner, client=index)
 
     def params(self) -> dict[str, Any]:
         """The next request: the same for each arm of a pair."""
         if not self._turns:
             self._turns = next(self._orders)
             self._pairs += 1
-            self._request = self.inner.params()
+            # what opens a connection comes before the schedule, and takes nothing from it
+            leads = self._pairs == 1 and open_loop.OPEN in self._params
+            self._request = (copy.copy(self.inner) if leads else self.inner).params()
         block = self._turns.pop(0)
         # a runner may change what it is given
         request = copy.deepcopy(self._request) if self._turns else self._request

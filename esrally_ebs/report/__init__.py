@@ -27,6 +27,7 @@ SAMPLE_COLUMNS = (
     "client",
     "started_s",
     "service_time_s",
+    "latency_s",
     "ops",
     "success",
     "hits",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from esrally_ebs.analysis.coldstart import cold_starts
-from esrally_ebs.analysis.comparable import all_checks, is_cold
+from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.model import Check, Event, State
 from esrally_ebs.report import aws, baseline, causes, conditions, costs, figures, head, search
@@ -22,6 +22,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     if is_cold(session) and session.plan.cache.drop_every != 1:
         # Only the first request after a drop is cold; those after it find what it read.
         scopes.append(find(session, "first", against=against, checks=checks))
+    waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
     explained = causes.explain(session, findings)
     shared = causes.shared_reasons(session, findings, explained)
@@ -29,7 +30,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     moments = conditions.moments(session)
     tables: list[Table | None] = [
         conditions.arms_table(session.arms),
-        *(table for scope in scopes for table in search.percentile_tables(scope, arms)),
+        *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         search.cold_start_table(starts, arms),
         *search.single_tables(session, findings, arms),
         *causes.tables(findings, explained),
@@ -66,7 +67,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             *_faults(session.events),
             *_unknown(findings, checks),
             *causes.warnings(findings, explained),
-            *_doubts(scopes),
+            *_doubts([*scopes, *waits]),
         ),
         figures=replace(
             figures.figures(session, findings),
@@ -123,7 +124,7 @@ def _doubts(scopes: Sequence[Findings]) -> Iterable[str]:
     """Each doubt once, with the tasks that it is about."""
     tasks: dict[str, list[str]] = {}
     for findings in scopes:
-        prefix = "first requests: " if findings.scope == "first" else ""
+        prefix = {"first": "first requests: ", "latency": "latency: "}.get(findings.scope, "")
         for comparison in findings.comparisons:
             for doubt in comparison.warnings:
                 tasks.setdefault(prefix + doubt, []).append(comparison.task)

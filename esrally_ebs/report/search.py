@@ -21,6 +21,8 @@ TOGETHER = "all tasks together"  # what stands in the place of a task
 def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
     """Every compared task with a row per percentile: a column per arm, the difference and verdict per pair.
 
+    Of service times, or of what else the findings' scope is.
+
     The last row has all tasks together, where there is a verdict for them. In CSV and JSON each percentile,
     and all tasks together, is a table of its own.
     """
@@ -32,21 +34,34 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
         title, subject = "difference" if len(findings.pairs) == 1 else f"{b} against {a}", f"{b} against {a}"
         columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=subject))
         columns.append(Column(title=f"{b} is", subject=subject, left=True))
-    first = findings.scope == "first"
     rows = [
         _row(findings, task, arms, position)
         for task in findings.tasks
         for position in range(len(PERCENTILES))
     ]
     table = Table(
-        key=f"{'first_' if first else ''}service_time",
-        title="Service time" + (", first request after each drop" if first else ""),
+        key=_key(findings),
+        title=_TITLES[findings.scope],
         item_title="task",
         columns=tuple(columns),
         rows=(*rows, *([_together(findings, arms)] if findings.overall else [])),
         notes=tuple(_notes(findings)),
     )
     return [table]
+
+
+_TITLES = {
+    "all": "Service time",
+    "first": "Service time, first request after each drop",
+    "latency": "Latency: from when a request was due to its answer",
+}
+
+
+def _key(findings: Findings, of: str = "service_time") -> str:
+    """Of a table; each scope has its own."""
+    if findings.scope == "latency":
+        return "latency" if of == "service_time" else f"latency_{of}"
+    return f"first_{of}" if findings.scope == "first" else of
 
 
 _BLANK = Cell(text="", facts={})
@@ -61,8 +76,7 @@ def _together(findings: Findings, arms: Sequence[str]) -> Row:
             if overall is None
             else [ratio_cell(overall.ratio), _judgement(overall.verdict.value, overall)]
         )
-    key = f"{'first_' if findings.scope == 'first' else ''}together_p{PERCENTILES[0]}"
-    return Row(item=TOGETHER, cells=tuple(cells), key=key)
+    return Row(item=TOGETHER, cells=tuple(cells), key=_key(findings, "together") + f"_p{PERCENTILES[0]}")
 
 
 def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> Row:
@@ -79,7 +93,7 @@ def _row(findings: Findings, task: str, arms: Sequence[str], position: int) -> R
             cells.append(_judgement(findings.word(comparison), comparison))
         else:
             cells.append(_BLANK)
-    key = f"{'first_' if findings.scope == 'first' else ''}service_time_p{percentile}"
+    key = f"{_key(findings)}_p{percentile}"
     return Row(item=task, cells=tuple(cells), label="" if position else None, key=key)
 
 
@@ -125,6 +139,11 @@ def _notes(findings: Findings) -> Iterator[str]:
         f"equivalent means within {findings.margin:.0%}. An interval is for its task alone, so it may "
         "exclude 0 without a verdict."
     )
+    if findings.scope == "latency":
+        yield (
+            "Requests were sent when they were due (open loop): a stall counts for each that was due in it. "
+            "Latency has the wait for a free client, too; its verdicts are a family of their own."
+        )
     if any(c.more_rounds is not None and c.p_different is not None for c in findings.comparisons):
         yield "'~N more' rounds is an estimate: if the truth is what is seen here and noise stays as it is."
     tails = range(1, len(PERCENTILES))

@@ -58,6 +58,19 @@ _TRACK: Final = """{%%- set session = {
           "clients": {{ search_clients | default(1) }}
         }
       ]
+    },
+    {
+      "name": "as-logged",
+      "description": "The log's own arrivals, a piece of it in each round, the same on every arm",
+      "schedule": [
+        {
+          "operation": "whole-log",
+          "tags": ["search"],
+          "schedule": "ebs-arrivals",
+          "speed": {{ speed | default(1) }},
+          "clients": {{ search_clients | default(8) }}
+        }
+      ]
     }
   ]
 }
@@ -146,8 +159,9 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
         f"{summary.lines:,} lines of: {summary.format}. Race it with `esrally race --track-path=` and this "
         "directory, on the indices of a stopped node's data directory with `--track-params=data:/path`.",
         f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
-        f"templates, {share:.1%} of all requests; `in-order` asks the whole log once. Track parameters: "
-        "`iterations`, `warmup_iterations`, `search_clients`, and the pack's own.",
+        f"templates, {share:.1%} of all requests; `in-order` asks the whole log once, `as-logged` "
+        "at the log's own times (`speed:2`: twice as fast). Track parameters: `iterations`, "
+        "`warmup_iterations`, `search_clients`, `speed`, and the pack's own.",
         "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",
         "\n".join(["| template | requests | share | p50, p90, p99 in the log |", "|---|---|---|---|", *rows]),
         "\n".join(["## What the log does not tell", "", *(notes or ["- nothing is known to be missing"])]),

@@ -6,6 +6,7 @@ Rally makes one source per task and process, so a source keeps only where each o
 
 import math
 import os
+import weakref
 from array import array
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +27,18 @@ class Replay:
     """Parameters of Rally's ``search`` from ``queries.ndjson`` in the track's directory.
 
     With ``template`` in the operation: that template's requests, spread over the log, none twice before all
-    have been once, without end. Without: the whole log in order, once; each client takes its share.
+    have been once, without end. Without: the whole log in order, once (with ``cycle`` again and again), or
+    with ``piece`` = (number from 1, of how many) a piece of it; each client takes its share.
     """
 
     def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
         self._template = params.get("template")
         self._path = Path(track.root) / QUERIES
         self._offsets = _offsets(self._path, self._template)
+        self._cycles = bool(params.get("cycle"))
+        if "piece" in params:
+            number, of = params["piece"]
+            self._offsets = _piece(self._offsets, number, of, self._path)
         self._settings: dict[str, Any] = {
             name: params[name] for name in ("cache", "detailed-results") if name in params
         }
@@ -47,7 +53,7 @@ class Replay:
     @property
     def infinite(self) -> bool:
         """Whether it begins again after its last request."""
-        return self._template is not None
+        return self._cycles or self._template is not None
 
     @property
     def percent_completed(self) -> float | None:
@@ -60,15 +66,23 @@ class Replay:
         part.__dict__ = {**self.__dict__, "_client": index, "_clients": total, "_asked": 0, "_file": None}
         return part
 
+    def due_s(self) -> float:
+        """When the log has the next request, s since its first; StopIteration after the last."""
+        return float(self._read(self._position())["at"]) - float(self._read(0)["at"])
+
+    def _position(self) -> int:
+        """The place of the next request in ``_offsets``; StopIteration after the last of the log."""
+        position, count = self._asked * self._clients + self._client, len(self._offsets)
+        if self._template is not None:
+            return position * self._stride % count
+        if position >= count and not self._cycles:
+            raise StopIteration
+        return position % count
+
     def params(self) -> dict[str, Any]:
         """The next request; StopIteration after the last of the log."""
-        position = self._asked * self._clients + self._client
+        request = self._read(self._position())
         self._asked += 1
-        if self.infinite:
-            position = position * self._stride % len(self._offsets)
-        elif position >= len(self._offsets):
-            raise StopIteration
-        request = self._read(position)
         index = unquote(request["path"].rpartition("/")[0].lstrip("/"))
         return {
             "operation-type": "search",
@@ -85,6 +99,7 @@ class Replay:
     def _read(self, position: int) -> dict[str, Any]:
         if self._file is None:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._file)
         start, end = self._offsets[position] >> _LENGTH_BITS, self._offsets[position] & _LENGTH_MASK
         request: dict[str, Any] = orjson.loads(os.pread(self._file, end, start))
         return request
@@ -92,6 +107,13 @@ class Replay:
 
 _LENGTH_BITS: Final = 26  # of a line: up to 64 MiB
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
+
+
+def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[int]":
+    size = len(offsets) // of
+    if size == 0:
+        raise PlanError(f"{path}: {len(offsets)} requests are too few for {of} rounds; ask for fewer rounds")
+    return offsets[(number - 1) * size : number * size]
 
 
 def _offsets(path: Path, template: str | None) -> "array[int]":

@@ -4,13 +4,14 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_session import ARMS, START, arm, fio, make, record, sample, samples, telemetry
 from small_plan import small_plan
 
 from esrally_ebs import report
-from esrally_ebs.model import Check, Event, State
+from esrally_ebs.model import Check, Event, Sample, State
 from esrally_ebs.store import SessionFolder, load_session
 
 
@@ -235,3 +236,41 @@ def test_credits_are_drawn_as_a_share_of_the_bucket_whatever_they_count(recorded
     # 5.4 million at first, a thousand less each second: after nine seconds 99.83 % are left
     assert curve.y[0] == 100
     assert curve.y[-1] == pytest.approx(100 * (5.4e6 - 9000) / 5.4e6)
+
+
+WARM = {"cache": {"mode": "warm"}}
+
+
+def waiting(task: str) -> list[Sample]:
+    """The samples of all tasks, of which one kept to a schedule: gp3 answers 50 ms late."""
+    return [
+        replace(row, latency_s=row.service_time_s + (0.05 if row.arm == "gp3" else 0.001))
+        if row.task == task
+        else row
+        for row in samples()
+    ]
+
+
+def test_latency_is_judged_beside_service_time_for_what_kept_to_a_schedule(tmp_path: Path) -> None:
+    task = "range_field_small_range"
+    built = report.build(load_session(make(tmp_path, waiting(task), **WARM)))
+    (table,) = [table for table in built.tables if table.key == "latency"]
+    assert {row.item for row in table.rows} == {task}
+    assert [row.key for row in table.rows] == ["latency_p50", "latency_p90", "latency_p99"]
+    verdicts = {
+        table.key: cell.facts["verdict"]
+        for table in built.tables
+        for row in table.rows
+        for cell in row.cells
+        if row.item == task and "verdict" in cell.facts
+    }
+    assert verdicts == {"service_time": "equivalent", "latency": "slower"}
+    assert "open loop" in report.render_text(built)
+
+
+@pytest.mark.parametrize("changes", [{}, {**WARM, "design": {"nodes": "one"}}])
+def test_where_evictions_or_other_arms_delay_requests_there_is_no_latency(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    built = report.build(load_session(make(tmp_path, waiting("range_field_small_range"), **changes)))
+    assert not [table for table in built.tables if table.key == "latency"]

@@ -19,7 +19,7 @@ def test_the_import_that_the_page_shows_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (line,) = re.findall(r"^\$ esrally-ebs (workload import .*)$", PAGE, re.MULTILINE)
-    race, _ = re.findall(r"^\$ esrally (race .*)$", PAGE, re.MULTILINE)
+    race, *_ = re.findall(r"^\$ esrally (race .*)$", PAGE, re.MULTILINE)
     words = [str(GOLDEN_LOGS / "es-query-log.log") if "/" in word else word for word in shlex.split(line)]
     assert main(words) == 0
     printed = capsys.readouterr().out

@@ -45,12 +45,14 @@ def test_the_track_hands_rally_to_the_pack_as_the_one_that_ships() -> None:
 
 def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
     loaded = load(folder)
-    by_template, in_order = loaded.challenges
+    by_template, in_order, as_logged = loaded.challenges
     names = [row["name"] for row in json.loads((folder / "templates.json").read_text())["templates"]]
     assert by_template.default
     assert [task.operation.name for task in by_template.schedule] == names
     assert [task.iterations for task in by_template.schedule] == [USERS, 3]
     assert [task.operation.name for task in in_order.schedule] == ["whole-log"]
+    (task,) = as_logged.schedule
+    assert (task.operation.name, task.schedule, task.clients) == ("whole-log", "ebs-arrivals", 8)
     assert {task.operation.type for task in by_template.schedule} == {"search"}
     assert [index.name for index in loaded.indices] == ["logs", "{{boom}}{%x%}"]
     assert not loaded.corpora
@@ -80,6 +82,27 @@ def test_clients_share_the_log(folder: Path) -> None:
     parts = [source(folder).partition(client, 3) for client in range(3)]
     asked = [part.params()["body"] for _ in range(4) for part in parts]
     assert asked == [row["body"] for row in requests(folder)][:12]
+
+
+def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> None:
+    lines = [
+        query_line({"query": {"term": {"user": second}}}, at=f"2026-01-02T10:00:{second:02d}.500Z")
+        for second in range(14)
+    ]
+    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
+    asked = []
+    for number in (1, 2, 3):
+        replay = source(tmp_path / "out", piece=(number, 3))
+        for second in range(4):  # two of fourteen are left
+            assert replay.due_s() == second
+            asked.append(replay.params()["body"]["query"]["term"]["user"])
+        with pytest.raises(StopIteration):
+            replay.due_s()
+    assert asked == list(range(12))
+    again = source(tmp_path / "out", cycle=True)
+    assert [again.params()["body"]["query"]["term"]["user"] for _ in range(15)] == [*range(14), 0]
+    with pytest.raises(PlanError, match="14 requests are too few for 15 rounds; ask for fewer rounds"):
+        source(tmp_path / "out", piece=(1, 15))
 
 
 @pytest.mark.parametrize("clients", [1, 2])

@@ -1,0 +1,122 @@
+"""Open loop: a request is sent when it is due, whether or not the one before it has been answered.
+
+Rally counts latency from the time that a request is due. So a volume that stalls for a second delays every
+request that is due in that second, and each of them says so; a closed loop would send, and count, just one
+(coordinated omission). That holds as long as nothing but the schedule decides when requests are due. So the
+request that opens a client's connection comes before the schedule, and counts as warm-up.
+"""
+
+import copy
+import random
+from functools import partial
+from typing import Any
+
+from esrally.driver import scheduler
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Block
+from esrally_ebs.plan import Plan
+
+NAME = "ebs-open-loop"
+ARRIVALS = "ebs-arrivals"  # the schedule of a task that has the arrivals of its log
+OPEN = "ebs-open"  # key of the track's own schedule, and of what chance is drawn from
+LEAD_S = 0.5  # for the connections of all clients, before the first request is due
+
+
+def is_open(task: Any, plan: Plan) -> bool:
+    """Whether a task keeps to a schedule, so that its latency says something.
+
+    Cold, the eviction before a request delays those that follow; on one node, each arm the others. There a
+    target throughput is no more than a pace. Raises PlanError for a log's arrivals, which need more.
+    """
+    if scheduler.run_unthrottled(task):
+        return False
+    one = plan.design.nodes == "one"
+    if plan.cache.mode != "cold" and not one:
+        speed = task.params.get("speed", 1)
+        if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < float("inf"):
+            raise PlanError(f"task {task.name}: speed: {speed!r} is no number above 0; 2 is twice as fast")
+        return True
+    if task.schedule == ARRIVALS:
+        why = "requests in pairs have no arrivals" if one else "evictions would delay what is due meanwhile"
+        way = 'design.nodes = "per-arm"' if one else "cache to warm or steady"
+        raise PlanError(f"task {task.name}: keeps to the log's arrivals, and {why}; set {way}")
+    return False
+
+
+def apply(clone: Any, block: Block, plan: Plan) -> None:
+    """Have a measured block of an open task keep to its schedule: the same on all arms of a round."""
+    seed = f"{plan.design.seed} {block.task} {block.round}"
+    clone.operation.params[OPEN] = (clone.schedule, seed)
+    clone.warmup_iterations = 1
+    if clone.schedule == ARRIVALS:
+        clone.iterations = None  # its piece of the log decides
+        clone.operation.params["piece"] = (block.round, plan.design.most_rounds)
+    clone.schedule = NAME
+
+
+def lift(clone: Any) -> None:
+    """Warm up as fast as the node answers, and for as long as it takes."""
+    clone.operation.params["cycle"] = True
+    clone.schedule = None
+    for key in ("target-throughput", "target-interval"):
+        clone.params.pop(key, None)
+
+
+class Arrivals(scheduler.Scheduler):  # type: ignore[misc]
+    """The times of a log; the task's ``speed`` is how many times as fast."""
+
+    parameter_source: Any = None  # of one client; Rally sets it after ``__init__``
+
+    def __init__(self, task: Any) -> None:
+        self._speed = task.params.get("speed", 1)
+
+    def next(self, current: float) -> float:
+        """When the next request is due, s since the first; StopIteration after the last."""
+        due: float = self.parameter_source.due_s() / self._speed
+        return due
+
+
+class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
+    """The track's schedule of one client, after the request that opens its connection."""
+
+    parameter_source: Any = None
+
+    def __init__(self, task: Any) -> None:
+        self._task = copy.copy(task)
+        self._task.schedule, self._seed = task.operation.params[OPEN]
+        self._inner: Any = None
+
+    def next(self, current: float) -> float:
+        """When the next request is due, s since the task began."""
+        if self._inner is None:
+            self._inner = self._of_client()
+            return 0.0
+        return LEAD_S + float(self._inner.next(max(0.0, current - LEAD_S)))
+
+    def before_request(self, now: float) -> None:
+        """For schedules that want to know."""
+        self._inner.before_request(now)
+
+    def after_request(self, now: float, weight: float, unit: str, request_meta_data: Any) -> None:
+        """For schedules that want to know."""
+        self._inner.after_request(now, weight, unit, request_meta_data)
+
+    def _of_client(self) -> Any:
+        if self._task.schedule == scheduler.PoissonScheduler.name:
+            draw = random.Random(f"{self._seed} {self.parameter_source.client}")
+            return scheduler.UnitAwareScheduler(self._task, partial(_Poisson, draw))
+        inner = scheduler.scheduler_for(self._task)
+        if hasattr(inner, "parameter_source"):
+            inner.parameter_source = self.parameter_source
+        return inner
+
+
+class _Poisson(scheduler.SimpleScheduler):  # type: ignore[misc]
+    """Rally's, with chance of its own: arms get requests at the same times, which then cancel."""
+
+    def __init__(self, draw: random.Random, task: Any, target_throughput: float) -> None:
+        self._draw, self._rate = draw, target_throughput
+
+    def next(self, current: float) -> float:
+        return current + self._draw.expovariate(self._rate)

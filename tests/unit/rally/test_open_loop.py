@@ -1,0 +1,235 @@
+"""Requests at the times of a schedule, in Rally's own executor, and what a stall does to their latency."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from esrally import client
+from esrally import track as rally_track
+from esrally.driver import driver, runner, scheduler
+from esrally.metrics import SampleType
+
+from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally import open_loop
+from esrally_ebs.rally.schedule import BLOCK, RequestSource, expand
+
+PLAN = """
+name = "two"
+[[arm]]
+name = "gp2"
+type = "gp2"
+[[arm]]
+name = "gp3"
+type = "gp3"
+[race]
+iterations = 3
+warmup_iterations = 7
+[cache]
+mode = "warm"
+[design]
+rounds = 2
+"""
+RATE, REQUESTS, CLIENTS = 150, 150, 2
+
+
+def plan(**overrides: object) -> Plan:
+    return parse_plan(PLAN, "test.toml", overrides)
+
+
+def task(schedule: str | None = None, **params: object) -> rally_track.Task:
+    operation = rally_track.Operation("q", "search", params={})
+    return rally_track.Task("q", operation, schedule=schedule, clients=CLIENTS, params=params)
+
+
+def measured(one: rally_track.Task, **overrides: object) -> rally_track.Task:
+    """Its first measured block."""
+    return next(made for made in expand([one], plan(**overrides)) if "-r" in made.name)
+
+
+@pytest.fixture(autouse=True)
+def schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = vars(scheduler)["__SCHEDULERS"]
+    monkeypatch.setitem(known, open_loop.NAME, open_loop.OpenLoop)
+    monkeypatch.setitem(known, open_loop.ARRIVALS, open_loop.Arrivals)
+
+
+class Log:
+    """A log's requests, a parameter source: so many, every 20 ms, numbered."""
+
+    infinite = False
+    percent_completed = None
+
+    def __init__(self, count: int, first: int = 0, step: int = 1) -> None:
+        self.count, self.next, self.step = count, first, step
+
+    def partition(self, index: int, total: int) -> "Log":
+        return Log(self.count, index, total)
+
+    def due_s(self) -> float:
+        if self.next >= self.count:
+            raise StopIteration
+        return self.next * 0.02
+
+    def params(self) -> dict[str, Any]:
+        self.next += self.step
+        return {"n": self.next - self.step}
+
+
+class Volume:
+    """A node that answers in a millisecond, and while it stalls only when that is over."""
+
+    completed = None
+    percent_completed = None
+
+    def __init__(self, stalls_at_s: float, lasts_s: float) -> None:
+        self.begins = time.perf_counter() + stalls_at_s
+        self.ends = self.begins + lasts_s
+        self.sent: list[tuple[float, int]] = []  # when, and which
+
+    async def __aenter__(self) -> "Volume":
+        return self
+
+    async def __aexit__(self, *exc: object) -> bool:
+        return False
+
+    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+        es["default"].on_request_start()
+        now = time.perf_counter()
+        self.sent.append((now, params.get("n", 0)))
+        await asyncio.sleep(self.ends - now if self.begins <= now < self.ends else 0.001)
+        es["default"].on_request_end()
+        return {"weight": 1, "unit": "ops", "iteration": params[BLOCK].number}
+
+
+def drive(
+    made: rally_track.Task,
+    volume: Volume,
+    inner: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Any]:
+    """All samples of a task, as Rally itself makes them."""
+    monkeypatch.setattr(runner, "runner_for", lambda kind: volume)
+    sampler = driver.Sampler(time.perf_counter())
+    source = RequestSource(None, made.operation.params, inner=inner)
+    es = {"default": client.RequestContextHolder()}
+
+    async def all_clients() -> None:
+        await asyncio.gather(
+            *(
+                driver.AsyncExecutor(
+                    number,
+                    made,
+                    driver.schedule_for(driver.TaskAllocation(made, number, number, CLIENTS), source),
+                    es,
+                    sampler,
+                    threading.Event(),
+                    threading.Event(),
+                    driver.OnErrorBehavior.ABORT,
+                )()
+                for number in range(CLIENTS)
+            )
+        )
+
+    asyncio.run(all_clients())
+    samples: list[Any] = sampler.samples
+    return samples
+
+
+def times(samples: list[Any]) -> tuple[Any, Any]:
+    """Latencies and service times of what was measured, s."""
+    normal = [sample for sample in samples if sample.sample_type is SampleType.Normal]
+    return np.array([s.latency for s in normal]), np.array([s.service_time for s in normal])
+
+
+class Endless:
+    """The parameter source of a plain search."""
+
+    infinite = True
+
+    def partition(self, index: int, total: int) -> "Endless":
+        return self
+
+    def params(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("schedule", ["deterministic", "poisson"])
+def test_a_stall_of_a_second_is_in_p99_of_latency_though_not_of_service_time(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = measured(task(schedule, **{"target-throughput": RATE}), **{"race.iterations": REQUESTS})
+    volume = Volume(stalls_at_s=open_loop.LEAD_S + 0.5, lasts_s=1.0)
+    latency, service = times(drive(made, volume, Endless(), monkeypatch))
+    assert len(latency) == CLIENTS * REQUESTS
+    assert np.percentile(service, 99) < 0.1  # two of three hundred met the stall
+    assert np.percentile(latency, 99) > 0.9
+    # each request that was due in that second says so, evenly from a second down to nothing
+    assert 0.2 < np.mean(latency > 0.25) < 0.6
+
+
+def test_a_closed_loop_has_no_latency_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = measured(task(), **{"race.iterations": 20})
+    latency, service = times(drive(made, Volume(0.01, 0.05), Endless(), monkeypatch))
+    assert (latency == service).all()
+
+
+def test_a_log_is_asked_in_its_order_at_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = measured(task(open_loop.ARRIVALS, speed=2))
+    assert made.operation.params["piece"] == (1, 2)
+    volume = Volume(9, 0)
+    samples = drive(made, volume, Log(40), monkeypatch)
+    sent = sorted(volume.sent)[CLIENTS:]  # those that opened the connections came first, and are warm-up
+    assert [which for _, which in sent] == list(range(40))
+    assert sum(sample.sample_type is SampleType.Normal for sample in samples) == 40
+    gaps = np.diff([at for at, _ in sent])
+    assert np.median(gaps) == pytest.approx(0.01, rel=0.2)
+
+
+def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:
+    def dues(made: rally_track.Task, index: int) -> list[float]:
+        schedule = scheduler.scheduler_for(made)
+        schedule.parameter_source = RequestSource(None, made.operation.params, inner=Endless(), client=index)
+        due = [schedule.next(0)]
+        schedule.before_request(0.0)
+        schedule.after_request(0.0, 1, "ops", {})
+        for _ in range(5):
+            due.append(schedule.next(due[-1]))
+        return due
+
+    made = [m for m in expand([task("poisson", **{"target-throughput": 10})], plan()) if "-r" in m.name]
+    by_name = {each.name: dues(each, 0) for each in made}
+    assert by_name["q-gp2-r1"] == by_name["q-gp3-r1"] != by_name["q-gp2-r2"]
+    assert by_name["q-gp2-r1"][:1] == [0.0]
+    assert min(by_name["q-gp2-r1"][1:]) > open_loop.LEAD_S
+    assert dues(made[0], 0) != dues(made[0], 1)
+
+
+def test_warm_up_keeps_to_no_schedule() -> None:
+    warm = expand([task(open_loop.ARRIVALS)], plan())[0]
+    assert (warm.schedule, warm.warmup_iterations, warm.iterations) == (None, 6, 1)
+    assert warm.operation.params["cycle"]
+
+
+def test_cold_a_target_throughput_is_a_pace_and_no_open_loop() -> None:
+    made = measured(task(**{"target-throughput": 5}), **{"cache.mode": "cold"})
+    assert (made.schedule, made.target_throughput.value, made.warmup_iterations) == (None, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "speed", "says"),
+    [
+        ({"cache.mode": "cold"}, 1, "evictions would delay what is due meanwhile; set cache to warm"),
+        ({"design.nodes": "one"}, 1, 'requests in pairs have no arrivals; set design.nodes = "per-arm"'),
+        ({}, 0, "task q: speed: 0 is no number above 0"),
+        ({}, "fast", "task q: speed: 'fast' is no number above 0"),
+    ],
+)
+def test_arrivals_that_cannot_be_kept_are_one_line(
+    overrides: dict[str, object], speed: object, says: str
+) -> None:
+    with pytest.raises(PlanError, match=says):
+        expand([task(open_loop.ARRIVALS, speed=speed)], plan(**overrides))
