@@ -175,6 +175,7 @@ class Volume:
     mount: Path  # where a session may write: the mount point, or a directory of its own on a real mount
     device: str | None = None  # kernel name as in /proc/diskstats, e.g. "loop3"
     device_number: str | None = None  # "major:minor"
+    lowest: tuple[str, ...] = ()  # the last devices below ``device``, where that is not the last itself
     filesystem: str = ""
     mount_options: str = ""
     readahead_bytes: int | None = None

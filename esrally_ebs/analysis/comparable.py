@@ -11,10 +11,13 @@ from esrally_ebs.analysis.profile import arm_profiles, profiles_of, read_windows
 from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.model import Check, Phase, State, Volume
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_bytes
 
 # Properties of an attached volume that change a search by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
-LATENESS = "lateness"  # the one of these checks that a plan may accept
+LATENESS, REACH = "lateness", "reach"  # those of these checks that a plan may accept
+# Of what is read of the upper device; the rest may be holes of a loop device's file.
+_LEAST_REACHED = 0.9
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
@@ -43,6 +46,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),
+        _reach(session),
         _lateness(session),
     ]
     return [check for check in found if check is not None]
@@ -202,6 +206,42 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
         f"at most {worst:.2%} of the index was in the page cache before a cold request ({bound:.2%} allowed)"
     )
     return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
+
+
+def _reach(session: Session) -> Check | None:
+    """What cold requests read must come from the arm's device, and there from the last device below it.
+
+    This needs no knowledge of the layers: what any of them keeps in memory is missing in the bytes below.
+    """
+    if not is_cold(session):
+        return None
+    profiles = profiles_of(read_windows(session.events)[0])
+    seen, short = [], []
+    for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms]):
+        read, reached = profile.grown.get("device.read_bytes"), profile.grown.get("lowest.read_bytes")
+        if read is None:
+            continue
+        text = f"{arm} {format_bytes(int(read))}"
+        if reached is not None:
+            text += f", {format_bytes(int(reached))} at the last device below"
+        seen.append(text)
+        if not read or (reached is not None and reached < _LEAST_REACHED * read):
+            short.append(text)
+    if not seen:
+        return None
+    value = "; ".join(seen)
+    if not short:
+        return Check(
+            name=REACH, ok=True, value=value, text=f"cold requests were read from the devices: {value}"
+        )
+    return Check(
+        name=REACH,
+        ok=False,
+        value=value,
+        text=f"a cache answered cold requests, which read too little: {'; '.join(short)}",
+        mend="take a volume without a cache of this machine",
+        accepted=bool({REACH, "caches-below"} & set(session.plan.accept)),
+    )
 
 
 def _lateness(session: Session) -> Check | None:

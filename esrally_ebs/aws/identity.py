@@ -102,7 +102,7 @@ def with_known(identity: Identity, words: Sequence[str]) -> Identity:
         for disk, volume in zip(identity.stack.disks, volumes, strict=False)
     )
     # what such a device lies on in a rehearsal is no property of the volume that it stands for
-    stack = replace(identity.stack, disks=disks, beneath=frozenset(), caches=())
+    stack = replace(identity.stack, disks=disks, beneath=frozenset(), caches=(), lowest=())
     return replace(
         identity, kind=Kind.EBS, stack=stack, root=False if identity.stack.beneath else identity.root
     )

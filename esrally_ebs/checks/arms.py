@@ -99,6 +99,7 @@ def _told(volume: Volume, found: Survey) -> Volume:
         identity=volume.identity if volume.spec.aws else identity.name,
         readahead_bytes=identity.stack.readahead_bytes,
         scheduler=identity.stack.scheduler,
+        lowest=volume.lowest if identity.stack.lowest else (),
     )
     if not members or len(members) < len(identity.volume_ids):
         return volume

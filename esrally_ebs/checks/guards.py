@@ -7,7 +7,7 @@ is STOP, unless the user accepts it by its name, which is then on record.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from esrally_ebs.analysis.comparable import LATENESS
+from esrally_ebs.analysis.comparable import LATENESS, REACH
 from esrally_ebs.checks import same_settings, surroundings, volume_state
 from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, Watched, is_real
 from esrally_ebs.errors import PlanError, near
@@ -44,7 +44,7 @@ _GUARDS: Mapping[str, Callable[[Facts], Check | None]] = {
     "other-io": surroundings.other_io,
     "clock": surroundings.clock,
 }
-NAMES = (*_GUARDS, LATENESS)  # that a plan may accept
+NAMES = (*_GUARDS, LATENESS, REACH)  # that a plan may accept
 
 
 def guard(facts: Facts) -> list[Check]:

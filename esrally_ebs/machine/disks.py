@@ -20,6 +20,15 @@ _SERIAL = re.compile(r"vol-?([0-9a-f]{8}|[0-9a-f]{17})")
 _BY_ID = re.compile(r"nvme-Amazon_Elastic_Block_Store_(vol[0-9a-f]+)(?:-ns-1|_1)?")
 _XEN = re.compile(r"(?:xvd|sd|hd)[a-z]{1,2}\d*")
 _CHOSEN = re.compile(r"\[(.+?)\]")
+_KEEPS = {
+    "zfs": "ZFS keeps blocks in its own cache (ARC)",
+    "overlay": "pages of an overlay belong to the files below it, and are not counted",
+    "tmpfs": "a tmpfs is memory",
+    "ramfs": "a ramfs is memory",
+    "fuse": "what a FUSE file system keeps in its process cannot be seen",
+    "virtiofs": "the host keeps the files of virtiofs in its memory",
+    "9p": "the host keeps the files of 9p in its memory",
+}
 # LVM's own names for the parts of a cached volume
 _LVM_CACHE = re.compile(r"_(cdata|cmeta|corig|cvol|cpool|wcorig)(-|$)")
 
@@ -57,6 +66,9 @@ class Stack:
     scheduler: str | None
     beneath: frozenset[str] = frozenset()  # the disks that the files of loop devices lie on, by kernel name
     caches: tuple[str, ...] = ()  # what below the file system may answer a read from memory or a faster disk
+    lowest: tuple[
+        str, ...
+    ] = ()  # the last devices on the way down, by kernel name; what is read must reach them
 
     @property
     def names(self) -> frozenset[str]:
@@ -80,8 +92,8 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
     """What ``mount`` stands on; a Stack without disks for a file system without devices."""
     nodes = _nodes(mount, roots)
     descent = _Descent(roots)
-    if mount.filesystem == "zfs":
-        descent.caches.append(f"{mount.mount_point}: ZFS keeps blocks in its own cache (ARC)")
+    if not nodes:
+        descent.caches += _caches_of(mount)
     disks: dict[str, Disk] = {}
     for node in nodes:
         for disk in descent.disks_below(node):
@@ -101,7 +113,18 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
         scheduler=", ".join(sorted(chosen)) or None,
         beneath=frozenset(descent.beneath),
         caches=tuple(dict.fromkeys(descent.caches)),
+        lowest=tuple(dict.fromkeys(descent.lowest)),
     )
+
+
+def _caches_of(mount: Mount) -> list[str]:
+    """What keeps data of a file system without a device where evicting its pages does not reach."""
+    where, kind = mount.mount_point, mount.filesystem
+    if kind.startswith(("nfs", "ceph")):
+        on_disk = "fsc" in mount.super_options.split(",")
+        return [f"{where}: {kind} keeps files on a local disk (fsc)"] if on_disk else []
+    reason = _KEEPS.get(kind.partition(".")[0])
+    return [f"{where}: {reason}"] if reason else []
 
 
 def scheduler_of(disk: Path) -> str:
@@ -140,6 +163,7 @@ class _Descent:
         self.layers: list[str] = []
         self.caches: list[str] = []
         self.beneath: set[str] = set()  # disks that the files of loop devices lie on
+        self.lowest: list[str] = []
 
     def disks_below(self, node: Path) -> Iterator[Disk]:
         """The whole disks below a device in sysfs."""
@@ -154,20 +178,25 @@ class _Descent:
         for member in members:
             yield from self.disks_below(member)
         if not members:
-            self._below_loop(disk)
+            if not self._below_loop(disk):
+                self.lowest.append(disk.name)
             yield _disk(disk, partition, self._roots)
 
-    def _below_loop(self, disk: Path) -> None:
-        """Note what the file of a loop device lies on; nothing for any other device."""
+    def _below_loop(self, disk: Path) -> bool:
+        """Note what the file of a loop device lies on; whether that is a device, as of no other disk."""
         backing = text(disk / "loop" / "backing_file")
         if not backing:
-            return
+            return False
         self.layers.append(f"loop {disk.name} on {backing}")
         if text(disk / "loop" / "dio") != "1":
             self.caches.append(f"{disk.name} reads {backing} through the page cache (direct I/O is off)")
         holding = innermost(Path(backing), mounts_of(self._roots))
-        for node in _nodes(holding, self._roots) if holding else ():
+        nodes = _nodes(holding, self._roots) if holding else []
+        for node in nodes:
             self.beneath.update(lower.name for lower in self.disks_below(node))
+        if holding and not nodes:
+            self.caches += _caches_of(holding)
+        return bool(nodes)
 
     def _note_cache(self, disk: Path, members: Sequence[Path]) -> None:
         mode = text(disk / "bcache" / "cache_mode")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.disks import disk_of, innermost, scheduler_of
-from esrally_ebs.machine.kernel_trees import text
+from esrally_ebs.machine.disks import disk_of, innermost, scheduler_of, stack_of
+from esrally_ebs.machine.kernel_trees import Roots, text
 from esrally_ebs.machine.mountinfo import Mount, parse_mountinfo
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import KIB
@@ -22,6 +22,7 @@ class BlockDevice:
 
     name: str  # kernel name as in /proc/diskstats; of the partition, if it is one
     number: str  # "major:minor"
+    disk: str  # kernel name of the whole disk
     readahead_bytes: int | None
     scheduler: str | None
 
@@ -86,6 +87,7 @@ def block_device(number: str) -> BlockDevice | None:
     return BlockDevice(
         name=node.name,
         number=number,
+        disk=disk.name,
         readahead_bytes=int(readahead) * KIB if readahead else None,
         scheduler=scheduler_of(disk) or None,
     )
@@ -97,12 +99,14 @@ def describe(
     """The Volume at ``where`` with everything that the kernel knows of it."""
     mount = mount_holding(where)
     block = block_device(mount.device_number)
+    lowest = stack_of(mount, Roots()).lowest
     return Volume(
         spec=spec,
         kind=kind,
         mount=where,
         device=None if block is None else block.name,
         device_number=None if block is None else block.number,
+        lowest=() if block is None or lowest == (block.disk,) else lowest,
         filesystem=mount.filesystem,
         mount_options=",".join(filter(None, (mount.options, mount.super_options))),
         readahead_bytes=None if block is None else block.readahead_bytes,

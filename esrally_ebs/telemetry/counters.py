@@ -43,8 +43,9 @@ def snapshot(
     read_text: ReadText = Path.read_text,
     read_more: ReadMore = _nothing_more,
 ) -> dict[str, float]:
-    """Counters of the device (``device.*``), of an emulated volume (``emulator.*``), of the machine's
-    processors (``processor.*``) and of what the node used of them (``node.processor_s``) now.
+    """Counters of the device (``device.*``), of the last ones below it (``lowest.*``), of an emulated volume
+    (``emulator.*``), of the machine's processors (``processor.*``) and of what the node used of them
+    (``node.processor_s``) now.
 
     A source that fails is left out: whoever subtracts two snapshots sees that it is missing.
     """
@@ -80,8 +81,11 @@ def _node(file: Path | None, read_text: ReadText) -> Mapping[str, float]:
 def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:
     if volume.device is None:
         return {}
-    now = parse_diskstats(read_text(DISKSTATS), str(DISKSTATS))[volume.device]
-    return {f"device.{name}": float(getattr(now, name)) for name in _DEVICE}
+    disks = parse_diskstats(read_text(DISKSTATS), str(DISKSTATS))
+    counters = {f"device.{name}": float(getattr(disks[volume.device], name)) for name in _DEVICE}
+    if volume.lowest:
+        counters["lowest.read_bytes"] = float(sum(disks[name].read_bytes for name in volume.lowest))
+    return counters
 
 
 def _emulator(volume: Volume, read_state: ReadState) -> Mapping[str, float]:

@@ -1,5 +1,6 @@
 """Real mounts taken as arms: what is refused, and that nothing on them is touched."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import run
-from esrally_ebs.model import Kind, VolumeSpec
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.node.eviction import evict
+from esrally_ebs.telemetry.counters import snapshot
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount
 
 pytestmark = pytest.mark.system
@@ -45,6 +49,26 @@ def test_a_real_mount_is_described_and_left_as_it_is(mount: Path, tmp_path: Path
     assert (mount / "mine").read_text() == "x"
     assert sorted(path.name for path in mount.iterdir()) == ["lost+found", "mine"]
     assert not (tmp_path / "arm").exists()
+
+
+def test_bytes_by_layer_tell_a_cache_below_the_file_system(mount: Path, tmp_path: Path) -> None:
+    """A loop device without direct I/O answers from memory what was evicted above it."""
+
+    def read_cold(volume: Volume) -> tuple[float, float]:
+        evict([], volume.mount)
+        before = snapshot(volume, read_state=read_state)
+        (volume.mount / "index").read_bytes()
+        after = snapshot(volume, read_state=read_state)
+        return tuple(after[name] - before[name] for name in ("device.read_bytes", "lowest.read_bytes"))
+
+    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+        (volume.mount / "index").write_bytes(os.urandom(32 * MIB))
+        read, reached = read_cold(volume)
+        assert read >= 32 * MIB
+        assert reached < 0.5 * read
+        run(["losetup", "--direct-io=on", f"/dev/{volume.device}"], timeout_s=10)
+        read, reached = read_cold(volume)
+        assert reached >= 0.9 * read >= 0.9 * 32 * MIB
 
 
 def test_an_index_that_is_already_on_the_mount_is_not_the_sessions(mount: Path, tmp_path: Path) -> None:

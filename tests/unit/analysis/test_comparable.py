@@ -1,6 +1,7 @@
 """What forbids a comparison of arms, and what is only said."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ from small_plan import small_plan
 
 from esrally_ebs.analysis.comparable import all_checks, check_comparable
 from esrally_ebs.analysis.summary import summarize
-from esrally_ebs.model import Kind, State, Volume, VolumeSpec
+from esrally_ebs.model import Event, Kind, State, Volume, VolumeSpec
+from esrally_ebs.plan import parse_plan
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
 
@@ -112,6 +114,37 @@ def test_volumes_of_different_kinds_may_differ_in_settings_but_it_is_said() -> N
 def test_a_warm_session_is_not_asked_to_be_cold() -> None:
     samples = table(row(resident_before=None), row(arm="b", resident_before=None))
     assert not failing(session(samples, plan=small_plan(cache={"mode": "warm"})))
+
+
+def observed(arm: str, **read_bytes: float) -> Event:
+    begin = {f"{layer}.read_bytes": 7.0 for layer in read_bytes}
+    end = {name: 7.0 + grown for name, grown in zip(begin, read_bytes.values(), strict=True)}
+    fields = {"task": "q", "round": 1, "requests": 1, "started_s": 1.0, "begin": begin, "end": end}
+    return Event(at_s=2.0, kind="io", arm=arm, fields=fields)
+
+
+@pytest.mark.parametrize(
+    ("layers", "ok"),
+    [
+        ({"device": 1000.0}, True),
+        ({"device": 1000.0, "lowest": 950.0}, True),
+        ({"device": 1000.0, "lowest": 1500.0}, True),  # which reads ahead
+        ({"device": 1000.0, "lowest": 800.0}, False),
+        ({"device": 1000.0, "lowest": 0.0}, False),
+        ({"device": 0.0}, False),
+    ],
+)
+def test_what_cold_requests_read_must_reach_the_lowest_device(layers: dict[str, float], ok: bool) -> None:
+    events = (observed("a", device=1000.0), observed("b", **layers))
+    one = session(table(row(), row(arm="b")), events=events)
+    (check,) = (check for check in check_comparable(one) if check.name == "reach")
+    assert (check.ok, check.forbids) == (ok, not ok)
+    assert ok or check.text.startswith("a cache answered cold requests, which read too little: b ")
+    for accepted in ("reach", "caches-below"):
+        plan = parse_plan(
+            f'name = "p"\naccept = ["{accepted}"]\n[[arm]]\nname = "a"\ntype = "gp2"\n', "p.toml"
+        )
+        assert not any(check.forbids for check in check_comparable(replace(one, plan=plan)))
 
 
 def test_nothing_measured_gives_nothing_rather_than_an_error() -> None:

@@ -79,14 +79,42 @@ def test_a_loop_device_with_direct_io_on_another_disk_hides_nothing(machine: Fak
     machine.mount("/mnt/a", "/dev/loop1", "7:1")
     identity = at(machine)
     assert (identity.root, identity.stack.beneath, identity.stack.caches) == (False, {"nvme1n1"}, ())
+    assert identity.stack.lowest == ("nvme1n1",)
 
 
-def test_a_loop_device_over_what_has_no_device_is_a_disk_of_its_own(machine: FakeMachine) -> None:
-    machine.mount("/ram", "tmpfs", "0:40", "tmpfs")
-    machine.loop("loop1", "7:1", "/ram/a.img", direct=False)
+@pytest.mark.parametrize(
+    ("filesystem", "caches"),
+    [("tmpfs", "a tmpfs is memory"), ("zfs", "(ARC)"), ("overlay", "of an overlay"), ("fuse.s3", "FUSE")],
+)
+def test_a_loop_device_over_what_has_no_device_is_a_disk_of_its_own_and_caches(
+    machine: FakeMachine, filesystem: str, caches: str
+) -> None:
+    machine.mount("/files", "none", "0:40", filesystem)
+    machine.loop("loop1", "7:1", "/files/a.img", direct=True)
     machine.mount("/mnt/a", "/dev/loop1", "7:1")
-    assert at(machine).stack.names == {"loop1"}
-    assert len(at(machine).stack.caches) == 1
+    stack = at(machine).stack
+    assert (stack.names, stack.lowest) == ({"loop1"}, ("loop1",))
+    (cache,) = stack.caches
+    assert cache.startswith("/files: ")
+    assert caches in cache
+
+
+def test_loop_devices_on_one_another_end_at_the_disks_of_an_array(machine: FakeMachine) -> None:
+    members = [machine.nvme("nvme1n1", "259:2", serial=A), machine.nvme("nvme2n1", "259:3", serial=B)]
+    machine.array("md0", "9:0", members, level="raid1")
+    machine.mount("/data", "/dev/md0", "9:0")
+    machine.loop("loop1", "7:1", "/data/a.img", direct=True)
+    machine.mount("/between", "/dev/loop1", "7:1")
+    machine.loop("loop2", "7:2", "/between/b.img", direct=True)
+    machine.mount("/mnt/a", "/dev/loop2", "7:2")
+    assert at(machine).stack.lowest == ("nvme1n1", "nvme2n1")
+
+
+def test_a_client_of_nfs_caches_only_with_a_local_disk(machine: FakeMachine) -> None:
+    machine.mount("/mnt/n", "server:/", "0:41", "nfs4")
+    machine.mount("/mnt/c", "server:/", "0:42", "nfs4", of_super="rw,vers=4.2,fsc")
+    assert at(machine, "/mnt/n").stack.caches == ()
+    assert at(machine, "/mnt/c").stack.caches == ("/mnt/c: nfs4 keeps files on a local disk (fsc)",)
 
 
 def test_caches_of_bcache_lvm_and_zfs_are_named(machine: FakeMachine) -> None:

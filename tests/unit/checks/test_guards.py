@@ -29,6 +29,8 @@ def test_a_cache_below_the_file_system_stops_a_cold_session_and_is_warned_of_in_
     warm = parse_plan(f'name = "p"\n[cache]\nmode = "warm"\n{ARMS}', "p.toml")
     assert "--direct-io=on" in stopped("caches-below", cached, severity=Severity.WARN, plan=warm)
     assert fine("caches-below", *ALIKE)
+    pool = arm("a", caches=("/tank: ZFS keeps blocks in its own cache (ARC)",), device=None)
+    assert "ARC" in stopped("caches-below", pool)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The snapshot of a volume's counters around a request: what is in it, and that nothing breaks it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,12 @@ def test_a_snapshot_has_the_devices_counters_the_limiters_waits_and_the_credits(
         "emulator.waited_s.throughput": 0.25,
         "emulator.credits": 5.0e6,
     }
+
+
+def test_a_snapshot_has_what_the_last_devices_below_read() -> None:
+    stacked = replace(volume(control=None), lowest=("sda", "loop3"))
+    found = snapshot(stacked, read_state=dead, read_text=lambda path: DISKSTATS)
+    assert found["lowest.read_bytes"] == (1 + 2400) * 512
 
 
 def test_a_snapshot_has_what_the_machines_processors_did() -> None:
