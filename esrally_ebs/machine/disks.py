@@ -22,7 +22,7 @@ _XEN = re.compile(r"(?:xvd|sd|hd)[a-z]{1,2}\d*")
 _CHOSEN = re.compile(r"\[(.+?)\]")
 _KEEPS = {
     "zfs": "ZFS keeps blocks in its own cache (ARC)",
-    "overlay": "pages of an overlay belong to the files below it, and are not counted",
+    "overlay": "what the layers of an overlay lie on cannot be seen",
     "tmpfs": "a tmpfs is memory",
     "ramfs": "a ramfs is memory",
     "fuse": "what a FUSE file system keeps in its process cannot be seen",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.mounts import mount_holding
 from esrally_ebs.node.page_cache import PAGE_BYTES, cached_pages, pages_in_core
 
 
@@ -28,9 +29,11 @@ class Residency:
 def residency(directory: Path) -> Residency:
     """What the page cache holds of the files under ``directory``: by cachestat(2) where the kernel has it.
 
-    Raises SetupError when the directory cannot be read.
+    An overlay's files have their pages in the layers below, which only mincore(2) sees. Raises SetupError
+    when the directory cannot be read.
     """
-    return _measured(directory, cached_pages)
+    on_overlay = mount_holding(directory).filesystem == "overlay"
+    return _measured(directory, pages_in_core if on_overlay else cached_pages)
 
 
 def residency_by_mincore(directory: Path) -> Residency:

@@ -48,6 +48,19 @@ def index() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.fixture
+def overlaid(index: Path) -> Iterator[Path]:
+    """The index as the lower layer of an overlay."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        upper, work, merged = (Path(name) / part for part in ("upper", "work", "merged"))
+        for folder in (upper, work, merged):
+            folder.mkdir()
+        layers = f"lowerdir={index},upperdir={upper},workdir={work}"
+        run(["mount", "-t", "overlay", "overlay", "-o", layers, merged], timeout_s=10)
+        yield merged
+        run(["umount", merged], timeout_s=10)
+
+
 @contextmanager
 def mapper(
     index: Path, times: int = 1, *, below: tuple[str, ...] = (), seen_at: Path | None = None
@@ -200,3 +213,10 @@ def test_an_index_that_another_process_holds_is_not_called_cold(
         raised.value
     )
     assert "or use cache:warm" in str(raised.value)
+
+
+def test_files_of_an_overlay_are_seen_in_memory_and_leave_it(overlaid: Path) -> None:
+    with mapper(overlaid) as pid:
+        assert residency(overlaid).fraction == 1.0
+        assert evict([pid], overlaid).resident_after == 0.0
+    assert residency_by_mincore(overlaid).fraction == 0.0
