@@ -8,7 +8,7 @@ from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.model import Check, Event, State
-from esrally_ebs.report import aws, baseline, causes, conditions, costs, figures, head, search
+from esrally_ebs.report import aws, baseline, bottleneck, causes, conditions, costs, figures, head, search
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.store.session import Session
 
@@ -57,6 +57,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         verdict=head.verdict(session, findings, checks),
         details=head.details(session, findings),
         reasons=causes.reasons(findings, shared),
+        bottlenecks=bottleneck.bottlenecks(session, explained.profiles),
         cost=head.cost(priced),
         next_step=head.next_step(session, findings, checks, shared, priced),
         labels=head.labels(session),

@@ -8,6 +8,7 @@ from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, Value, quantity, titled
 from esrally_ebs.store.session import Session
 
@@ -21,12 +22,12 @@ _TITLES = (
 )
 
 
-def costs(session: Session) -> tuple[ArmCost, ...]:
-    """The arms' costs on the day of the session, in the region of the plan."""
+def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCost, ...]:
+    """What the arms, or other settings, cost on the day of the session, in the region of the plan."""
     day = datetime.fromtimestamp(session.started_at, UTC).strftime("%Y-%m-%d")
     wanted = session.plan.cost
     usage = cost.Usage(read_bytes=wanted.read, written_bytes=wanted.written)
-    specs = [arm.spec for arm in session.arms]
+    specs = settings or [arm.spec for arm in session.arms]
     try:
         prices = cost.price_list(str(wanted.prices) if wanted.prices else None)
     except PlanError as error:  # the session was moved, its price list was not

@@ -78,8 +78,9 @@ def _line(text: str, style: str = "") -> Text:
 
 
 def head_lines(report: Report) -> list[tuple[str, str]]:
-    """Why, what it costs and what to do next, each with its title, as far as there is anything to say."""
+    """Why, what held arms back, what they cost and what to do next, each with its title, where known."""
     lines = [("Why", reason) for reason in report.reasons]
+    lines += [("Limits", sentence) for sentence in report.bottlenecks]
     return lines + [
         (title, text) for title, text in (("Costs", report.cost), ("Next", report.next_step)) if text
     ]
@@ -202,6 +203,7 @@ def _csv_rows(report: Report) -> Iterator[tuple[Value, ...]]:
     lines = [("state", report.facts["state"]), ("verdict", report.verdict)]
     lines += [("detail", detail) for detail in report.details]
     lines += [("reason", reason) for reason in report.reasons]
+    lines += [("bottleneck", sentence) for sentence in report.bottlenecks]
     lines += [(name, text) for name, text in (("cost", report.cost), ("next", report.next_step)) if text]
     lines += [("label", label) for label in report.labels]
     yield from (("session", session, "", metric, text, "") for metric, text in lines)
@@ -229,6 +231,7 @@ def render_json(report: Report) -> str:
         "verdict": report.verdict,
         "details": report.details,
         "reasons": report.reasons,
+        "bottlenecks": report.bottlenecks,
         "cost": report.cost,
         "next": report.next_step,
         "labels": report.labels,

@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.findings import find
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
+from esrally_ebs.analysis.profile import profiles_of, read_windows
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
+from esrally_ebs.report.bottleneck import bottlenecks
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.model import one_line, printable
 from esrally_ebs.store.parts import UNREADABLE
@@ -87,9 +89,11 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 
 
 def render_gate(session: Session, gate: Gate) -> str:
-    """The reason in one line, a line per task and limit, and one per failed check that the plan accepts."""
+    """The reason in one line, a line per task and limit, what held the arms back, and accepted checks."""
     accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
-    return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, accepted))) + "\n"
+    profiles = profiles_of(read_windows(session.events)[0])
+    limits = bottlenecks(session, profiles, (gate.a, gate.b))
+    return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *accepted)))) + "\n"
 
 
 def reason(session: Session, gate: Gate) -> str:

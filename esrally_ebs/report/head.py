@@ -9,22 +9,12 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Kind, State, VolumeSpec
+from esrally_ebs.report.bottleneck import STEPS, limit_name
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
-# What to change when a limit held an arm back.
-STEPS = {
-    "throughput": "raise throughput",
-    "iops": "raise iops",
-    "instance-throughput": "take a larger instance",
-    "instance-iops": "take a larger instance",
-    "network": "take a faster network: no setting of the volume helps",
-    "credits": "raise size, or take gp3",
-    "instance-throughput-credits": "take an instance with a higher baseline",
-    "instance-iops-credits": "take an instance with a higher baseline",
-}
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 
 
@@ -308,7 +298,7 @@ def _slower_step(
     a, b = result.a, result.b
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
     for _, reasons in shared:
-        limit = reasons[0].limit.replace("_", "-").removeprefix("volume-")
+        limit = limit_name(reasons[0].limit)
         if reasons[0].slower == name and limit in STEPS:
             return f"{STEPS[limit]} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""

@@ -178,6 +178,7 @@ class Report:
     verdict: str  # one short sentence
     details: tuple[str, ...] = ()  # of two arms how tasks differ; of more a line each, best first
     reasons: tuple[str, ...] = ()  # why, a sentence for all tasks that share it, only where the data say so
+    bottlenecks: tuple[str, ...] = ()  # the limit that held each arm back, and what raising it costs
     cost: str = ""  # a month, of each arm
     next_step: str = ""  # what to do with it
     labels: tuple[str, ...]  # what must be said in every output: emulated, cache: warm ...

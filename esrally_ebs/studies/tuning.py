@@ -10,7 +10,7 @@ from esrally_ebs.catalog.limits import Model, Service, per_second
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.report.head import STEPS
+from esrally_ebs.report.bottleneck import MIN_WAITING, NAMES, STEPS
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.studies.parts import Inputs, Parts
 from esrally_ebs.studies.runs import Run, bandwidth_of, grouped, iops_of, observed, simulated
@@ -19,18 +19,6 @@ from esrally_ebs.volumes.emulated.law.queue import saved_of
 from esrally_ebs.volumes.virtual import SimulatedInstance
 
 QUEUE = "queue depth"
-_MIN_WAITING = 0.1  # of all latency: with less waiting than that, no limit held the load back
-
-_NAMES = {
-    "throughput": "volume throughput",
-    "iops": "volume IOPS",
-    "instance-throughput": "instance throughput",
-    "instance-iops": "instance IOPS",
-    "network": "network",
-    "credits": "volume credits",
-    "instance-throughput-credits": "instance burst",
-    "instance-iops-credits": "instance burst",
-}
 _STEPS = STEPS | {QUEUE: "keep more I/Os in flight"}
 
 
@@ -72,7 +60,7 @@ def run(inputs: Inputs) -> Parts:
 
 
 def _conclusion(bottlenecks: Sequence[Bottleneck]) -> str:
-    counts = Counter(_NAMES.get(bottleneck.limit, bottleneck.limit) for bottleneck in bottlenecks)
+    counts = Counter(NAMES.get(bottleneck.limit, bottleneck.limit) for bottleneck in bottlenecks)
     parts = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     return f"Of {len(bottlenecks)} runs these limits held back: {parts}."
 
@@ -86,7 +74,7 @@ def bottleneck_of(
     """
     waits = {name: seconds / run.latency_s for name, seconds in run.waited_s.items() if seconds > 0}
     limit = max(waits, key=lambda name: waits[name], default=QUEUE)
-    if sum(waits.values()) < _MIN_WAITING:
+    if sum(waits.values()) < MIN_WAITING:
         limit = QUEUE
     others = {name: at for name, at in ceilings(run, job, model, more).items() if name != limit}
     next_limit = min(others, key=lambda name: others[name], default="")
@@ -158,10 +146,10 @@ def _table(bottlenecks: Sequence[Bottleneck]) -> Table:
             bottleneck.job,
             bottleneck.bytes_per_s / MIB,
             bottleneck.iops,
-            _NAMES.get(bottleneck.limit, bottleneck.limit),
+            NAMES.get(bottleneck.limit, bottleneck.limit),
             f"{bottleneck.share * 100:.0f} %",
             _STEPS.get(bottleneck.limit, ""),
-            _NAMES.get(bottleneck.next_limit, bottleneck.next_limit),
+            NAMES.get(bottleneck.next_limit, bottleneck.next_limit),
             None if bottleneck.next_bytes_per_s is None else bottleneck.next_bytes_per_s / MIB,
         ]
         for bottleneck in bottlenecks
@@ -188,9 +176,9 @@ def _agreement(inputs: Inputs, bottlenecks: Sequence[Bottleneck]) -> Table:
     for arm, job, theirs in inputs.study.settings["verdicts"]:
         limit = ours.get((arm, job))
         if limit is not None:
-            published = "instance" if theirs == "instance" else _NAMES[theirs]
+            published = "instance" if theirs == "instance" else NAMES[theirs]
             agrees = limit.startswith(theirs)
-            rows.append([arm, job, published, _NAMES.get(limit, limit), "yes" if agrees else "no"])
+            rows.append([arm, job, published, NAMES.get(limit, limit), "yes" if agrees else "no"])
     columns = ("arm", "job", "the article", "ours", "agree")
     note = (
         "t3.small lets 248.6 MiB/s through, a little less than 250: the instance holds that arm back, not the"

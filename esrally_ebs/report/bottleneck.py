@@ -1,0 +1,195 @@
+"""What held each arm back and what raising it costs: from the waits that its volume counted to a sentence.
+
+A limit that holds back a closed loop serves just its rate. When a share of the I/Os' time is waiting for it,
+they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is what was asked for.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import VolumeSpec
+from esrally_ebs.report.cells import arm_names
+from esrally_ebs.report.costs import costs
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB
+
+MIN_WAITING = 0.1  # of the I/Os' time: with less waiting than that, no limit held the load back
+NAMES = {
+    "throughput": "volume throughput",
+    "iops": "volume IOPS",
+    "instance-throughput": "instance throughput",
+    "instance-iops": "instance IOPS",
+    "network": "network",
+    "credits": "volume credits",
+    "instance-throughput-credits": "instance burst",
+    "instance-iops-credits": "instance burst",
+}
+# What to change when a limit held an arm back.
+STEPS = {
+    "throughput": "raise throughput",
+    "iops": "raise iops",
+    "instance-throughput": "take a larger instance",
+    "instance-iops": "take a larger instance",
+    "network": "take a faster network: no setting of the volume helps",
+    "credits": "raise size, or take gp3",
+    "instance-throughput-credits": "take an instance with a higher baseline",
+    "instance-iops-credits": "take an instance with a higher baseline",
+}
+_OF_VOLUME = ("throughput", "iops", "credits")
+_BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same, bought apart from the size
+
+
+def limit_name(counter: str) -> str:
+    """The limit as the catalog names it: EBS counts ``volume_iops``, striped volumes ``2-iops``."""
+    return re.sub(r"^(\d+-|volume-)", "", counter.replace("_", "-"))
+
+
+def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> tuple[str, ...]:
+    """A sentence for each arm that a limit held back, and one for those that none did.
+
+    Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
+    """
+    loads: dict[str, dict[str, Profile]] = {}
+    for (task, arm), rounds in profiles.items():
+        loads.setdefault(arm, {})[task] = pooled(rounds.values())
+    loads = loads or _fio_loads(session)
+    names, lines, free = arm_names(session), [], []
+    for spec in (volume.spec for volume in session.arms if volume.spec.name in (arms or names)):
+        counted = {item: _shares(load) for item, load in loads.get(spec.name, {}).items()}
+        held_back = {
+            item: shares
+            for item, shares in counted.items()
+            if max(shares.values(), default=0.0) >= MIN_WAITING
+        }
+        if held_back:
+            lines.append(f"{names[spec.name]} {_sentence(session, spec, loads[spec.name], held_back)}.")
+        elif any(counted.values()):
+            free.append(names[spec.name])
+    return (*lines, *([f"No limit held back {' and '.join(free)}."] if free else ()))
+
+
+def _shares(load: Profile) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for counter, share in load.held_back.items():
+        shares[limit_name(counter)] = min(1.0, shares.get(limit_name(counter), 0.0) + share)
+    return shares
+
+
+def _sentence(
+    session: Session,
+    spec: VolumeSpec,
+    loads: Mapping[str, Profile],
+    held_back: Mapping[str, Mapping[str, float]],
+) -> str:
+    sums: dict[str, float] = {}
+    for shares in held_back.values():
+        for name, share in shares.items():
+            sums[name] = sums.get(name, 0.0) + share
+    limit = max(sums, key=lambda name: sums[name])
+    items = [item for item, shares in held_back.items() if shares.get(limit, 0.0) >= MIN_WAITING]
+    load = pooled(loads[item] for item in items)
+    share = _shares(load).get(limit, 0.0)
+    where = items[0] if len(items) == 1 else f"{len(items)} of {len(loads)} tasks"
+    where = "" if len(items) == len(loads) else f" on {where}"
+    of = "I/O time" if load.waited_s else "time"
+    step = _priced_step(session, spec, limit, share, load) if load.waited_s else ""
+    step = step or STEPS.get(limit, "")
+    text = f"is held back by {NAMES.get(limit, limit)} ({share:.0%} of its {of}{where})"
+    return f"{text}; {step}" if step else text
+
+
+def _priced_step(session: Session, spec: VolumeSpec, limit: str, share: float, load: Profile) -> str:
+    """What to buy instead, and its price; empty where it is not for sale on a volume, or has no price."""
+    wanted = wanted_setting(spec, limit, share, load.io_bytes)
+    if wanted is None:
+        return ""
+    now, then = (one.price for one in costs(session, [spec, wanted]))
+    if now is None or then is None:
+        return ""
+    usd = then.usd - now.usd
+    price = f"for {usd:,.2f} USD a month more" if usd >= 0 else f"and save {-usd:,.2f} USD a month"
+    parts = [
+        text
+        for text, changed in (
+            (f"{(wanted.throughput_bytes_per_s or 0) / MIB:,.0f} MiB/s",
+             wanted.throughput_bytes_per_s != spec.throughput_bytes_per_s),
+            (f"{wanted.iops or 0:,} IOPS", wanted.iops != spec.iops),
+        )
+        if changed
+    ]  # fmt: skip
+    verb = "raise it to" if wanted.type == spec.type else f"take {wanted.type} with"
+    return f"{verb} {' and '.join(parts)} {price}"
+
+
+def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float | None) -> VolumeSpec | None:
+    """The setting that serves what was asked for, as far as the instance lets it through; None if not sold.
+
+    ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of ``io_bytes`` in the mean.
+    """
+    try:
+        model = model_for(spec)
+    except PlanError:
+        return None
+    limits = {one.name: one for one in (*model.limits, *model.instance_limits)}
+    if limit not in _OF_VOLUME or limit not in limits or not io_bytes or share >= 1.0:
+        return None
+    per_operation = min(io_bytes, model.accounting.max_io_bytes)
+    bytes_per_s = {
+        one.name: one.rate * (per_operation if one.counts == "operations" else 1.0) for one in limits.values()
+    }
+    instance = min(
+        (bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=float("inf")
+    )
+    asked = min(bytes_per_s[limit] / (1.0 - share), instance)
+    iops = ceil(asked / per_operation / 100) * 100
+    if spec.type in ("io1", "io2") and limit == "iops":
+        wanted = replace(spec, iops=max(iops, spec.iops or 0))
+    elif spec.type == "gp3" or spec.type in _BY_SIZE:
+        wanted = replace(
+            spec,
+            type="gp3",
+            iops=_more(iops, spec.iops, 3000),
+            throughput_bytes_per_s=_more(ceil(asked / MIB) * MIB, spec.throughput_bytes_per_s, 125 * MIB),
+        )
+    else:
+        return None
+    try:
+        model_for(wanted)
+    except PlanError:
+        return None
+    return None if wanted == spec else wanted
+
+
+def _more(wanted: int, now: int | None, included: int) -> int | None:
+    """What is provisioned now where that is enough."""
+    return now if wanted <= (now or included) else wanted
+
+
+def _fio_loads(session: Session) -> dict[str, dict[str, Profile]]:
+    """By arm and job: fio's first pass as a profile, its I/Os counted as reads."""
+    jobs = {job.name: job for job in session.plan.baseline}
+    rows: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    for row in session.baseline.to_pylist():
+        if row["round"] == 0:
+            rows.setdefault((row["arm"], row["job"]), []).append(row)
+    loads: dict[str, dict[str, Profile]] = {}
+    for event in session.events:
+        key = str(event.arm), str(event.fields.get("job"))
+        waited_s = event.fields.get("waited_s")
+        if event.kind != "baseline" or event.fields.get("round") != 0 or not waited_s:
+            continue
+        job, iops = jobs.get(key[1]), sum(row["iops"] or 0.0 for row in rows.get(key, ()))
+        if job is None or not iops:
+            continue
+        seconds = job.lasts_s or job.numjobs * job.size / job.bs / iops
+        io_s = seconds * sum(row["iops"] * row["mean_s"] for row in rows[key] if row["iops"])
+        grown = {"device.reads": seconds * iops, "device.read_bytes": seconds * iops * job.bs}
+        grown |= {"device.read_s": io_s, "device.write_s": 0.0}
+        grown |= {WAITED + name: float(s) for name, s in waited_s.items()}
+        loads.setdefault(key[0], {})[key[1]] = Profile(requests=1, seconds=seconds, grown=grown)
+    return loads

@@ -1,0 +1,113 @@
+"""What held an arm back, what it should be raised to, and what that costs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from session_in_memory import session
+from small_plan import small_plan
+
+from esrally_ebs.analysis.profile import Profile, Profiles
+from esrally_ebs.model import Event, Kind, Volume, VolumeSpec
+from esrally_ebs.plan import BaselineJob
+from esrally_ebs.report.bottleneck import bottlenecks, limit_name, wanted_setting
+from esrally_ebs.store.encoding import BASELINE
+from esrally_ebs.store.session import Session
+from esrally_ebs.studies.runs import simulated
+from esrally_ebs.units import GIB, KIB, MIB
+
+GP3 = VolumeSpec(name="a", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB)
+IO2 = replace(GP3, type="io2", iops=1000, throughput_bytes_per_s=None)
+GP2 = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=0.0)
+
+
+def of(spec: VolumeSpec, **changes: object) -> Session:
+    made = session(arms=("a",), **changes)
+    return replace(made, arms=(Volume(spec=spec, kind=Kind.EMULATED, mount=Path("/mnt")),))
+
+
+def profiles(**grown: float) -> Profiles:
+    """Ten reads of 64 KiB that took 10 ms together, by counter what else grew."""
+    plain = {"device.reads": 10.0, "device.read_bytes": 640.0 * KIB, "device.read_s": 0.01}
+    every = {**plain, "device.write_s": 0.0, **{name.replace("__", "."): s for name, s in grown.items()}}
+    return {("t", "a"): {1: Profile(requests=1, seconds=0.02, grown=every)}}
+
+
+def waits(spec: VolumeSpec, job: BaselineJob) -> dict[str, float]:
+    """By limit the share of all latency, in virtual time."""
+    run = simulated(spec, job)
+    return {limit: seconds / run.latency_s for limit, seconds in run.waited_s.items()}
+
+
+@pytest.mark.parametrize(
+    ("rw", "block", "depth"),
+    [("randread", 4 * KIB, 8), ("randread", 64 * KIB, 6), ("read", 128 * KIB, 2), ("randwrite", 64 * KIB, 8)],
+)
+@pytest.mark.parametrize(("spec", "left"), [(GP3, 0.01), (IO2, 0.01), (GP2, 0.25)])
+def test_on_the_setting_that_is_named_the_load_no_longer_waits(
+    spec: VolumeSpec, left: float, rw: str, block: int, depth: int
+) -> None:
+    job = BaselineJob(name="j", rw=rw, bs=block, engine="libaio", iodepth=depth, size=GIB, runtime=5)
+    before = waits(spec, job)
+    limit = max(before, key=lambda name: before[name])
+    assert before[limit] > 0.5
+    wanted = wanted_setting(spec, limit, before[limit], block)
+    assert wanted is not None
+    assert max(waits(wanted, job).values()) < left
+
+
+def test_the_sentence_names_limit_share_step_and_price() -> None:
+    assert bottlenecks(of(GP3), profiles(emulator__waited_s__throughput=0.005)) == (
+        "a (emulated) is held back by volume throughput (50% of its I/O time); raise it to 250 MiB/s and"
+        " 4,000 IOPS for 10.00 USD a month more.",
+    )
+
+
+def test_an_arm_that_hardly_waited_is_not_held_back_and_one_without_counters_is_left_out() -> None:
+    assert bottlenecks(of(GP3), profiles(emulator__waited_s__iops=0.0005)) == (
+        "No limit held back a (emulated).",
+    )
+    assert bottlenecks(of(GP3), profiles()) == ()
+    assert bottlenecks(of(GP3), {}) == ()
+
+
+def test_seconds_that_ebs_counted_do_not_say_how_much_is_enough() -> None:
+    (line,) = bottlenecks(of(GP3), profiles(ebs__exceeded_s__volume_iops=0.01))
+    assert line == "a (emulated) is held back by volume IOPS (50% of its time); raise iops."
+
+
+def test_of_striped_volumes_and_of_ebs_a_limit_has_one_name() -> None:
+    assert [limit_name(name) for name in ("2-iops", "volume_iops", "instance_throughput")] == [
+        "iops",
+        "iops",
+        "instance-throughput",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "share", "spec"),
+    [
+        ("instance-iops", 0.5, GP3),  # no setting of the volume
+        ("throughput", 0.99, GP3),  # more than a gp3 has
+        ("throughput", 0.5, IO2),  # follows from iops
+        ("throughput", 0.5, replace(GP3, type="directory")),
+        ("network", 0.5, GP3),
+    ],
+)
+def test_what_is_not_for_sale_on_the_volume_has_no_setting(
+    limit: str, share: float, spec: VolumeSpec
+) -> None:
+    assert wanted_setting(spec, limit, share, 64 * KIB) is None
+
+
+def test_a_session_without_searches_is_held_back_in_its_fio_jobs() -> None:
+    job = {"name": "j", "rw": "randread", "bs": "64k", "numjobs": 8, "size": "1g", "runtime": 10}
+    plan = small_plan(baseline=[job])
+    fio = {"arm": "a", "round": 0, "job": "j", "op": "read", "iops": 2000.0, "mean_s": 0.004}
+    rows = BASELINE.empty_table().from_pylist([dict.fromkeys(BASELINE.names) | fio], schema=BASELINE)
+    note = {"job": "j", "round": 0, "waited_s": {"throughput": 40.0, "iops": 0.0}}
+    made = of(GP3, plan=plan, baseline=rows, events=(Event(at_s=0.0, kind="baseline", arm="a", fields=note),))
+    (line,) = bottlenecks(made, {})
+    assert line.startswith(
+        "a (emulated) is held back by volume throughput (50% of its I/O time); raise it to 250"
+    )
