@@ -15,6 +15,7 @@ from esrally_ebs.volumes.record import read_record
 
 _ROOM_BYTES = MIB
 _ENGINE_LAG_S = 3.0
+_DYING_S = 1.0  # a killed process closes its connections before it is gone
 
 
 def explain(error: Exception, arm: Arm, others: Sequence[Arm] = ()) -> EbsError | None:
@@ -65,8 +66,10 @@ def _node(arm: Arm) -> str | None:
     if arm.node is None:
         return None
     died = node.death(arm.node)
-    until = time.monotonic() + _ENGINE_LAG_S
-    while died is None and Process.of(arm.node.pid) is None and time.monotonic() < until:
+    began = time.monotonic()
+    while died is None and time.monotonic() < began + _ENGINE_LAG_S:
+        if Process.of(arm.node.pid) is not None and time.monotonic() > began + _DYING_S:
+            break
         time.sleep(0.1)  # the engine hears of a killed process a moment later
         died = node.death(arm.node)
     whose = "the node of all arms" if arm.suffix else f"arm {arm.name}: its node"

@@ -142,9 +142,9 @@ def test_a_key_that_is_nearly_right_is_asked_about_at_the_end(
 def test_a_track_parameter_that_there_is_none_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rally looks for one before it loads the pack by the track: the pack is in its command already."""
     known = loader.CompleteTrackParams
-    monkeypatch.setattr(known, "unused_user_defined_track_params", known.unused_user_defined_track_params)
     # what other tests have installed, and what is installed here, goes with this test
-    monkeypatch.setattr(actor, "BenchmarkFailure", patches.unpatched(actor, "BenchmarkFailure"))
+    for patch in (patches.FAILURE, *patches.LOADING):
+        monkeypatch.setattr(patch.owner, patch.name, patches.unpatched(patch.owner, patch.name))
     monkeypatch.setattr(patches, "_UNPATCHED", {})
     local_actors.refuse_in_one_line(known)
     assert isinstance(actor.BenchmarkFailure, type)  # Rally's main process asks what is one
