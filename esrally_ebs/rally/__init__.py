@@ -3,6 +3,7 @@
 ``register`` is what a track's ``track.py`` calls.
 """
 
+from contextlib import suppress
 from typing import Any
 
 
@@ -12,6 +13,7 @@ def register(registry: Any) -> None:
         return
     registry.has_pack = True
     # imported here: the rest of the pack must be importable without loading Rally
+    from esrally.exceptions import SystemSetupError
     from esrally.track import loader
 
     from esrally_ebs.rally import open_loop, processor, runners, schedule
@@ -25,6 +27,7 @@ def register(registry: Any) -> None:
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
     registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:
-        registry.register_scheduler(open_loop.NAME, open_loop.OpenLoop)
-        registry.register_scheduler(open_loop.ARRIVALS, open_loop.Arrivals)
+        for name, own in ((open_loop.NAME, open_loop.OpenLoop), (open_loop.ARRIVALS, open_loop.Arrivals)):
+            with suppress(SystemSetupError):  # registered by the process that this worker was forked from
+                registry.register_scheduler(name, own)
         runners.register(registry)
