@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.profile import arm_profiles, profiles_of, read_windows
+from esrally_ebs.analysis.profile import FIO, arm_profiles, profiles_of, read_windows
 from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.model import Check, Phase, State, Volume
 from esrally_ebs.store.session import Session
@@ -245,8 +245,12 @@ def _reach(session: Session) -> Check | None:
 
 
 def _lateness(session: Session) -> Check | None:
-    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does."""
-    profiles = profiles_of(read_windows(session.events)[0])
+    """Emulated volumes must have kept the times of their models; on a machine that is too busy none does.
+
+    What counts is what is compared: the requests, or the fio jobs of a session without any.
+    """
+    windows = read_windows(session.events)[0] or read_windows(session.events, FIO)[0]
+    profiles = profiles_of(windows)
     shares = {
         arm: profile.late
         for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from esrally_ebs.model import Event
 
 KIND = "io"
+FIO = "fio"  # of the same form, and of a fio job instead of a request
 WAITED = "emulator.waited_s."  # and the limiter's name
 EXCEEDED = "ebs.exceeded_s."  # and the limit's name
 _TARGET = "emulator.target_s."  # and read or write
@@ -46,9 +47,9 @@ class Window:
         return self.end_s - self.start_s
 
 
-def read_windows(events: Iterable[Event]) -> tuple[tuple[Window, ...], int]:
+def read_windows(events: Iterable[Event], kind: str = KIND) -> tuple[tuple[Window, ...], int]:
     """Windows in order of time, and the number of useless events: broken, or of counters that began anew."""
-    parsed = [_window(event) for event in events if event.kind == KIND]
+    parsed = [_window(event) for event in events if event.kind == kind]
     joined = _joined(window for window in parsed if window is not None)
     windows = [replace(window, grown=grown) for window in joined if (grown := _grown(window)) is not None]
     useless = parsed.count(None) + len(joined) - len(windows)

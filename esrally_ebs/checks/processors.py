@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.proc_stat import ProcessorCounters, parse_proc_stat
+from esrally_ebs.machine.proc_stat import PROC_STAT, ProcessorCounters, ReadText, parse_proc_stat
 from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
-from esrally_ebs.telemetry.counters import PROC_STAT
-from esrally_ebs.telemetry.sources import ReadText
 
 _NAME = "processors"
 _PART_S = 0.5

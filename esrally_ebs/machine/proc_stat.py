@@ -1,9 +1,14 @@
 """``/proc/stat``: text in, what the processors did since the machine started out (kernel: proc)."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from esrally_ebs.errors import FormatError
+
+PROC_STAT = Path("/proc/stat")
+ReadText = Callable[[Path], str]  # of a file of the kernel's
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NAMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

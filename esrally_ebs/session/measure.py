@@ -1,14 +1,17 @@
 """One fio job of the plan on one arm, into the session's record; raises what really broke, in one line."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from esrally_ebs.analysis.profile import FIO, WAITED
 from esrally_ebs.errors import EbsError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
+from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.session import diagnosis
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.telemetry.counters import snapshot
 from esrally_ebs.volumes import baseline
 from esrally_ebs.volumes.backends import wait_refilled
 from esrally_ebs.volumes.emulated.control import read_state
@@ -26,7 +29,7 @@ def measure_baseline(
     folder = SessionFolder(context.folder)
     started = time.monotonic()
     waited: list[float] = []
-    before: dict[str, float] = {}
+    begin: dict[str, float] = {}
     began_at = 0.0
 
     def refill() -> float:
@@ -34,7 +37,7 @@ def measure_baseline(
         waited.append(wait_refilled(arm.volume, clock=SYSTEM_CLOCK))
         if prepare is not None:
             prepare(arm, job)
-        before.update(_waited_s(arm))
+        begin.update(snapshot(arm.volume, read_state=read_state))
         began_at = time.time()
         return waited[-1]
 
@@ -44,6 +47,7 @@ def measure_baseline(
         )
     except EbsError as error:
         raise diagnosis.explain(error, arm) or error from error
+    ended_at, end = time.time(), snapshot(arm.volume, read_state=read_state)
     folder.write_baseline(round_, arm.name, job.name, text)
     folder.rows_baseline(rows)
     folder.note(
@@ -55,10 +59,12 @@ def measure_baseline(
         refill_s=sum(waited),
         began_at=began_at,
         # By limit: for how long I/Os of the job waited because of it, all I/Os added up.
-        waited_s={name: until - before.get(name, 0.0) for name, until in _waited_s(arm).items()},
+        waited_s={
+            name.removeprefix(WAITED): value - begin.get(name, 0.0)
+            for name, value in end.items()
+            if name.startswith(WAITED)
+        },
     )
-
-
-def _waited_s(arm: Arm) -> Mapping[str, float]:
-    """By limit, since the volume was attached; nothing for a volume that has no such counters."""
-    return {} if arm.volume.control is None else read_state(arm.volume.control).waited_s
+    # As of a request: the counters tell how late an emulated volume was.
+    fields = {"task": job.name, "round": round_, "requests": 1, "started_s": began_at}
+    folder.event(Event(at_s=ended_at, kind=FIO, arm=arm.name, fields=fields | {"begin": begin, "end": end}))

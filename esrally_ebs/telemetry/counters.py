@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs.machine.diskstats import parse_diskstats
-from esrally_ebs.machine.proc_stat import parse_proc_stat
+from esrally_ebs.machine.proc_stat import PROC_STAT, ReadText, parse_proc_stat
 from esrally_ebs.model import Volume
-from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState, ReadText
+from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState
 
 IN_FLIGHT = "device.in_flight"
-PROC_STAT = Path("/proc/stat")
 # Of /proc/diskstats; all but the last only grow.
 _DEVICE = ("reads", "read_bytes", "read_s", "writes", "written_bytes", "write_s", "weighted_s", "in_flight")
 # How metrics of an emulated volume's state begin: what grows while a limiter holds I/O back, what is left of

@@ -11,8 +11,8 @@ from typing import Protocol
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
 from esrally_ebs.machine.memory_stat import MemoryCounters, parse_memory_stat
+from esrally_ebs.machine.proc_stat import ReadText
 
-ReadText = Callable[[Path], str]
 ReadState = Callable[[Path], object]
 
 DISKSTATS = Path("/proc/diskstats")

@@ -153,3 +153,48 @@ def test_a_volume_that_was_not_asked_is_not_late(tmp_path: Path) -> None:
         return replace(asked, fields={**asked.fields, "end": asked.fields["begin"]})
 
     assert late_column(session(tmp_path, idle)) == []
+
+
+def fio_alone(home: Path, lateness_: dict[str, float]) -> Path:
+    """A complete session of one job, in six passes; both arms are alike but for how late they were."""
+    path = golden_session.make(home, [], race=None)
+    folder = SessionFolder(path)
+    for name, share in lateness_.items():
+        fields = {"task": "seq-rw-16k-x2", "round": 0, "requests": 1, "started_s": golden_session.START}
+        event = Event(at_s=golden_session.START + 1, kind="fio", arm=name, fields=fields)
+        folder.event(observed(event, late=share))
+        folder.rows_baseline([golden_session.fio(name, pass_, "read", 1000.0 + pass_) for pass_ in range(6)])
+    folder.finish(State.COMPLETE, ended_at=golden_session.START + 600)
+    return path
+
+
+def test_fio_jobs_on_late_volumes_are_not_comparable_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    path = fio_alone(tmp_path, {"gp2": 0.18, "gp3": 0.05})
+
+    assert build(load_session(path)).verdict.startswith("Not comparable: emulated volumes took longer")
+    junit = tmp_path / "gate.xml"
+    assert main(["gate", "golden", "--max-slowdown", "p50=50%", "--junit", str(junit)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "(18% on gp2; 15% allowed)" in line
+    assert 'errors="1"' in junit.read_text()
+
+
+def test_fio_jobs_on_volumes_that_were_in_time_are_gated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    path = fio_alone(tmp_path, {"gp2": 0.02, "gp3": 0.05})
+
+    assert [check.mark for check in lateness(path)] == ["ok"]
+    assert main(["gate", "golden", "--max-slowdown", "p50=50%"]) == 0
+
+
+def test_where_there_are_requests_the_fio_jobs_beside_them_do_not_count(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: observed(event, late=0.05))
+    for event in golden_session.observed():
+        SessionFolder(path).event(replace(observed(event, late=0.5), kind="fio"))
+
+    assert [check.mark for check in lateness(path)] == ["ok"]

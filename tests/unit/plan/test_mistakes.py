@@ -1,7 +1,7 @@
 """Mistakes in plans, options, mounts and names: one line each, exit code 2, nothing attached, no session.
 
 The line names the file and the key (or the option), the value, what is allowed, and a near name, if any. The
-mistakes in plans stand in ``forty_mistakes.txt``, each with its line; all are made with the command itself.
+mistakes in plans stand in ``mistakes.txt``, each with its line; all are made with the command itself.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from esrally_ebs.rally.settings import plan_for
 ARM = 'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
 JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
 
-TABLE = Path(__file__).with_name("forty_mistakes.txt")
+TABLE = Path(__file__).with_name("mistakes.txt")
 PLANS = [tuple(block.split("\n=> ")) for block in TABLE.read_text().split("\n\n")[1:]]
 OF_A_RUN = ("accept", "baseline.0.stonewall", "cost.prices", "race.track")  # 'volumes up' measures nothing
 
