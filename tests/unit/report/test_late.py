@@ -155,14 +155,17 @@ def test_a_volume_that_was_not_asked_is_not_late(tmp_path: Path) -> None:
     assert late_column(session(tmp_path, idle)) == []
 
 
-def fio_alone(home: Path, lateness_: dict[str, float]) -> Path:
+def fio_alone(home: Path, lateness_: dict[str, float], *, waited_s: float = 0.0) -> Path:
     """A complete session of one job, in six passes; both arms are alike but for how late they were."""
     path = golden_session.make(home, [], race=None)
     folder = SessionFolder(path)
     for name, share in lateness_.items():
         fields = {"task": "seq-rw-16k-x2", "round": 0, "requests": 1, "started_s": golden_session.START}
         event = Event(at_s=golden_session.START + 1, kind="fio", arm=name, fields=fields)
-        folder.event(observed(event, late=share))
+        event = observed(event, late=share)
+        event.fields["begin"]["emulator.waited_s.iops"] = 0.0
+        event.fields["end"]["emulator.waited_s.iops"] = waited_s
+        folder.event(event)
         folder.rows_baseline([golden_session.fio(name, pass_, "read", 1000.0 + pass_) for pass_ in range(6)])
     folder.finish(State.COMPLETE, ended_at=golden_session.START + 600)
     return path
@@ -198,3 +201,10 @@ def test_where_there_are_requests_the_fio_jobs_beside_them_do_not_count(tmp_path
         SessionFolder(path).event(replace(observed(event, late=0.5), kind="fio"))
 
     assert [check.mark for check in lateness(path)] == ["ok"]
+
+
+def test_jobs_that_a_limit_held_back_do_not_tell_how_late_volumes_were(tmp_path: Path) -> None:
+    """A limit decides what they take: 16 in flight at 3,000 a second take 5.3 ms, wherever they wait."""
+    path = fio_alone(tmp_path, {"gp2": 0.3, "gp3": 0.3}, waited_s=0.8 * TARGET_S)
+
+    assert lateness(path) == []
