@@ -2,7 +2,7 @@
 costs a third, operations by direction, and a cap per client.
 """
 
-from esrally_ebs.catalog.generations import Constants, beyond, generation_of, who
+from esrally_ebs.catalog.generations import Constants, generation_of, outside, who
 from esrally_ebs.catalog.limits import CREDITS, Limit, per_second
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
@@ -96,8 +96,7 @@ def _efs_provisioned(spec: VolumeSpec, bounds_mib: tuple[float, float], one_zone
     mib = spec.throughput_bytes_per_s / MIB
     if not low <= mib <= high:
         raise PlanError(
-            f"{who(spec)}: {beyond(mib, low, high)} MiB/s is outside {low:,} to {high:,.0f} MiB/s;"
-            " change throughput",
+            f"{who(spec)}: {outside(mib, low, high, 'MiB/s')}; change throughput",
             key="throughput",
         )
     return float(spec.throughput_bytes_per_s)

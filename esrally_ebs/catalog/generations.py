@@ -17,6 +17,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 
 Constants = Mapping[str, Any]
+_FORGOTTEN_UNIT = 1e-3  # of a GiB or MiB/s: nobody means so little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +37,12 @@ def who(spec: VolumeSpec) -> str:
     return f"{spec.type} volume '{spec.name}'"
 
 
-def beyond(number: float, low: float, high: float) -> str:
-    """A number outside of bounds, with so many digits that it is not written as one of them."""
+def outside(number: float, low: float, high: float, unit: str) -> str:
+    """That a number is outside of bounds, with so many digits that it is not written as one of them."""
     texts = (f"{number:.{digits}g}" for digits in range(6, 18))
-    return next((text for text in texts if not low <= float(text) <= high), str(number))
+    text = next((text for text in texts if not low <= float(text) <= high), str(number))
+    forgotten = " (a number without a unit is bytes)" if number < _FORGOTTEN_UNIT else ""
+    return f"{text} {unit} is outside {low:,} to {high:,.0f} {unit}{forgotten}"
 
 
 def volume_types() -> tuple[str, ...]:

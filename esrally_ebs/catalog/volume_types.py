@@ -12,10 +12,10 @@ from typing import Literal
 from esrally_ebs.catalog.efs import efs_limits
 from esrally_ebs.catalog.generations import (
     Constants,
-    beyond,
     constant,
     generation_of,
     instance_named,
+    outside,
     volume_types,
     who,
 )
@@ -135,8 +135,7 @@ def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     low, high = constants["throughput_mib"]
     if not low <= throughput <= high:
         raise PlanError(
-            f"{who(spec)}: {beyond(throughput, low, high)} MiB/s is outside {low:,} to {high:,} MiB/s;"
-            " change throughput",
+            f"{who(spec)}: {outside(throughput, low, high, 'MiB/s')}; change throughput",
             key="throughput",
         )
     per_iops = constants["throughput_mib_per_iops"]
@@ -227,7 +226,7 @@ def _check_size(spec: VolumeSpec, constants: Constants) -> None:
     size_gib = spec.size_bytes / GIB
     if not low <= size_gib <= high:
         raise PlanError(
-            f"{who(spec)}: {beyond(size_gib, low, high)} GiB is outside {low:,} to {high:,} GiB; change size",
+            f"{who(spec)}: {outside(size_gib, low, high, 'GiB')}; change size",
             key="size",
         )
 

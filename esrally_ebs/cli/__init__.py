@@ -5,24 +5,37 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import setproctitle
 import typer
 
+from esrally_ebs import __version__
 from esrally_ebs.cli import advice, aws, corpus, machine, plans, sessions, volumes, workload
-from esrally_ebs.cli.output import complain
+from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 
 app = typer.Typer(
-    help="Compare the volumes under Elasticsearch: sessions, volumes and reports beside 'esrally race'.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for commands in (machine.app, plans.app, sessions.app, advice.app, aws.app):
     app.add_typer(commands)
 app.add_typer(volumes.app, name="volumes")
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(workload.app, name="workload")
+
+
+@app.callback(invoke_without_command=True)
+def _group(
+    version: Annotated[bool, typer.Option("--version", help="Print the release and end.")] = False,
+) -> None:
+    """Compare the volumes under Elasticsearch: sessions, volumes and reports beside 'esrally race'."""
+    if version:
+        put(f"esrally-ebs {__version__}")
+        raise typer.Exit
+
 
 # What is raised for anything typed wrong: ClickException, which newer versions of typer keep to themselves.
 _MISUSE = typer.BadParameter.__mro__[2]
@@ -93,9 +106,10 @@ def _run(argv: Sequence[str] | None) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort
         if not isinstance(error, _MISUSE):
             return _unforeseen(error)
-        what = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        what = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
+        command = error.ctx.command_path if error.ctx else "esrally-ebs"  # type: ignore[attr-defined]
         if what:  # a command without words says nothing, it has shown its help
-            complain(f"esrally-ebs: {what}; see 'esrally-ebs --help'")
+            complain(f"esrally-ebs: {what}; see '{command} --help'")
         return 2
     return code if isinstance(code, int) else 0
 

@@ -12,7 +12,7 @@ from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text
 from esrally_ebs.advice.usage import parse_usage
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.cli.output import SessionName, put
+from esrally_ebs.cli.output import Format, Output, SessionName, put
 from esrally_ebs.cli.sessions import give, require_format
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
@@ -21,22 +21,25 @@ from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.units import parse_bytes, parse_rate
 
 app = typer.Typer()
+_ALL_TYPES = ",".join(TYPES)
+Region = Annotated[str, typer.Option(help="Whose prices count.")]
+Types = Annotated[str, typer.Option(help="Volume types to choose from, with commas.")]
 
 
 @app.command("advise")
 def advise_command(
     session: SessionName,
     keep: Annotated[str, typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")],
-    region: Annotated[str, typer.Option(help="Whose prices count.")] = "us-east-1",
-    types: Annotated[str, typer.Option(help="Volume types to choose from.")] = ",".join(TYPES),
+    region: Region = "us-east-1",
+    types: Types = _ALL_TYPES,
     arm: Annotated[
         str | None, typer.Option(metavar="ARM", help="The recorded arm; default: the first.")
     ] = None,
     plan: Annotated[
         Path | None, typer.Option(help="Write the plan that races the advice to this file.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    form: Format = "text",
+    output: Output = None,
 ) -> int:
     """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
     require_format(form)
@@ -47,12 +50,15 @@ def advise_command(
     arms = [volume.spec.name for volume in recorded.arms if not traced or volume.spec.name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     predictor = Predictor(recording, thread_of(recording))
-    wanted = [one for one in types.split(",") if one]
-    advice = advise(predictor, recording.spec, bound, region=region, types=wanted)
+    advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types))
     if plan is not None:
         put(plan_text(advice, recorded), plan)
     give(build_advice(recorded, advice, predictor, region=region), form, output)
     return _exit_code(advice)
+
+
+def _listed(types: str) -> list[str]:
+    return [one.strip() for one in types.split(",") if one.strip()]
 
 
 def _exit_code(advice: Advice) -> int:
@@ -71,10 +77,10 @@ def usage_command(
     iops: Annotated[int | None, typer.Option(help="Its IOPS, if they are bought.")] = None,
     throughput: Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")] = None,
     device: Annotated[str | None, typer.Option(help="The device, if the log is of several.")] = None,
-    region: Annotated[str, typer.Option(help="Whose prices count.")] = "us-east-1",
-    types: Annotated[str, typer.Option(help="Volume types to choose from.")] = ",".join(TYPES),
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    region: Region = "us-east-1",
+    types: Types = _ALL_TYPES,
+    form: Format = "text",
+    output: Output = None,
 ) -> None:
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     require_format(form)
@@ -91,6 +97,5 @@ def usage_command(
     except OSError as error:
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
     intervals = parse_usage(text, str(log), device)
-    wanted = [one for one in types.split(",") if one]
-    options = usage_options(intervals, today, region=region, types=wanted)
+    options = usage_options(intervals, today, region=region, types=_listed(types))
     give(build_usage(str(log), intervals, options, region=region), form, output)

@@ -20,6 +20,8 @@ PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
 ]
+Format = Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")]
+Output = Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")]
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")
 ]
@@ -53,7 +55,7 @@ def complain(text: str) -> None:
 
 
 def put(text: str, output: Path | None = None) -> None:
-    """Print, or write a file; raises SetupError, naming it, when it cannot be written."""
+    """Print, or write a file. Raises PlanError for a name that no file can have, SetupError if it fails."""
     if output is None:
         # at once: into a pipe, too, a long command says how far it is
         print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
@@ -61,7 +63,9 @@ def put(text: str, output: Path | None = None) -> None:
     try:
         output.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise SetupError(f"{output}: {error.strerror}; name a file in a directory that is there") from error
+        is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+        kind = PlanError if is_misnamed else SetupError
+        raise kind(f"{output}: {error.strerror}; name a file in a directory that is there") from error
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:

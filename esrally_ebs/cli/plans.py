@@ -60,6 +60,8 @@ def race_command(
     """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
     if sockets_wanted():
         raise PlanError("race: works without esrallyd alone; unset ESRALLY_EBS_ACTORS")
+    if not track_path.exists():
+        raise PlanError(f"--track-path {track_path}: there is no such track; name its directory")
     given = {"plan": str(plan_path(plan).resolve()), "set": overrides_of(settings)}
     flags = [f"--track-path={track_path.resolve()}", *context.args]
     return runs.call_rally(flags, plan, any_track.environment(given))
@@ -82,7 +84,7 @@ def study_command(
         bool, typer.Option("--simulate", help="In virtual time: no root, no device.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Show the studies there are.")] = False,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, json or csv.")] = "text",
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(RENDERERS)}.")] = "text",
     output: Annotated[
         Path | None, typer.Option(help="Write to this file; .html is a page with plots, .svg the plots.")
     ] = None,

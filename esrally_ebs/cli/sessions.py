@@ -11,7 +11,7 @@ from rich.console import Console
 
 from esrally_ebs import report
 from esrally_ebs.analysis.gate import parse_limit
-from esrally_ebs.cli.output import Json, SessionName, console, new_table, put
+from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, new_table, put
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
@@ -44,6 +44,9 @@ def sessions_command(
     if as_json:
         put(json.dumps([_session_record(summary) for summary in found], indent=2))
         return
+    if not found:
+        put(f"no session{' like that' if plan or state else ''} in {home() / 'sessions'}")
+        return
     rows = new_table("session", "started", "state", "plan", "arms", "why")
     for summary in found:
         kind = " (simulated)" if summary.kind == "simulate" else " (emulated)" if summary.emulated else ""
@@ -55,8 +58,8 @@ def sessions_command(
 @app.command("report")
 def report_command(
     session: SessionName,
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    form: Format = "text",
+    output: Output = None,
     against: Annotated[
         str | None, typer.Option(metavar="ARM", help="Compare all arms with this one.")
     ] = None,
@@ -72,8 +75,8 @@ def compare_command(
         list[str],
         typer.Argument(metavar="SESSION SESSION...", help="Ids, starts of ids, paths, or 'latest'."),
     ],
-    form: Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")] = "text",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    form: Format = "text",
+    output: Output = None,
 ) -> None:
     """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
     require_format(form)
@@ -128,7 +131,7 @@ def push_command(
 
 @app.command("dashboard")
 def dashboard_command(
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
+    output: Output = None,
 ) -> None:
     """Print a Kibana dashboard of the metrics store, to import as saved objects."""
     from esrally_ebs.report.dashboard import render_dashboard

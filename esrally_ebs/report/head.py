@@ -24,7 +24,7 @@ def labels(session: Session) -> tuple[str, ...]:
     lines = [f"emulated volumes: {', '.join(emulated)}"] if emulated else []
     if session.kind == "simulate":
         lines.append("simulated in virtual time from the volume models: nothing was measured")
-    if session.plan.race:
+    if session.plan.race and session.kind != "simulate":
         lines.append("cache: cold" if is_cold(session) else "cache: warm")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
@@ -54,7 +54,7 @@ def _compared(session: Session, findings: Findings) -> str:
         measured = " and ".join(names.values())
         if not session.baseline.num_rows:
             return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
-        did = "would measure, as simulated," if session.kind == "simulate" else "measured"
+        did = "would measure" if session.kind == "simulate" else "measured"
         return f"No search was compared; the tables show what fio {did} on {measured}."
     ranked = ranking(findings)
     if not ranked:

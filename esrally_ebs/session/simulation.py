@@ -60,11 +60,16 @@ def _arm(volume: SimulatedVolume) -> Volume:
 def _record(
     folder: SessionFolder, plan: Plan, volumes: Sequence[SimulatedVolume], say: Callable[[str], None]
 ) -> None:
-    for round_ in range(last_pass(plan) + 1):
-        for together in groups(jobs_of(plan, round_)):
-            for volume in volumes:
-                say(f"fio {', '.join(job.name for job in together)} on {volume.spec.name} (virtual time)")
-                _record_jobs(folder, together, volume, round_)
+    listed = [
+        (round_, together, volume)
+        for round_ in range(last_pass(plan) + 1)
+        for together in groups(jobs_of(plan, round_))
+        for volume in volumes
+    ]
+    for number, (round_, together, volume) in enumerate(listed, start=1):
+        jobs = ", ".join(job.name for job in together)
+        say(f"fio {jobs} on {volume.spec.name} (virtual time): {number} of {len(listed)}")
+        _record_jobs(folder, together, volume, round_)
 
 
 def _record_jobs(

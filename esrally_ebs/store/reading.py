@@ -78,7 +78,9 @@ def find_session(home: Path, name: str) -> Path:
     else:
         fitting = [session for session in sessions if session.id.startswith(name)]
     if not fitting and name == "latest":
-        raise PlanError(f"session 'latest': none in {home / 'sessions'} is complete; name one of its ids")
+        raise PlanError(
+            f"session 'latest': none in {home / 'sessions'} is complete; run a plan, or name one of its ids"
+        )
     if not fitting:
         raise PlanError(
             f"session {name!r}: not found in {home / 'sessions'}; 'esrally-ebs sessions' lists them"

@@ -6,7 +6,7 @@ Each has a plan and a data file in ``pipelines/`` and a module here for what onl
 from collections.abc import Callable, Mapping
 
 from esrally_ebs.catalog.prices import PriceList
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import load_plan
 from esrally_ebs.store import Session
@@ -35,7 +35,7 @@ def names() -> tuple[str, ...]:
 def read_study(name: str) -> Study:
     """What an article published; PlanError for a study that there is not."""
     if name not in _PARTS:
-        raise PlanError(f"study {name!r}: not known; there is {', '.join(_PARTS)}")
+        raise PlanError(f"study {name!r}: not known; there is {', '.join(_PARTS)}{near(name, _PARTS)}")
     path = resource("pipelines") / f"{name}.json"
     return parse_study(path.read_text(), path.name)
 

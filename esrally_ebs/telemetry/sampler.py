@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.machine.proc_stat import ReadText
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.model import Node, TelemetryPoint, Volume
 from esrally_ebs.telemetry.ebs import ebs_statistics
 from esrally_ebs.telemetry.sources import Device, Limiters, Memory, ReadState, Source, Value

@@ -10,6 +10,7 @@ import pytest
 from esrally.utils import process
 from small_plan import small_plan
 
+from esrally_ebs import __version__
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
@@ -56,6 +57,13 @@ def test_without_words_there_is_help_and_no_empty_error(capsys: pytest.CaptureFi
     printed = capsys.readouterr()
     assert "Usage: esrally-ebs" in printed.out
     assert printed.err == ""
+
+
+def test_the_release_and_a_short_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"esrally-ebs {__version__}\n"
+    assert main(["sessions", "-h"]) == 0
+    assert "Usage: esrally-ebs sessions" in capsys.readouterr().out
 
 
 def printing_to(descriptor: int, encoding: str = "utf-8") -> io.TextIOWrapper:
