@@ -1,8 +1,8 @@
-"""Before anything is measured on a real mount: finds out what it is, lets the guards judge, keeps both.
+"""Looks at real mounts before a session: what volumes they are, and what the guards say of them.
 
-Takes the attached arms, gives them back with what they really are, and what the session's record says of it.
-Emulated arms and plain directories are what the plan made them, and pass by. The machine's
-processors are looked at for all of them.
+Takes the attached arms and returns them with their real type, limits and id, the checks, and a record for
+``session.json``. Emulated arms and plain directories are returned as they are. The check of the processors
+is made for every session.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,11 +54,11 @@ def look_at(
     clock: Clock = SYSTEM_CLOCK,
     processors: Callable[[], Check] = check_processors,
 ) -> Guarded:
-    """Find out everything about arms on real mounts, and judge it; meanwhile, look at the processors."""
+    """Survey the arms on real mounts and check them; meanwhile, check the processors."""
     with ThreadPoolExecutor(1) as pool:
         free = pool.submit(processors)
-        found = _look_at_arms(plan, arms, roots, make_api, clock)
-    return replace(found, checks=(*found.checks, free.result()))
+        guarded = _look_at_arms(plan, arms, roots, make_api, clock)
+    return replace(guarded, checks=(*guarded.checks, free.result()))
 
 
 def _look_at_arms(
@@ -68,31 +68,31 @@ def _look_at_arms(
     if not real:
         return Guarded(arms=tuple(arms))
     roots = roots or Roots()
-    asked: list[Api] = []
+    apis: list[Api] = []
 
     def make(region: str | None, on_call: Callable[[str], None]) -> Api:
-        asked.append(make_api(region, on_call))
-        return asked[0]
+        apis.append(make_api(region, on_call))
+        return apis[0]
 
-    found = survey(
+    surveyed = survey(
         {name: volume.mount for name, volume in real.items()},
         known={name: volume.identity.split() for name, volume in real.items() if volume.spec.aws},
         roots=roots,
         make_api=make,
     )
-    told = {name: _told(volume, found) for name, volume in real.items()}
-    facts = _facts(plan, told, found, asked[0] if asked else None, roots, clock)
+    actual = {name: _as_it_is(volume, surveyed) for name, volume in real.items()}
+    facts = _facts(plan, actual, surveyed, apis[0] if apis else None, roots, clock)
     return Guarded(
-        arms=tuple(replace(arm, volume=told.get(arm.name, arm.volume)) for arm in arms),
+        arms=tuple(replace(arm, volume=actual.get(arm.name, arm.volume)) for arm in arms),
         checks=tuple(guard(facts)),
-        record=_record(found),
+        record=_record(surveyed),
     )
 
 
-def _told(volume: Volume, found: Survey) -> Volume:
+def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
     """The volume with the type, limits and id that it really has."""
     name = volume.spec.name
-    identity, members = found.identities[name], found.volumes_of(name)
+    identity, members = surveyed.identities[name], surveyed.volumes_of(name)
     volume = replace(
         volume,
         kind=volume.kind if volume.spec.aws else identity.kind,
@@ -120,28 +120,32 @@ def _sum(numbers: Any) -> int | None:  # noqa: ANN401 - an iterable of int or No
 
 
 def _facts(
-    plan: Plan, volumes: Mapping[str, Volume], found: Survey, api: Api | None, roots: Roots, clock: Clock
+    plan: Plan, volumes: Mapping[str, Volume], surveyed: Survey, api: Api | None, roots: Roots, clock: Clock
 ) -> Facts:
-    unknown = list(found.unknown)
-    seen = watch(
-        {name: found.identities[name].stack.names for name in volumes}, roots, seconds=_WATCH_S, clock=clock
+    unknown = list(surveyed.unknown)
+    io_of = watch(
+        {name: surveyed.identities[name].stack.names for name in volumes},
+        roots,
+        seconds=_WATCH_S,
+        clock=clock,
     )
-    balances = _balances(found, api, clock, unknown)
+    balances = _balances(surveyed, api, clock, unknown)
     arms = tuple(
         ArmFacts(
             volume=volume,
-            root=found.identities[name].root,
-            volume_ids=found.identities[name].volume_ids,
-            members=_initialised(volume, found.volumes_of(name)),
-            file_system=found.file_systems.get(found.identities[name].file_system_id),
+            root=identity.root,
+            volume_ids=identity.volume_ids,
+            members=_initialised(volume, surveyed.volumes_of(name)),
+            file_system=surveyed.file_systems.get(identity.file_system_id),
             balances=balances.volumes,
-            credit_bytes=balances.file_systems.get(found.identities[name].file_system_id),
-            watched=Watched(**asdict(seen[name])) if name in seen else None,
-            caches=found.identities[name].stack.caches,
+            credit_bytes=balances.file_systems.get(identity.file_system_id),
+            watched=Watched(**asdict(io_of[name])) if name in io_of else None,
+            caches=identity.stack.caches,
         )
         for name, volume in volumes.items()
+        for identity in [surveyed.identities[name]]
     )
-    limits = found.limits
+    limits = surveyed.limits
     return Facts(
         plan=plan,
         arms=arms,
@@ -152,7 +156,7 @@ def _facts(
         )
         if limits
         else None,
-        clock=_clock(api) if found.on_aws else ClockFacts(),
+        clock=_clock(api) if surveyed.on_aws else ClockFacts(),
         unknown=tuple(unknown),
     )
 
@@ -178,16 +182,16 @@ class _Balances:
     instance: Mapping[str, float] = field(default_factory=dict)  # fractions: io, byte
 
 
-def _balances(found: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
+def _balances(surveyed: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
     """Asks for those that have credits; what CloudWatch refuses is added to ``unknown``."""
-    systems = [name for name, each in found.file_systems.items() if each.throughput_mode == "bursting"]
-    if api is None or not (found.volumes or systems):
+    systems = [name for name, each in surveyed.file_systems.items() if each.throughput_mode == "bursting"]
+    if api is None or not (surveyed.volumes or systems):
         return _Balances()
-    instance_id = found.instance.instance_id if found.instance and found.volumes else ""
+    instance_id = surveyed.instance.instance_id if surveyed.instance and surveyed.volumes else ""
     now_s = clock.epoch()
     try:
         return _Balances(
-            volumes=cloudwatch.burst_balances(api, _bursting(found.volumes), now_s),
+            volumes=cloudwatch.burst_balances(api, _bursting(surveyed.volumes), now_s),
             file_systems=cloudwatch.burst_credits(api, systems, now_s),
             instance=cloudwatch.instance_balances(api, instance_id, now_s) if instance_id else {},
         )
@@ -200,27 +204,27 @@ def _bursting(volumes: Mapping[str, EbsVolume]) -> list[str]:
     return [name for name, volume in volumes.items() if volume.type in ("gp2", "st1", "sc1")]
 
 
-def _record(found: Survey) -> dict[str, Any] | None:
+def _record(surveyed: Survey) -> dict[str, Any] | None:
     """What goes into ``session.json`` of a session on AWS."""
-    if not found.on_aws and not found.unknown:
+    if not surveyed.on_aws and not surveyed.unknown:
         return None
     return {
-        "instance": asdict(found.instance) if found.instance else None,
-        "limits": asdict(found.limits) if found.limits else None,
-        "arms": {name: _of_arm(found, name) for name in found.identities},
-        "unknown": list(found.unknown),
-        "calls": dict(found.calls),
+        "instance": asdict(surveyed.instance) if surveyed.instance else None,
+        "limits": asdict(surveyed.limits) if surveyed.limits else None,
+        "arms": {name: _of_arm(surveyed, name) for name in surveyed.identities},
+        "unknown": list(surveyed.unknown),
+        "calls": dict(surveyed.calls),
     }
 
 
-def _of_arm(found: Survey, name: str) -> dict[str, Any]:
-    identity = found.identities[name]
-    system = found.file_systems.get(identity.file_system_id)
+def _of_arm(surveyed: Survey, name: str) -> dict[str, Any]:
+    identity = surveyed.identities[name]
+    system = surveyed.file_systems.get(identity.file_system_id)
     return {
         "volume_ids": list(identity.volume_ids),
         "file_system_id": identity.file_system_id,
         "layers": list(identity.stack.layers),
         "disks": [asdict(disk) for disk in identity.stack.disks],
-        "volumes": [asdict(volume) for volume in found.volumes_of(name)],
+        "volumes": [asdict(volume) for volume in surveyed.volumes_of(name)],
         "file_system": asdict(system) if system else None,
     }

@@ -56,8 +56,8 @@ def look() -> Machine:
 
 def _listening() -> tuple[str, ...]:
     """Addresses that others reach at which somebody listens on the port of Rally's actors."""
-    found = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    theirs = {at.ip for at in found if at.port == _ACTORS_PORT and not ip_address(at.ip).is_loopback}
+    listeners = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    theirs = {at.ip for at in listeners if at.port == _ACTORS_PORT and not ip_address(at.ip).is_loopback}
     return tuple(f"{ip}:{_ACTORS_PORT}" for ip in sorted(theirs))
 
 
@@ -113,8 +113,8 @@ def _hard_limit(which: int) -> int:
 
 def _races() -> tuple[int, ...]:
     own = _ancestry(os.getpid())
-    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return tuple(sorted(pid for pid in found if pid not in own and is_race(*_words(pid))))
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return tuple(sorted(pid for pid in pids if pid not in own and is_race(*_words(pid))))
 
 
 def _ancestry(pid: int) -> Sequence[int]:

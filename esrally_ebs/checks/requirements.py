@@ -127,13 +127,16 @@ def _image(machine: Machine) -> Check:
     )
 
 
-def _tool(name: str, found: str | None, *, package: str, use: str, minimum: tuple[int, ...] = ()) -> Check:
-    ok = found is not None and version_of(found) >= minimum
+def _tool(name: str, version: str | None, *, package: str, use: str, minimum: tuple[int, ...] = ()) -> Check:
+    ok = version is not None and version_of(version) >= minimum
     if ok:
-        return Check(name=name, ok=True, value=found or "", text=f"for {use}")
+        return Check(name=name, ok=True, value=version or "", text=f"for {use}")
     wanted = f" {'.'.join(map(str, minimum))} or newer" if minimum else ""
     return Check(
-        name=name, ok=False, value=found or "not found", text=f"apt-get install {package}{wanted} (for {use})"
+        name=name,
+        ok=False,
+        value=version or "not found",
+        text=f"apt-get install {package}{wanted} (for {use})",
     )
 
 

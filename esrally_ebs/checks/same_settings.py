@@ -28,12 +28,12 @@ def size(facts: Facts) -> Check | None:
     sizes = {arm.name: _size(arm) for arm in _disks(facts)}
     if len(sizes) < 2:
         return None
-    told = listed(f"{name} {format_bytes(bytes_)}" for name, bytes_ in sizes.items())
+    sizes_text = listed(f"{name} {format_bytes(bytes_)}" for name, bytes_ in sizes.items())
     if max(sizes.values()) > min(sizes.values()) * (1 + _SIZES_ALIKE):
-        text = f"arms differ in size: {told}"
+        text = f"arms differ in size: {sizes_text}"
         mend = "take volumes of one size unless size is what you compare"
-        return bad("size", text, mend, value=told, severity=Severity.WARN)
-    return good("size", told, "arms have the same size")
+        return bad("size", text, mend, value=sizes_text, severity=Severity.WARN)
+    return good("size", sizes_text, "arms have the same size")
 
 
 def filesystem(facts: Facts) -> Check | None:
@@ -51,11 +51,11 @@ def mount_options(facts: Facts) -> Check | None:
 def readahead(facts: Facts) -> Check | None:
     """Different readahead; EFS is expected to have what Amazon gives it, not what disks have."""
     for arm in facts.arms:
-        found = arm.volume.readahead_bytes
-        if arm.volume.kind is Kind.EFS and found is not None and found != _EFS_READAHEAD_BYTES:
-            text = f"{arm.name}: EFS reads ahead {found // KIB} KiB, Amazon Linux sets 15360"
+        ahead = arm.volume.readahead_bytes
+        if arm.volume.kind is Kind.EFS and ahead is not None and ahead != _EFS_READAHEAD_BYTES:
+            text = f"{arm.name}: EFS reads ahead {ahead // KIB} KiB, Amazon Linux sets 15360"
             mend = "install amazon-ec2-utils, or write 15360 to /sys/class/bdi/<device>/read_ahead_kb"
-            return bad("readahead", text, mend, value=f"{found // KIB} KiB", severity=Severity.WARN)
+            return bad("readahead", text, mend, value=f"{ahead // KIB} KiB", severity=Severity.WARN)
     mend = "blockdev --setra gives disks the same one"
     return _same("readahead", _disks(facts), lambda arm: _kib(arm.volume.readahead_bytes), mend)
 
@@ -78,12 +78,12 @@ def _same(name: str, arms: Sequence[ArmFacts], of: Callable[[ArmFacts], str], me
     if len(values) < 2:
         return None
     what = name.replace("-", " ")
-    told = listed(f"{arm} {value}" for arm, value in values.items())
+    values_text = listed(f"{arm} {value}" for arm, value in values.items())
     if len(set(values.values())) > 1:
-        return bad(name, f"arms differ in {what}: {told}", mend, value=told)
+        return bad(name, f"arms differ in {what}: {values_text}", mend, value=values_text)
     untold = [arm.name for arm in arms if arm.name not in values]
     if untold:
-        return unknown(name, f"not known whether {listed(untold)} has the same {what} as {told}", mend)
+        return unknown(name, f"not known whether {listed(untold)} has the same {what} as {values_text}", mend)
     return good(name, next(iter(values.values())), f"arms have the same {what}")
 
 
@@ -93,8 +93,8 @@ def _disks(facts: Facts) -> list[ArmFacts]:
 
 
 def _size(arm: ArmFacts) -> int:
-    told = sum(member.size_bytes for member in arm.members)
-    return told if told and len(arm.members) == len(arm.volume_ids) else arm.volume.spec.size_bytes
+    total = sum(member.size_bytes for member in arm.members)
+    return total if total and len(arm.members) == len(arm.volume_ids) else arm.volume.spec.size_bytes
 
 
 def _options(arm: ArmFacts) -> str:

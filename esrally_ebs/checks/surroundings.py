@@ -69,33 +69,33 @@ def other_io(facts: Facts) -> Check | None:
     watched = [(arm.name, arm.watched) for arm in facts.arms if arm.watched is not None]
     if not watched:
         return None
-    busy = [(name, seen) for name, seen in watched if _above(seen, _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S)]
+    busy = [(name, io) for name, io in watched if _above(io, _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S)]
     if not busy:
         return good("other-io", "none", "nothing else used the arms' devices before the session")
-    heavy = any(_above(seen, _STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S) for _, seen in busy)
-    told = listed(
-        f"{name} {seen.requests / seen.seconds:.0f} requests/s, {seen.bytes / seen.seconds / MIB:.1f} MiB/s"
-        for name, seen in busy
+    heavy = any(_above(io, _STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S) for _, io in busy)
+    rates = listed(
+        f"{name} {io.requests / io.seconds:.0f} requests/s, {io.bytes / io.seconds / MIB:.1f} MiB/s"
+        for name, io in busy
     )
     severity = Severity.STOP if heavy else Severity.WARN
     return bad(
-        "other-io", f"in use by others: {told}", "end what uses it (iotop, fuser -vm)", severity=severity
+        "other-io", f"in use by others: {rates}", "end what uses it (iotop, fuser -vm)", severity=severity
     )
 
 
 def clock(facts: Facts) -> Check | None:
     """A clock that is off puts CloudWatch's minutes beside the wrong requests."""
-    off, told = facts.clock.off_s, facts.clock.synchronised
+    off, synchronised = facts.clock.off_s, facts.clock.synchronised
     mend = "synchronise it with chrony (169.254.169.123 on EC2)"
     if off is not None and abs(off) > _CLOCK_OFF_S:
         return bad("clock", f"the clock is {off:+.0f} s off AWS's", mend, value=f"{off:+.0f} s")
-    if told is False:
+    if synchronised is False:
         text = "the kernel says that the clock is not synchronised"
         return bad("clock", text, mend, severity=Severity.WARN)
-    if told is None and off is None:
+    if synchronised is None and off is None:
         text = "neither the kernel nor AWS told whether the clock is right"
         return unknown("clock", text, mend) if _on_aws(facts) else None
-    if told is None:
+    if synchronised is None:
         return good("clock", f"{off:+.0f} s", "the clock agrees with AWS's, which tells whole seconds")
     return good("clock", "", "the clock is synchronised")
 
@@ -106,14 +106,14 @@ def identity(facts: Facts) -> Check | None:
         text = listed(facts.unknown)
         return unknown("identity", text, "guards that need it could not look; see docs/aws.md")
     on_aws = _on_aws(facts)
-    return good("identity", "", listed(_told(arm) for arm in on_aws)) if on_aws else None
+    return good("identity", "", listed(_described(arm) for arm in on_aws)) if on_aws else None
 
 
 def _on_aws(facts: Facts) -> list[ArmFacts]:
     return [arm for arm in facts.arms if arm.volume_ids or arm.file_system]
 
 
-def _told(arm: ArmFacts) -> str:
+def _described(arm: ArmFacts) -> str:
     volumes = listed(f"{each.volume_id} ({each.type})" for each in arm.members)
     mode = (
         f"{arm.file_system.file_system_id} (EFS, {arm.file_system.throughput_mode})"
@@ -137,5 +137,5 @@ def _shown(what: str, rate: float) -> str:
     return f"{rate:,.0f} IOPS" if what == "iops" else f"{rate / MIB:,.0f} MiB/s"
 
 
-def _above(seen: Watched, requests_per_s: float, bytes_per_s: float) -> bool:
-    return seen.requests > requests_per_s * seen.seconds or seen.bytes > bytes_per_s * seen.seconds
+def _above(io: Watched, requests_per_s: float, bytes_per_s: float) -> bool:
+    return io.requests > requests_per_s * io.seconds or io.bytes > bytes_per_s * io.seconds

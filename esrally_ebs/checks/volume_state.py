@@ -52,20 +52,20 @@ def burst_balance(facts: Facts) -> Check | None:
     needs = list(_needs(facts))
     if not needs:
         return None
-    told, untold = [], []
+    enough, untold = [], []
     for need in needs:
-        if need.held is None:
+        if need.credits is None:
             untold.append(need.id)
             continue
-        has, spends = _credits(need.held, need.counts), _spent(need.demand, need.counts)
+        has, spends = _credits(need.credits, need.counts), _spent(need.demand, need.counts)
         sums = f"{need.arm} {need.id} has {has} credits, the plan spends {spends}"
-        if need.held < need.demand.total:
+        if need.credits < need.demand.total:
             return bad("burst-balance", sums, need.mend, value=sums)
-        told.append(sums)
+        enough.append(sums)
     if untold:
         text = f"CloudWatch does not tell the burst balance of {listed(untold)}"
         return unknown("burst-balance", text, f"{_TELEMETRY_POLICY}, or wait some minutes after attaching")
-    return good("burst-balance", listed(told), f"enough: {listed(told)}")
+    return good("burst-balance", listed(enough), f"enough: {listed(enough)}")
 
 
 def gp3_throughput(facts: Facts) -> Check | None:
@@ -95,20 +95,21 @@ def initialised(facts: Facts) -> Check | None:
     mend = "read every block once: fio --name=init --rw=read --bs=1M --direct=1 --filename=<device>"
     known = [(arm, each) for arm, each in slow if each.initialised is not None]
     if known:
-        told = listed(f"{arm.name} {each.volume_id} {each.initialised:.0%}" for arm, each in known)
+        volumes = listed(f"{arm.name} {each.volume_id} {each.initialised:.0%}" for arm, each in known)
         return bad(
-            "initialised", f"made from a snapshot and not yet all read from it: {told}", mend, value=told
+            "initialised",
+            f"made from a snapshot and not yet all read from it: {volumes}",
+            mend,
+            value=volumes,
         )
     if slow:
-        told = listed(f"{arm.name} {each.volume_id}" for arm, each in slow)
+        volumes = listed(f"{arm.name} {each.volume_id}" for arm, each in slow)
         return unknown(
-            "initialised", f"made from a snapshot, and AWS does not say how much was read: {told}", mend
+            "initialised", f"made from a snapshot, and AWS does not say how much was read: {volumes}", mend
         )
-    return (
-        good("initialised", f"{len(made)} from snapshots", "no volume has blocks to fetch")
-        if _told(facts)
-        else None
-    )
+    if not any(arm.members for arm in facts.arms):
+        return None
+    return good("initialised", f"{len(made)} from snapshots", "no volume has blocks to fetch")
 
 
 def modification(facts: Facts) -> Check | None:
@@ -116,10 +117,10 @@ def modification(facts: Facts) -> Check | None:
     members = [(arm, each) for arm in facts.arms for each in arm.members]
     changing = [(arm, each) for arm, each in members if each.modification in _IN_CHANGE]
     if changing:
-        told = listed(
+        volumes = listed(
             f"{arm.name} {each.volume_id} {each.modification}{_progress(each)}" for arm, each in changing
         )
-        return bad("modification", f"in change: {told}", "wait until it says completed", value=told)
+        return bad("modification", f"in change: {volumes}", "wait until it says completed", value=volumes)
     untold = [each.volume_id for _, each in members if each.modification is None]
     if untold:
         text = f"not told whether {listed(untold)} is being modified"
@@ -133,7 +134,7 @@ class _Need:
 
     arm: str
     id: str
-    held: float | None  # credits, in the unit that ``counts`` says; None = not known
+    credits: float | None  # in the unit that ``counts`` says; None = not known
     counts: str
     demand: Demand
     mend: str = "wait until it has filled, or shorten the plan"
@@ -147,15 +148,17 @@ def _needs(facts: Facts) -> Iterator[_Need]:
             if needed is None or credits is None:
                 continue
             full = arm.balances.get(member.volume_id)
-            held = None if full is None else full * credits.capacity
-            yield _Need(arm=arm.name, id=member.volume_id, held=held, counts=credits.counts, demand=needed)
+            balance = None if full is None else full * credits.capacity
+            yield _Need(
+                arm=arm.name, id=member.volume_id, credits=balance, counts=credits.counts, demand=needed
+            )
         system = arm.bursting
         needed = demand(facts.plan, system, arm=arm.name) if system else None
         if system and needed:
             yield _Need(
                 arm=arm.name,
                 id=system.name,
-                held=arm.credit_bytes,
+                credits=arm.credit_bytes,
                 counts="bytes",
                 demand=needed,
                 mend=_MEND_EFS,
@@ -164,8 +167,8 @@ def _needs(facts: Facts) -> Iterator[_Need]:
 
 def _spent(needed: Demand, counts: str) -> str:
     parts = {"fio": needed.jobs, "the copy": needed.copy, "searches, estimated": needed.race}
-    told = listed(f"{_credits(value, counts)} by {what}" for what, value in parts.items() if value)
-    return f"{_credits(needed.total, counts)} ({told})" if told else "none"
+    parts_text = listed(f"{_credits(value, counts)} by {what}" for what, value in parts.items() if value)
+    return f"{_credits(needed.total, counts)} ({parts_text})" if parts_text else "none"
 
 
 def _credits(count: float, counts: str) -> str:
@@ -179,15 +182,11 @@ def _type(arm: ArmFacts) -> str:
 
 def _throughput(arm: ArmFacts) -> float | None:
     """What all its volumes can move; beyond the catalog, what AWS tells of each."""
-    told = [member.throughput_bytes_per_s for member in arm.members]
-    known = [rate for rate in told if rate is not None]
-    whole = len(known) == len(told) >= len(arm.volume_ids)
+    rates = [member.throughput_bytes_per_s for member in arm.members]
+    known = [rate for rate in rates if rate is not None]
+    whole = len(known) == len(rates) >= len(arm.volume_ids)
     modelled = arm.rate("throughput")
     return modelled if modelled is not None else float(sum(known)) if known and whole else None
-
-
-def _told(facts: Facts) -> bool:
-    return any(arm.members for arm in facts.arms)
 
 
 def _progress(volume: EbsVolume) -> str:

@@ -129,9 +129,9 @@ def _caches_of(mount: Mount) -> list[str]:
 
 def scheduler_of(disk: Path) -> str:
     """The I/O scheduler of a disk in sysfs; empty where it does not say."""
-    told = text(disk / "queue" / "scheduler")
-    chosen = _CHOSEN.search(told)
-    return chosen[1] if chosen else told  # the only one there is has no brackets
+    schedulers = text(disk / "queue" / "scheduler")
+    chosen = _CHOSEN.search(schedulers)
+    return chosen[1] if chosen else schedulers  # the only one there is has no brackets
 
 
 def _nodes(mount: Mount, roots: Roots) -> list[Path]:

@@ -34,8 +34,8 @@ def mounts() -> list[Mount]:
 
 def mount_at(path: Path) -> Mount | None:
     """The mount whose mount point is exactly ``path``, the topmost of several; None when there is none."""
-    found = [mount for mount in mounts() if mount.mount_point == path]
-    return found[-1] if found else None
+    stacked = [mount for mount in mounts() if mount.mount_point == path]
+    return stacked[-1] if stacked else None
 
 
 def mount_holding(path: Path) -> Mount:

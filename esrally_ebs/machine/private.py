@@ -22,12 +22,12 @@ def private_directory(path: Path) -> Path:
     if not path.parent.exists():
         private_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise SetupError(f"{path}: is a link, and no directory of ours; see who made it, and remove it")
-    if found.st_uid != os.geteuid():
-        raise SetupError(f"{path}: belongs to user {found.st_uid}; see what is in it, and remove it")
-    if found.st_mode & _OTHERS_MAY_WRITE:
+    if status.st_uid != os.geteuid():
+        raise SetupError(f"{path}: belongs to user {status.st_uid}; see what is in it, and remove it")
+    if status.st_mode & _OTHERS_MAY_WRITE:
         raise SetupError(f"{path}: others may write to it; run chmod 0700 {path} once you know what is in it")
     return path
 
@@ -50,10 +50,10 @@ def may_be_replaced_by(path: Path) -> str:
 
     ``path`` is followed: it is the root of a mount that somebody gave us.
     """
-    found = path.stat()
+    status = path.stat()
     ours = {0, os.geteuid(), int(os.environ.get("SUDO_UID") or os.geteuid())}
-    if found.st_uid not in ours:
-        return f"user {found.st_uid}, who owns it"
-    if found.st_mode & _OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX:
+    if status.st_uid not in ours:
+        return f"user {status.st_uid}, who owns it"
+    if status.st_mode & _OTHERS_MAY_WRITE and not status.st_mode & stat.S_ISVTX:
         return "whoever is let in by its mode, which lets others write"
     return ""

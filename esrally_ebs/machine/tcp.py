@@ -21,7 +21,7 @@ class TcpSocket:
 
 def parse_tcp(text: str, source: str) -> list[TcpSocket]:
     """The sockets in the text of /proc/net/tcp; FormatError names ``source`` and the line."""
-    found = []
+    sockets = []
     for number, line in enumerate(text.splitlines()[1:], start=2):
         words = line.split()
         try:
@@ -32,5 +32,5 @@ def parse_tcp(text: str, source: str) -> list[TcpSocket]:
             raise FormatError(f"{source}:{number}: not a line of /proc/net/tcp: {line!r}") from error
         # The end of a connection counts as one byte that is read.
         end = 1 if state == CLOSE_WAIT and unread else 0
-        found.append(TcpSocket(local_port=port, state=state, unread_bytes=unread - end))
-    return found
+        sockets.append(TcpSocket(local_port=port, state=state, unread_bytes=unread - end))
+    return sockets

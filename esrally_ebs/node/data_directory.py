@@ -150,8 +150,8 @@ def _require_stopped(data: Path) -> None:
     """Asks the kernel who holds the node's lock: no lock is taken, the file is opened for reading alone."""
     for lock in data.glob(f"**/{_LOCK}"):
         with lock.open("rb") as file:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
         if kind != fcntl.F_UNLCK:
             raise SetupError(
                 f"dataset.data: {data} is in use by a node{f' (process {pid})' if pid > 0 else ''}; stop it, "

@@ -122,14 +122,14 @@ def parse_sealed(text: str, source: str) -> Any:  # noqa: ANN401
 
     Raises FormatError, naming ``source``, for text that is not what was sealed.
     """
-    found = _SEAL.search(text, max(0, len(text) - _SEAL_SIGNS))
-    if found and _crc32(text[: found.start()]) != found[1]:
+    seal = _SEAL.search(text, max(0, len(text) - _SEAL_SIGNS))
+    if seal and _crc32(text[: seal.start()]) != seal[1]:
         raise FormatError(
             f"{source}: its checksum does not fit: a disk changed it; restore it from a copy, or remove its "
             "key crc32 if it was you who changed it"
         )
     values = parse_json(text)
-    if found:
+    if seal:
         del values["crc32"]
     return values
 

@@ -100,22 +100,22 @@ def leftovers() -> tuple[Leftover, ...]:
     The caller knows which are in use. Volumes of another run directory (``$ESRALLY_EBS_RUN``) are not seen.
     """
     root = run_dir()
-    found = [("volume", path.parent, str(path.parent)) for path in sorted(root.glob(f"*/*/{RECORD_NAME}"))]
-    found += [
+    remains = [("volume", path.parent, str(path.parent)) for path in sorted(root.glob(f"*/*/{RECORD_NAME}"))]
+    remains += [
         ("mount", mount.mount_point.parent, str(mount.mount_point))
         for mount in mounts()
         if mount.source == daemon.MOUNT_SOURCE and mount.filesystem == "fuse"
     ]
-    found += [("loop device", disk.parent, f"/dev/{name}") for name, disk in _loops()]
-    found += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
-    found += [
+    remains += [("loop device", disk.parent, f"/dev/{name}") for name, disk in _loops()]
+    remains += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
+    remains += [
         ("image", root / image.parent.name / image.stem, str(image))
         for images in image_roots()
         for image in sorted(images.glob("*/*.img"))
     ]
     return tuple(
         Leftover(what=what, directory=_whole(where), text=f"{what} {text}")
-        for what, where, text in found
+        for what, where, text in remains
         if where.is_relative_to(root)
     )
 
@@ -144,11 +144,11 @@ def _joined(path: Path) -> str:
 
 def _loops() -> list[tuple[str, Path]]:
     """Every loop device in use with the file it was attached to."""
-    found = []
+    loops = []
     for path in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
         with contextlib.suppress(OSError):  # detached while we looked
-            found.append((path.parent.parent.name, _as_path(path.read_text().strip())))
-    return found
+            loops.append((path.parent.parent.name, _as_path(path.read_text().strip())))
+    return loops
 
 
 def _as_path(text: str) -> Path:
@@ -157,7 +157,7 @@ def _as_path(text: str) -> Path:
 
 def _daemons() -> list[tuple[Process, Path]]:
     """Every daemon of a volume with that volume's directory, which is its current one, among our mounts."""
-    found = []
+    daemons = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -165,8 +165,8 @@ def _daemons() -> list[tuple[Process, Path]]:
             process = Process.of(int(entry.name))
             where = _as_path(str((entry / "cwd").readlink()))
             if process is not None and shares_mounts(process.pid) and _is_daemon(process, where, entry):
-                found.append((process, where))
-    return found
+                daemons.append((process, where))
+    return daemons
 
 
 def _is_daemon(process: Process, directory: Path, entry: Path) -> bool:
