@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.profile import read_windows
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.store.session import Session
@@ -14,6 +15,8 @@ from esrally_ebs.volumes.virtual.replay import Column
 # In recordings at most 1 % of requests have a read in flight as they begin or end, and 90 % of reads are of
 # requests; with clocks that are 5 ms apart a quarter of them have.
 MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
+MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed requests
+_READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "queue_s", "path_s")
 
 
@@ -49,6 +52,8 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
     lost = _require_whole(session, arm, ios.num_rows)
+    reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
+    _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
     samples = session.samples
     measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
     measured = pc.and_(measured, pc.and_(pc.greater(samples["round"], 0), samples["success"]))
@@ -97,6 +102,23 @@ def _require_whole(session: Session, arm: str, ios: int) -> int:
             " copy the session again"
         )
     return int(notes[-1].number("lost") or 0)
+
+
+def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> None:
+    """As many reads during observed requests as the volume's own counters say."""
+    windows = [
+        window
+        for window in read_windows(session.events)[0]
+        if window.arm == arm and _READS in window.grown and window.start_s > since_s
+    ]
+    counted = sum(window.grown[_READS] for window in windows)
+    ends = np.searchsorted(reads_at_s, [(window.start_s, window.end_s) for window in windows] or [(0.0, 0.0)])
+    traced = np.sum(ends[:, 1] - ends[:, 0])
+    if abs(traced - counted) > MAX_UNCOUNTED * counted:
+        raise MeasurementError(
+            f"session {session.id}: the trace of arm {arm!r} has {traced:,} reads during requests, its volume"
+            f" counted {counted:,.0f}; is it of this arm, whole, and by this machine's clock?"
+        )
 
 
 def _require_same_clock(

@@ -1,5 +1,6 @@
 """From the I/Os of requests to what they would take on another volume."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -32,6 +33,7 @@ GP3 = VolumeSpec(name="a", type="gp3", size_bytes=100 * GIB, iops=3000, throughp
 ST1 = replace(GP3, type="st1", size_bytes=500 * GIB, iops=None, throughput_bytes_per_s=None)
 COMPUTE_S, PATH_S, BLOCK = 300e-6, 100e-6, 16 * KIB
 REQUESTS, IOS = 48, 30
+Breaking = Callable[[Session, np.random.Generator], pa.Table]
 
 
 def latencies_s(count: int) -> list[float]:
@@ -179,14 +181,48 @@ def test_a_trace_of_another_clock_is_refused(shift_s: float) -> None:
         recording_of(made, moved(made.telemetry, shift_s), "a")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_trace_that_lost_ios_is_refused(seed: int) -> None:
+def third_removed(made: Session, draw: np.random.Generator) -> pa.Table:
+    return made.telemetry.filter(pa.array(draw.random(made.telemetry.num_rows) > 1 / 3))
+
+
+def stretch_removed(made: Session, draw: np.random.Generator) -> pa.Table:
+    rows = made.telemetry.num_rows
+    begin = draw.integers(0, rows - rows // 3)
+    return pa.concat_tables([made.telemetry.slice(0, begin), made.telemetry.slice(begin + rows // 3)])
+
+
+def clock_shifted(made: Session, draw: np.random.Generator) -> pa.Table:
+    return moved(made.telemetry, draw.choice([-1, 1]) * np.exp(draw.uniform(np.log(0.008), np.log(3600))))
+
+
+def other_device(made: Session, draw: np.random.Generator) -> pa.Table:
+    """Another arm's I/Os: as many, while that arm had its turn."""
+    length_s = pc.max(made.telemetry["done_s"]).as_py() - pc.min(made.telemetry["at_s"]).as_py()
+    return moved(made.telemetry, length_s * draw.uniform(0.2, 0.8))
+
+
+@pytest.mark.parametrize("broken", [third_removed, stretch_removed, clock_shifted, other_device])
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "not noted"])
+def test_a_broken_trace_is_refused_in_20_of_20(broken: Breaking, *, noted: bool) -> None:
+    """Also one whose number of I/Os nobody noted: the volume counted reads during requests."""
     made = recorded()
-    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": made.telemetry.num_rows, "lost": 0})
-    assert recording_of(replace(made, events=(note,)), made.telemetry, "a").requests == REQUESTS
-    kept = np.random.default_rng(seed).random(made.telemetry.num_rows) > 1 / 3
-    with pytest.raises(MeasurementError, match="copy the session again"):
-        recording_of(replace(made, events=(note,)), made.telemetry.filter(pa.array(kept)), "a")
+    trace = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": made.telemetry.num_rows, "lost": 0})
+    made = replace(made, events=(*counted(made), *([trace] if noted else [])))
+    assert recording_of(made, made.telemetry, "a").requests == REQUESTS
+    for seed in range(20):
+        with pytest.raises(MeasurementError):
+            recording_of(made, broken(made, np.random.default_rng(seed)), "a")
+
+
+def counted(made: Session) -> list[Event]:
+    """The volume's counters around each request."""
+    events = []
+    for one in made.samples.to_pylist():
+        fields = {"task": one["task"], "round": one["round"], "requests": 1, "started_s": one["started_s"]}
+        fields |= {"begin": {"emulator.reads": 100}, "end": {"emulator.reads": 100 + IOS}}
+        at_s = one["started_s"] + one["service_time_s"]
+        events.append(Event(at_s=at_s, kind="io", arm="a", fields=fields))
+    return events
 
 
 def test_requests_that_overlap_are_refused() -> None:
