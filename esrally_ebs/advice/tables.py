@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import pyarrow.compute as pc
+
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.usage import Interval
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.report.model import (
     Curve,
     Figures,
@@ -21,6 +25,7 @@ from esrally_ebs.report.model import (
 )
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
 _UNKNOWN = (
@@ -42,12 +47,16 @@ def setting_text(spec: VolumeSpec) -> str:
     return ", ".join(parts)
 
 
-def build_advice(session: Session, advice: Advice, predictor: Predictor, *, region: str) -> Report:
-    """The whole report."""
+def build_advice(
+    session: Session, advice: Advice, predictor: Predictor, *, region: str, proof: Session | None = None
+) -> Report:
+    """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
     raced = advice.best or advice.doubtful
     tables = [_front(advice)]
     if raced is not None:
         tables.append(_tasks(advice, raced))
+    if proof is not None:
+        tables.insert(0, _proof(advice, session, proof))
     tables += [_patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
@@ -67,7 +76,7 @@ def build_advice(session: Session, advice: Advice, predictor: Predictor, *, regi
 def plan_text(advice: Advice, session: Session) -> str:
     """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
     plan = session.plan
-    arms = _raced(advice, session)
+    arms = raced_settings(advice, session)
     lines = [
         f"# Races what was advised for session {session.id} to keep {advice.bound}.",
         'name = "prove-advice"',
@@ -90,15 +99,60 @@ def plan_text(advice: Advice, session: Session) -> str:
             f"warmup_iterations = {plan.race.warmup_iterations}",
         ]
     lines += ["", "[cache]", f'mode = "{plan.cache.mode}"', f"drop_every = {plan.cache.drop_every}"]
-    lines += ["", "[design]", f"rounds = {plan.design.most_rounds}", f'reference = "{arms[0].name}"']
+    lines += ["", "[design]", f"rounds = {plan.design.most_rounds}", f'nodes = "{plan.design.nodes}"']
+    lines += [f'reference = "{arms[0].name}"']
     return "\n".join(lines) + "\n"
 
 
-def _raced(advice: Advice, session: Session) -> list[VolumeSpec]:
+def raced_settings(advice: Advice, session: Session) -> list[VolumeSpec]:
+    """Today's volume, and what is advised or in doubt as far as it is another setting."""
     today = advice.today.spec if advice.today else session.arms[0].spec
     others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
     others = [spec for spec in others if setting_text(spec) != setting_text(today)]
     return [replace(today, name="today"), *(replace(o, name=f"advised-{n}") for n, o in enumerate(others, 1))]
+
+
+def _proof(advice: Advice, session: Session, proof: Session) -> Table:
+    """Predicted and measured side by side, and by what the change against today's volume is off."""
+    options = [option for option in (advice.today, advice.doubtful, advice.best) if option is not None]
+    predicted = {setting_text(option.spec): option for option in reversed(options)}
+    rows, first = [], np.zeros(0)
+    for spec in raced_settings(advice, session):
+        measured_s = _measured_s(proof, spec.name)
+        if not len(first):
+            first = measured_s / [
+                estimate.value for estimate in predicted[setting_text(spec)].prediction.whole
+            ]
+        option = predicted[setting_text(spec)]
+        cells: list[str] = []
+        for estimate, seconds, base in zip(option.prediction.whole, measured_s, first, strict=True):
+            off = f"{estimate.value / seconds - 1:+.1%}", f"{estimate.value * base / seconds - 1:+.1%}"
+            cells += [_ms(estimate.value), _ms(seconds), *off]
+        place = PERCENTILES.index(advice.bound.percentile)
+        kept = "yes" if measured_s[place] <= advice.bound.seconds else "no"
+        rows.append((f"{spec.name}: {setting_text(spec)}", *cells, kept))
+    titles = [
+        title
+        for percentile in PERCENTILES
+        for title in (f"p{percentile} predicted", f"p{percentile} raced", "off", "change off")
+    ]
+    note = (
+        "Change off: of the ratio to the first arm. What a request computes differs from session to session,"
+        " which that ratio is free of."
+    )
+    title = f"Predicted beforehand, and raced in session {proof.id}"
+    return plain_table("proof", title, ["arm", *titles, f"kept {advice.bound}"], rows, note)
+
+
+def _measured_s(proof: Session, arm: str) -> Column:
+    """The percentiles of an arm's requests, in the order of PERCENTILES."""
+    samples = proof.samples
+    own = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
+    times_s = samples.filter(pc.and_(own, samples["success"]))["service_time_s"].to_numpy()
+    if not len(times_s):
+        raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
+    percentiles: Column = np.percentile(times_s, PERCENTILES)
+    return percentiles
 
 
 def _verdict(advice: Advice) -> str:
@@ -147,7 +201,7 @@ def _binds(option: Option) -> str:
 
 
 def _race_step(advice: Advice) -> str:
-    return "'esrally-ebs advise ... --plan FILE' writes the plan, 'esrally-ebs run FILE' runs it"
+    return "'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
 
 
 def _front(advice: Advice) -> Table:

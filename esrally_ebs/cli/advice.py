@@ -1,5 +1,6 @@
 """The commands that choose a volume: for what a session recorded, and for what a log says that one did."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +10,17 @@ from esrally_ebs.advice.advice import TYPES, Advice, advise, parse_bound, usage_
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
-from esrally_ebs.advice.tables import build_advice, build_usage, plan_text
+from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
 from esrally_ebs.advice.usage import parse_usage
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.cli.output import Format, Output, SessionName, put
+from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import give, require_format
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
+from esrally_ebs.store.session import Session
 from esrally_ebs.units import parse_bytes, parse_rate
 
 app = typer.Typer()
@@ -38,6 +41,14 @@ def advise_command(
     plan: Annotated[
         Path | None, typer.Option(help="Write the plan that races the advice to this file.")
     ] = None,
+    race: Annotated[
+        bool,
+        typer.Option("--race", help="Race that plan, and report prediction and measurement side by side."),
+    ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK", help="With --race: race although this check forbids it."),
+    ] = None,
     form: Format = "text",
     output: Output = None,
 ) -> int:
@@ -53,8 +64,27 @@ def advise_command(
     advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types))
     if plan is not None:
         put(plan_text(advice, recorded), plan)
-    give(build_advice(recorded, advice, predictor, region=region), form, output)
-    return _exit_code(advice)
+    proof, code = None, 0
+    if race and _differs(advice, recorded):
+        proof, code = _race(plan_text(advice, recorded), accept)
+    give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
+    return code or _exit_code(advice)
+
+
+def _differs(advice: Advice, recorded: Session) -> bool:
+    if len(raced_settings(advice, recorded)) > 1:
+        return True
+    complain("no race: nothing other than today's volume is advised")
+    return False
+
+
+def _race(text: str, accept: list[str] | None) -> tuple[Session | None, int]:
+    """The session of a plan's race, and its exit code; none when the race is refused or broken off."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prove-advice.toml"
+        path.write_text(text)
+        sessions, code = run_sessions(str(path), {"accept": accept} if accept else {}, 1, complain=complain)
+    return (load_session(find_session(home(), sessions[0])) if sessions else None), code
 
 
 def _listed(types: str) -> list[str]:

@@ -16,7 +16,7 @@ from esrally_ebs.advice.advice import advise, parse_bound, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import Recording, recording_of
-from esrally_ebs.advice.tables import build_advice, plan_text
+from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -160,6 +160,40 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     assert len(plan.arm) > 1
 
 
+def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predictor) -> None:
+    """Raced on a machine on which everything takes twice as long: the change is right, the times are not."""
+    bound = parse_bound(f"p99={predictor.check.percentile(99).value * 0.9 * 1e3:.3f}ms")
+    made = recorded()
+    advice = advise(predictor, GP3, bound, region="us-east-1")
+    rows = []
+    by_arm = zip(raced_settings(advice, made), (advice.today, advice.doubtful, advice.best), strict=True)
+    for spec, option in by_arm:
+        assert option is not None
+        times_s = np.interp(
+            np.linspace(0, 1, 201),
+            [0, 0.5, 0.9, 0.99, 1],
+            [0, *[2 * e.value for e in option.prediction.whole], 9],
+        )
+        rows += [row(arm=spec.name, service_time_s=float(seconds)) for seconds in times_s]
+    report = build_advice(
+        made, advice, predictor, region="us-east-1", proof=replace(made, samples=table(*rows))
+    )
+    today = report.tables[0].rows[0]
+    assert today.item == "today: gp3 100 GiB, 3,000 IOPS, 125 MiB/s"
+    for one in report.tables[0].rows:
+        texts = [cell.text for cell in one.cells]
+        assert texts[2::4] == ["-50.0%"] * 3
+        assert all(float(text.rstrip("%")) == 0.0 for text in texts[3:12:4])
+        assert texts[-1] == "no"
+
+
+def test_a_race_without_requests_of_an_arm_is_no_proof(predictor: Predictor) -> None:
+    made = recorded()
+    advice = advise(predictor, GP3, parse_bound("p99=1s"), region="us-east-1")
+    with pytest.raises(MeasurementError, match="race again"):
+        build_advice(made, advice, predictor, region="us-east-1", proof=made)
+
+
 def test_a_trace_of_another_volume_gives_no_advice() -> None:
     made = recorded()
     other = replace(recording(made), spec=replace(GP3, type="io2", iops=8000, throughput_bytes_per_s=None))
@@ -253,7 +287,7 @@ def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:
 
 
 def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recorded()
     folder = SessionFolder.create(tmp_path, "s1", kind="race", plan=made.plan)
@@ -269,6 +303,15 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert "is the cheapest that keeps" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p99=1ms"]) == 1
     assert load_plan(plan).arm[0].name == "today"
+    assert main([*advise_, "--keep", "p99=1ms", "--race"]) == 1
+    assert "no race" in capsys.readouterr().err
+    refused: list[str] = []
+    monkeypatch.setattr(
+        "esrally_ebs.cli.advice.run_sessions", lambda *a, **_: refused.append(a[0]) or ([], 4)
+    )
+    assert main([*advise_, "--keep", "p99=10s", "--race"]) == 4
+    assert refused
+    assert "is the cheapest" in capsys.readouterr().out
     (trace,) = (folder.path / "trace").glob("*.parquet")
     trace.unlink()
     assert main([*advise_, "--keep", "p99=1s"]) == 4
