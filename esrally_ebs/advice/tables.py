@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
-from esrally_ebs.advice.usage import Interval
+from esrally_ebs.advice.usage import Interval, TracedIo, access_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.report.model import (
@@ -24,7 +24,7 @@ from esrally_ebs.report.model import (
     word,
 )
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import GIB, MIB
+from esrally_ebs.units import GIB, KIB, MIB
 from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
@@ -313,6 +313,22 @@ def _y(options: Sequence[Option]) -> tuple[float, ...]:
     return tuple(option.value_s * 1e3 for option in options)
 
 
+def _access(ios: Sequence[TracedIo]) -> Table:
+    rows = []
+    for name, write in (("reads", False), ("writes", True)):
+        own = [io for io in ios if io.write == write]
+        if own:
+            of = access_of(own)
+            times = [None if s is None else f"{s * 1e3:.2f} ms" for s in (of.median_s, of.p99_s)]
+            size = f"{of.median_bytes / KIB:g} KiB"
+            depth = None if of.in_flight is None else f"{of.in_flight:.1f}"
+            row = (f"{of.ios:,}", f"{of.bytes / MIB:,.1f}", size, f"{of.continuing:.0%}", depth, *times)
+            rows.append((name, *row))
+    titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "in flight", "p50", "p99"]
+    note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
+    return plain_table("access", "What the trace's I/Os do", titles, rows, note)
+
+
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
 
@@ -322,9 +338,14 @@ def _usd(usd: float, *, sign: bool = False) -> str:
 
 
 def build_usage(
-    source: str, intervals: Sequence[Interval], options: Sequence[UsageOption], *, region: str
+    source: str,
+    intervals: Sequence[Interval],
+    options: Sequence[UsageOption],
+    *,
+    region: str,
+    ios: Sequence[TracedIo] = (),
 ) -> Report:
-    """What a log says that a volume did, on today's setting (the first) and on others."""
+    """What a log says that a volume did, on today's setting (the first) and on others; ``ios`` of a trace."""
     today, *others = options
     free = next((one for one in others if not one.usage.limited_s), None)
     hours = sum(one.seconds for one in intervals) / 3600
@@ -356,6 +377,7 @@ def build_usage(
         labels=(f"A statement {MODELS}.",),
         tables=(
             plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
+            *([_access(ios)] if ios else []),
         ),
         warnings=(
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",

@@ -6,18 +6,22 @@ says nothing of latency, and nothing of bursts shorter than an interval.
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from esrally_ebs.catalog.limits import Limit, Model, charged_bytes, of_each, operations_of
 from esrally_ebs.errors import FormatError
 
 _KIB, _SECTOR = 1024, 512
 _KINDS = (
-    "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, biosnoop -Q or fio's iolog v3"
+    "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
+    " or fio's iolog v3"
 )
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
@@ -89,27 +93,99 @@ def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:
     ]
 
 
-# An I/O of a trace: blkparse's completions, biosnoop's lines, fio's iolog v3.
+# An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
+# completions, those of fio's iolog v3 of issues.
 _BLKPARSE = re.compile(
-    r"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>\d+\.\d+) +\d+ +C +(?P<op>[A-Z]*[RW][A-Z]*) +\d+ \+"
-    r" (?P<sectors>\d+)"
+    r"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>\d+\.\d+) +\d+ +(?P<action>[DC]) +(?P<op>[A-Z]*[RW][A-Z]*)"
+    r" +(?P<sector>\d+) \+ (?P<sectors>\d+)"
+)
+_PERF = re.compile(
+    r".*?(?P<s>\d+\.\d+): +(block:)?block_rq_(?P<action>issue|complete): (?P<device>\d+,\d+)"
+    r" (?P<op>[A-Z]*[RW][A-Z]*) (\d+ )?\(.*?\) (?P<sector>\d+) \+ (?P<sectors>\d+)"
 )
 _BIOSNOOP = re.compile(
-    r"(?P<s>\d+\.\d+) +.*?\d+ +(?P<device>\S+) +(?P<op>[RW]) +\d+ +(?P<bytes>\d+) +[\d.]+( +[\d.]+)?"
+    r"(?P<s>\d+\.\d+) +.*?\d+ +(?P<device>\S+) +(?P<op>[RW]) +(?P<sector>\d+) +(?P<bytes>\d+)"
+    r"( +[\d.]+)? +(?P<took_ms>[\d.]+)$"
 )
-_IOLOG = re.compile(r"(?P<ms>\d+) (?P<device>\S+) (?P<op>read|write) \d+ (?P<bytes>\d+)")
+_IOLOG = re.compile(r"(?P<ms>\d+) (?P<device>\S+) (?P<op>read|write) (?P<offset>\d+) (?P<bytes>\d+)")
 
 
-def _traced(text: str) -> Iterator[tuple[str, float, bool, int]]:
-    """Device, second, whether it is a write, and bytes, of each I/O."""
+class TracedIo(NamedTuple):
+    """An I/O of another tool's trace; seconds on the tool's clock."""
+
+    device: str
+    at_s: float  # issued, or done where its issue is not in the trace
+    done_s: float | None
+    write: bool
+    offset: int
+    size: int  # bytes
+
+
+def parse_traced(text: str) -> Iterator[TracedIo]:
+    """The I/Os of a trace, in the order of its lines; nothing for other text."""
+    issued: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
-        for kind in (_BLKPARSE, _BIOSNOOP, _IOLOG):
+        for kind in (_BLKPARSE, _PERF, _BIOSNOOP, _IOLOG):
             if io := kind.match(line.strip()):
                 of = io.groupdict()
                 seconds = float(of["s"]) if "s" in of else int(of["ms"]) / 1000
+                key = of["device"], of.get("sector", "")
+                if of.get("action", "C")[0] in "Di":
+                    issued[key] = seconds
+                    break
+                offset = int(of["offset"]) if "offset" in of else int(of["sector"]) * _SECTOR
                 size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-                yield of["device"], seconds, "w" in of["op"].lower(), size
+                begun_s: float | None = issued.pop(key, None)
+                if of.get("took_ms"):
+                    begun_s = seconds - float(of["took_ms"]) / 1000
+                at_s, done_s = (seconds, None) if begun_s is None else (begun_s, seconds)
+                yield TracedIo(of["device"], at_s, done_s, "w" in of["op"].lower(), offset, size)
                 break
+
+
+def _traced(text: str) -> Iterator[tuple[str, float, bool, int]]:
+    """Device, second at which it was done, whether it is a write, and bytes, of each I/O."""
+    for io in parse_traced(text):
+        yield io.device, io.at_s if io.done_s is None else io.done_s, io.write, io.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How the I/Os of a trace use the device; what the trace does not say is None."""
+
+    ios: int
+    bytes: int
+    median_bytes: float
+    continuing: float  # share that begin where one of the last I/Os of their kind ended
+    in_flight: float | None  # when an I/O is issued, it included
+    median_s: float | None
+    p99_s: float | None
+
+
+_RECENT = 64  # I/Os among which one is looked for that this one continues
+
+
+def access_of(ios: Sequence[TracedIo]) -> Access:
+    """The pattern of I/Os of one kind on one device, at least one."""
+    ordered = sorted(ios, key=lambda io: io.at_s)
+    ends: deque[int] = deque(maxlen=_RECENT)
+    continuing = 0
+    for io in ordered:
+        continuing += io.offset in ends
+        ends.append(io.offset + io.size)
+    timed = [(io.at_s, io.done_s) for io in ordered if io.done_s is not None]
+    at_s, done_s = (np.array(column) for column in zip(*timed, strict=True)) if timed else (np.zeros(0),) * 2
+    took_s = done_s - at_s
+    before = np.searchsorted(np.sort(done_s), at_s, "right")
+    return Access(
+        ios=len(ios),
+        bytes=sum(io.size for io in ios),
+        median_bytes=float(np.median([io.size for io in ios])),
+        continuing=continuing / len(ios),
+        in_flight=float(np.mean(np.arange(1, len(at_s) + 1) - before)) if timed else None,
+        median_s=float(np.median(took_s)) if timed else None,
+        p99_s=float(np.percentile(took_s, 99)) if timed else None,
+    )
 
 
 def _seconds(ios: Sequence[tuple[float, bool, int]]) -> Iterator[Interval]:

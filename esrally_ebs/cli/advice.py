@@ -11,7 +11,7 @@ from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
-from esrally_ebs.advice.usage import parse_usage
+from esrally_ebs.advice.usage import parse_traced, parse_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import give, require_format
@@ -128,4 +128,5 @@ def usage_command(
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
     intervals = parse_usage(text, str(log), device)
     options = usage_options(intervals, today, region=region, types=_listed(types))
-    give(build_usage(str(log), intervals, options, region=region), form, output)
+    ios = [io for io in parse_traced(text) if device in (None, io.device)]
+    give(build_usage(str(log), intervals, options, region=region, ios=ios), form, output)
