@@ -1,7 +1,7 @@
 # The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help race test setup image lint audit fuzz clean clean-all
+.PHONY: help race test test-long setup image lint audit fuzz clean clean-all
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -12,6 +12,9 @@ race: setup ## set up, run the main job, print its report (RACE_ARGS: further fl
 test: export FOR_TESTS = yes
 test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: further flags for pytest)
 	@scripts/test.sh
+
+test-long: export TEST_MARKS = system
+test-long: test ## the same, with the races and faults whose like the shorter tests have
 
 setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to run again
 	@scripts/setup.sh

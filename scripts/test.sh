@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs both test suites in an environment that setup.sh has made: first what needs nothing but time, then what needs
 # root, Docker and block devices. Both run, unless there is no root; the exit code is that of the first suite that
-# failed. What only the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they
+# failed. Tests marked long run when TEST_MARKS is "system". What only the tests of AWS need (a stand-in for it) is installed beside the unit tests; without it they
 # are skipped.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -10,6 +10,7 @@ cd "$ROOT"
 
 read -ra more <<<"${TEST_ARGS:-}"
 unit=0 system=0
+marks=${TEST_MARKS:-system and not long}
 make_state
 scripts/moto.sh >"$STATE/moto.log" 2>&1 &
 moto=$!
@@ -28,10 +29,10 @@ fi
 say "system tests: root, Docker, block devices"
 began=$SECONDS
 if [ "$have_root" = yes ]; then
-    as_root "$VENV/bin/python" -m pytest -m system "${more[@]}" || system=$?
+    as_root "$VENV/bin/python" -m pytest --durations=30 -m "$marks" "${more[@]}" || system=$?
 else
     complain "they attach block devices and there is neither root nor sudo here; someone with root must run:"
-    complain "    cd $(quoted "$ROOT") && $(quoted .venv/bin/python -m pytest -m system "${more[@]}")"
+    complain "    cd $(quoted "$ROOT") && $(quoted .venv/bin/python -m pytest -m "$marks" "${more[@]}")"
     system=$EXIT_SETUP
 fi
 

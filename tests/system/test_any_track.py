@@ -39,9 +39,9 @@ def raced(at: Homes, track: Path, *flags: str) -> Session:
     ("make", "flags", "tasks", "documents"),
     [
         (user_tracks.places, ("--track-params=shards:3",), {"word", "scroll", "count-places"}, 2001),
-        (user_tracks.web_logs, (), {"latest", "by-path"}, 3000),
-        (user_tracks.papers, (), {"phrase", "pages"}, 400),
-        (user_tracks.points, (), {"nearest", "nearest-red"}, 1000),
+        pytest.param(user_tracks.web_logs, (), {"latest", "by-path"}, 3000, marks=pytest.mark.long),
+        pytest.param(user_tracks.papers, (), {"phrase", "pages"}, 400, marks=pytest.mark.long),
+        pytest.param(user_tracks.points, (), {"nearest", "nearest-red"}, 1000, marks=pytest.mark.long),
     ],
 )
 def test_a_track_without_our_line_is_raced_on_both_arms_and_left_as_it_was(

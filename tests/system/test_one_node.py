@@ -99,7 +99,7 @@ def kill_main(race: Race) -> None:
     [
         (searching, kill_node, 3, r"^the node of all arms has died: killed from outside"),
         (searching, kill_volume, 3, r"^arm arm[01]: its emulated volume has died"),
-        (searching, kill_main, -9, KILLED),
+        pytest.param(searching, kill_main, -9, KILLED, marks=pytest.mark.long),
         (mounted, kill_main, -9, KILLED),
     ],
 )

@@ -31,6 +31,7 @@ def test_arms_that_index_by_themselves_are_said_to_differ_in_segments(own: Homes
         assert re.search(r"segments (may )?differ", indexing.report(suffix)), suffix
 
 
+@pytest.mark.long
 def test_a_race_works_with_sockets_when_rally_spawns_its_processes(
     own: Homes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
