@@ -70,7 +70,7 @@ def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) 
             lines.append(f"{names[spec.name]} {_sentence(session, spec, loads[spec.name], held_back)}.")
         elif any(counted.values()):
             free.append(names[spec.name])
-    return (*lines, *([f"No limit held back {' and '.join(free)}."] if free else ()))
+    return (*lines, *([f"No limit held back {', '.join(free)}."] if free else ()))
 
 
 def _shares(load: Profile) -> dict[str, float]:
