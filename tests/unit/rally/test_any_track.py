@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import user_tracks
 from esrally import config
-from esrally.driver import runner
+from esrally.driver import runner, scheduler
 from esrally.track import loader
 from esrally.utils import opts
 from rally_configuration import configuration
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
-from esrally_ebs.rally import any_track, processor, register
+from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.settings import race_settings
@@ -76,6 +76,18 @@ def test_runners_of_rally_and_of_the_track_go_to_the_arm_whenever_they_are_regis
         assert is_on_arm(operation)
         assert not isinstance(runner.unwrap(runner.unwrap(runner.runner_for(operation)).inner), OnArm)
     assert not is_on_arm("fio-baseline")
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_a_worker_registers_what_the_process_that_it_is_forked_from_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = dict(vars(scheduler)["__SCHEDULERS"])
+    monkeypatch.setattr(scheduler, "__SCHEDULERS", known)
+    monkeypatch.setattr(Registry, "register_scheduler", staticmethod(scheduler.register_scheduler))
+    register(Registry())
+    register(Registry())
+    assert known[open_loop.NAME] is open_loop.OpenLoop
 
 
 def load_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
