@@ -61,7 +61,7 @@ def all_checks(session: Session) -> tuple[Check, ...]:
 
 
 def is_cold(session: Session) -> bool:
-    """Whether the plan dropped caches; ``warm`` is said in every output."""
+    """Whether the plan dropped caches; the mode is said in every output."""
     return session.plan.cache.mode == "cold"
 
 

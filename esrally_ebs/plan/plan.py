@@ -75,6 +75,19 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
+    def _steady_has_requests_and_a_page_cache_per_arm(self) -> Self:
+        if self.cache.mode == "steady" and self.design.nodes == "one":
+            raise ValueError(
+                "cache.mode: 'steady' is of one arm's page cache; set design.nodes = \"per-arm\""
+            )
+        if self.cache.mode == "steady" and self.race and not self.race.warmup_iterations:
+            raise ValueError(
+                "race.warmup_iterations: with cache.mode = 'steady' misses are counted in windows of so many "
+                "requests; give more than 0"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reference_is_an_arm(self) -> Self:
         names = [arm.name for arm in self.arm]
         if self.design.reference not in (None, *names):

@@ -86,7 +86,7 @@ class RacePlan(Section):
 class CachePlan(Section):
     """``[cache]``: whether, and how often, caches are dropped."""
 
-    mode: Literal["cold", "warm"] = "cold"
+    mode: Literal["cold", "warm", "steady"] = "cold"
     drop_every: int = Field(default=1, ge=0)  # requests per drop; 0 = once per block
     max_resident: float = Field(default=0.01, ge=0, le=1)
 

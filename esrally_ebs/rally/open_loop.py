@@ -7,7 +7,11 @@ request that opens a client's connection comes before the schedule, and counts a
 """
 
 import copy
+import os
 import random
+import tempfile
+import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -63,6 +67,22 @@ def lift(clone: Any) -> None:
         clone.params.pop(key, None)
 
 
+def first_start(task: str, now: float) -> float:
+    """When the first of all clients began this task, by ``time.perf_counter()``; ``now`` for the first.
+
+    Rally's workers are processes that begin milliseconds apart; the counter is the machine's, one for all.
+    """
+    from esrally_ebs.rally import activation  # which imports the schedule, and that this module
+
+    start = activation.current().run / f"start-{task}"
+    with tempfile.NamedTemporaryFile("w", dir=start.parent) as mine:
+        mine.write(repr(now))
+        mine.flush()
+        with suppress(FileExistsError):
+            os.link(mine.name, start)  # whole, or not there
+    return float(start.read_text())
+
+
 class Arrivals(scheduler.Scheduler):  # type: ignore[misc]
     """The times of a log; the task's ``speed`` is how many times as fast."""
 
@@ -86,13 +106,16 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         self._task = copy.copy(task)
         self._task.schedule, self._seed = task.operation.params[OPEN]
         self._inner: Any = None
+        self._begins_s = LEAD_S  # of the schedule, after this client began
 
     def next(self, current: float) -> float:
-        """When the next request is due, s since the task began."""
+        """When the next request is due, s since this client began."""
         if self._inner is None:
             self._inner = self._of_client()
+            now = time.perf_counter()
+            self._begins_s = first_start(self._task.name, now) + LEAD_S - now
             return 0.0
-        return LEAD_S + float(self._inner.next(max(0.0, current - LEAD_S)))
+        return self._begins_s + float(self._inner.next(max(0.0, current - self._begins_s)))
 
     def before_request(self, now: float) -> None:
         """For schedules that want to know."""

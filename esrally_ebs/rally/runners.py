@@ -11,6 +11,7 @@ import elasticsearch
 from esrally.driver import runner
 from esrally.track import OperationType
 
+from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
@@ -23,6 +24,7 @@ from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm
+from esrally_ebs.telemetry.counters import device_counters
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 from esrally_ebs.volumes.backends import wait_refilled
 
@@ -40,9 +42,12 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         super().__init__()
         self.inner = inner
         self.intervals: defaultdict[str, ObservationInterval] = defaultdict(ObservationInterval)  # by arm
+        self.misses: tuple[Block, MissRate] | None = None  # of the block that is repeated until it is steady
 
     @property
     def completed(self) -> Any:
+        if self.misses is not None and self.misses[1].is_steady:
+            return True
         return self.inner.completed
 
     @property
@@ -132,9 +137,43 @@ class Search:
 
     async def request(self) -> dict[str, Any]:
         """Rally's runner, while no samples are handed over; its volume is observed if that is due."""
+        misses = self._misses()
         with turns.request():
             async with self._observed():
-                return _as_dict(await self.runner.inner({"default": self.client}, self.params))
+                result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
+        if misses is not None and not misses.is_steady:
+            self._count(misses)
+        return result
+
+    def _misses(self) -> MissRate | None:
+        """Of a warm-up that is repeated until they are steady; None of any other block."""
+        block, plan = self.request_.block, self.context.plan
+        if plan.cache.mode != "steady" or block.phase is not Phase.WARMUP or plan.race is None:
+            self.runner.misses = None
+            return None
+        if self.runner.misses is None or self.runner.misses[0] != block:
+            self.runner.misses = block, MissRate(plan.race.warmup_iterations, self._read_bytes())
+        return self.runner.misses[1]
+
+    def _count(self, misses: MissRate) -> None:
+        misses.requests += 1
+        if not misses.ends_window:
+            return
+        misses.add(self._read_bytes())
+        if misses.is_steady or len(misses.windows) == MAX_WINDOWS:
+            task, requests = self.request_.block.task, misses.requests
+            kind, word = ("steady", "") if misses.is_steady else ("not-steady", "not ")
+            text = f"{task}: misses were {word}steady after {requests:,} requests"
+            self._note(kind, task=task, text=text, requests=requests, read_bytes=misses.windows)
+
+    def _read_bytes(self) -> float:
+        """What the arm's volume has read so far. Raises SetupError when it has no device that counts."""
+        counted = device_counters(self.arm.volume)
+        if not counted:
+            raise SetupError(
+                f"arm {self.arm.name}: has no device whose reads say when misses are steady; take warm"
+            )
+        return counted["device.read_bytes"]
 
     def _observed(self) -> AbstractAsyncContextManager[None]:
         block, is_cold = self.request_.block, self.context.plan.cache.mode == "cold"

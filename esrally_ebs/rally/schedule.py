@@ -13,6 +13,7 @@ from typing import Any
 from esrally import track as rally_track
 from esrally.track import params as rally_params
 
+from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
@@ -136,8 +137,9 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     clone.meta_data = {**task.meta_data, **_meta_data(block)}
     if block.work is Work.SEARCH and plan.race:
         measures = block.phase is Phase.MEASURE
+        windows = steady.MAX_WINDOWS if plan.cache.mode == "steady" else 1  # at most: see runners.OnArm
         # code that one node has compiled serves all arms, so they share its warm-up
-        pairs = plan.race.iterations if measures else -(-plan.race.warmup_iterations // len(blocks))
+        pairs = plan.race.iterations if measures else -(-windows * plan.race.warmup_iterations // len(blocks))
         count = pairs * len(blocks)
         # Rally makes at least one request after a task's warm-up; ours all count as warm-up
         clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)

@@ -111,7 +111,7 @@ def _raw(session: Session) -> Iterator[str]:
 
 def _faults(events: Iterable[Event]) -> Iterable[str]:
     for event in events:
-        if event.kind in ("fault", "not-cold", "telemetry-dead"):
+        if event.kind in ("fault", "not-cold", "not-steady", "telemetry-dead"):
             where = f" on {event.arm}" if event.arm else ""
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
 

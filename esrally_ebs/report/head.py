@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from esrally_ebs.analysis.comparable import is_cold
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.rounds import Estimate
@@ -25,12 +24,25 @@ def labels(session: Session) -> tuple[str, ...]:
     if session.kind == "simulate":
         lines.append("simulated in virtual time from the volume models: nothing was measured")
     if session.plan.race and session.kind != "simulate":
-        lines.append("cache: cold" if is_cold(session) else "cache: warm")
+        lines.append(f"cache: {session.plan.cache.mode}{_steadiness(session)}")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
         if session.dataset.get("copied") is False:
             lines.append("segments differ: each arm indexed by itself")
     return tuple(lines)
+
+
+def _steadiness(session: Session) -> str:
+    """After how many requests the misses of each arm were steady; empty in other modes."""
+    if session.plan.cache.mode != "steady":
+        return ""
+    parts = []
+    for arm in (arm.spec.name for arm in session.arms):
+        events = [event for event in session.events if event.arm == arm]
+        requests = sum(event.number("requests") or 0 for event in events if event.kind == "steady")
+        never = not requests or any(event.kind == "not-steady" for event in events)
+        parts.append(f"{arm} never was" if never else f"{arm} after {requests:,.0f} requests")
+    return f", what the node's memory leaves of it ({', '.join(parts)})"
 
 
 def verdict(session: Session, findings: Findings, checks: Sequence[Check]) -> str:
@@ -62,7 +74,7 @@ def _compared(session: Session, findings: Findings) -> str:
         needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
-    cache = "cold" if is_cold(session) else "warm"
+    cache = session.plan.cache.mode
     tasks = len(findings.tasks)
     scope = (
         f"50th percentile of {_number(tasks, 'task')}"

@@ -54,7 +54,7 @@ def snapshot(
         partial(_node, processor_time, read_text),
         partial(_emulator, volume, read_state),
         partial(read_more, volume),
-        partial(_device, volume, read_text),
+        partial(device_counters, volume, read_text),
     ):
         try:
             counters.update(read())
@@ -77,7 +77,8 @@ def _node(file: Path | None, read_text: ReadText) -> Mapping[str, float]:
     return {"node.processor_s": used_s}
 
 
-def _device(volume: Volume, read_text: ReadText) -> Mapping[str, float]:
+def device_counters(volume: Volume, read_text: ReadText = Path.read_text) -> Mapping[str, float]:
+    """What the volume's device has done, ``device.*``; nothing for a volume without one."""
     if volume.device is None:
         return {}
     disks = parse_diskstats(read_text(DISKSTATS), str(DISKSTATS))

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from esrally.metrics import SampleType
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import Plan, parse_plan
-from esrally_ebs.rally import open_loop
+from esrally_ebs.rally import activation, open_loop
 from esrally_ebs.rally.schedule import BLOCK, RequestSource, expand
 
 PLAN = """
@@ -51,7 +53,8 @@ def measured(one: rally_track.Task, **overrides: object) -> rally_track.Task:
 
 
 @pytest.fixture(autouse=True)
-def schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(run=tmp_path))
     known = vars(scheduler)["__SCHEDULERS"]
     monkeypatch.setitem(known, open_loop.NAME, open_loop.OpenLoop)
     monkeypatch.setitem(known, open_loop.ARRIVALS, open_loop.Arrivals)
@@ -217,8 +220,12 @@ def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:
     by_name = {each.name: dues(each, 0) for each in made}
     assert by_name["q-gp2-r1"] == by_name["q-gp3-r1"] != by_name["q-gp2-r2"]
     assert by_name["q-gp2-r1"][:1] == [0.0]
-    assert min(by_name["q-gp2-r1"][1:]) > open_loop.LEAD_S
     assert dues(made[0], 0) != dues(made[0], 1)
+
+
+def test_clients_of_all_processes_count_from_the_start_of_the_first() -> None:
+    assert [open_loop.first_start("q", now) for now in (5.25, 5.5, 5.0)] == [5.25] * 3
+    assert open_loop.first_start("r", 7.0) == 7.0
 
 
 def test_warm_up_keeps_to_no_schedule() -> None:

@@ -274,3 +274,18 @@ def test_where_evictions_or_other_arms_delay_requests_there_is_no_latency(
 ) -> None:
     built = report.build(load_session(make(tmp_path, waiting("range_field_small_range"), **changes)))
     assert not [table for table in built.tables if table.key == "latency"]
+
+
+def test_steady_says_after_how_many_requests_or_that_it_never_was(tmp_path: Path) -> None:
+    path = make(tmp_path, samples(), cache={"mode": "steady"})
+    for arm_name, kind, requests in (
+        ("gp2", "steady", 60),
+        ("gp2", "steady", 1200),
+        ("gp3", "not-steady", 9),
+    ):
+        SessionFolder(path).note(kind, arm=arm_name, task="q", text="q: not steady", requests=requests)
+    built = report.build(load_session(path))
+    label = "cache: steady, what the node's memory leaves of it (gp2 after 1,260 requests, gp3 never was)"
+    assert label in built.labels
+    assert "not-steady on gp3: q: not steady" in built.warnings
+    assert "steady caches" in built.verdict

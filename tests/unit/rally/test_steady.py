@@ -1,0 +1,95 @@
+"""A warm-up that lasts until misses are steady: Rally ends it, the session has after how many."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_plan import small_plan
+
+from esrally_ebs.analysis.steady import MAX_WINDOWS
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Block, Phase, Request, Work
+from esrally_ebs.rally import runners
+from esrally_ebs.store import SessionFolder
+
+PLAN = small_plan(cache={"mode": "steady"}, race={"warmup_iterations": 10})
+WARMUP = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="q", round=0, phase=Phase.WARMUP)
+ROUND = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="q", round=1)
+
+
+class Node:
+    """An inner runner whose n-th request makes the volume read what ``reads`` says."""
+
+    completed = None
+    percent_completed = None
+
+    def __init__(self, reads: Any) -> None:  # noqa: ANN401
+        self.reads, self.requests, self.read_bytes = reads, 0, 0.0
+
+    async def __call__(self, es: Any, params: Any) -> tuple[int, str]:  # noqa: ANN401
+        self.read_bytes += self.reads(self.requests)
+        self.requests += 1
+        return 1, "ops"
+
+
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node) -> SessionFolder:
+    """A session of which this process makes the requests."""
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=PLAN, started_at=1.0)
+    arm = SimpleNamespace(name="gp2", volume=None, node=None, named=str)
+    context = SimpleNamespace(plan=PLAN, folder=folder.path, arms=(arm,), arm=lambda name: arm)
+    monkeypatch.setattr(runners.activation, "current", lambda: context)
+    monkeypatch.setattr(runners, "device_counters", lambda volume: {"device.read_bytes": node.read_bytes})
+    monkeypatch.setattr(runners.Search, "_observed", lambda self: runners.nullcontext())
+    return folder
+
+
+def replay(runner: runners.OnArm, block: Block, most: int) -> int:
+    """Requests until Rally would end the block."""
+
+    async def all_of_them() -> int:
+        for number in range(most):
+            request = Request(block=block, number=number + 2)  # the first opens the connection
+            await runner({"default": object()}, {runners.BLOCK: request})
+            if runner.completed:
+                return number + 1
+        return most
+
+    return asyncio.run(all_of_them())
+
+
+def test_it_ends_once_windows_read_alike_and_says_after_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(lambda request: 1e6 if request < 25 else 1e5)  # two windows and a half fill the cache
+    folder, runner = session(tmp_path, monkeypatch, node), runners.OnArm(node)
+    assert replay(runner, WARMUP, 200) == 60
+    (event,) = folder.events()
+    assert (event.kind, event.arm, event.fields["requests"]) == ("steady", "gp2", 60)
+    assert event.fields["read_bytes"] == pytest.approx([1e7, 1e7, 5.5e6, 1e6, 1e6, 1e6])
+    assert replay(runner, ROUND, 30) == 30  # what is measured has its number of requests
+
+
+def test_what_never_gets_steady_ends_all_the_same_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(lambda request: 1e6 * (1 + request // 10 % 2))
+    folder = session(tmp_path, monkeypatch, node)
+    assert replay(runners.OnArm(node), WARMUP, 10 * MAX_WINDOWS) == 10 * MAX_WINDOWS
+    (event,) = folder.events()
+    assert (event.kind, event.fields["text"]) == (
+        "not-steady",
+        "q: misses were not steady after 200 requests",
+    )
+
+
+def test_an_arm_whose_reads_nobody_counts_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(lambda request: 0.0)
+    session(tmp_path, monkeypatch, node)
+    monkeypatch.setattr(runners, "device_counters", lambda volume: {})
+    search = runners.Search(runners.OnArm(node), object(), Request(WARMUP, 2), {})
+    with pytest.raises(SetupError, match="arm gp2: has no device whose reads say when misses are steady"):
+        asyncio.run(search.request())
