@@ -6,6 +6,7 @@ another track, or of a user's own index, nothing is known before: only the jobs 
 An EFS file system in bursting mode is a volume here: what is read of it costs less than what is written.
 """
 
+import math
 from dataclasses import dataclass
 
 from esrally_ebs.catalog.limits import CREDITS, Limit, Model, charged_bytes, operations_of
@@ -71,7 +72,8 @@ class _Load:
         sequential, read = not job.rw.startswith("rand"), _read_part(job)
         count = job.numjobs * job.size / job.bs
         if job.lasts_s is not None:
-            count = self._most_per_s(job.bs, sequential, read) * job.lasts_s
+            by_rate = job.numjobs / job.gap_s if job.gap_s else math.inf
+            count = min(self._most_per_s(job.bs, sequential, read), by_rate) * job.lasts_s
         return layout + self.spent(count, job.bs, continues=sequential, read=read)
 
     def spent(self, count: float, size: int, *, continues: bool, read: float) -> float:

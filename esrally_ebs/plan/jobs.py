@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from esrally_ebs.model import NAME
 from esrally_ebs.plan.tables import Section
-from esrally_ebs.units import Bytes, Seconds, format_bytes
+from esrally_ebs.units import Bytes, Rate, Seconds, format_bytes
 
 MAX_SEED = 2**63 - 1  # as fio takes it
 Directions = Annotated[
@@ -28,6 +28,8 @@ class BaselineJob(Section):
     size: Bytes = Field(default=128 * 1024**2, gt=0)
     runtime: Seconds | None = Field(default=None, gt=0)
     ramp_time: Seconds = Field(default=0.0, ge=0)  # I/O that is not counted, before the runtime begins
+    rate_iops: int | None = Field(default=None, gt=0)  # of each clone, at most
+    rate: Rate | None = Field(default=None, gt=0)  # the same in bytes
     rwmixread: int = Field(default=50, ge=0, le=100)  # per cent of a mix that are reads
     # decides which I/Os of a mix are reads
     randseed: int | None = Field(default=None, ge=1, le=MAX_SEED)
@@ -62,6 +64,24 @@ class BaselineJob(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_one_rate_of_one_direction(self) -> Self:
+        if self.rate is not None and self.rate_iops is not None:
+            raise ValueError("rate: fio takes either rate or rate_iops; remove one")
+        if self.gap_s and self.is_mix:
+            raise ValueError(
+                f"rw: fio holds reads and writes of a mix back each by itself; give {self.name} no rate, "
+                "or make two jobs of it"
+            )
+        return self
+
+    @property
+    def gap_s(self) -> float:
+        """The time from one I/O of a clone to its next at the job's rate; 0 without one."""
+        if self.rate is not None:
+            return self.bs / self.rate
+        return 1 / self.rate_iops if self.rate_iops else 0.0
+
     @property
     def lasts_s(self) -> float | None:
         """How long there is I/O, counted or not; None until the size is done."""
@@ -93,6 +113,7 @@ class BaselineJob(Section):
             "iodepth": self.in_flight,
             "direct": 1,
         }
+        options |= {key: value for key in ("rate", "rate_iops") if (value := getattr(self, key))}
         if self.is_mix and self.rwmixread != 50:
             options["rwmixread"] = self.rwmixread
         if self.randseed is not None:

@@ -92,7 +92,8 @@ def _limit_s(job: BaselineJob) -> float:
         return job.lasts_s + _START_S
     total = job.size * job.numjobs
     operations = total / min(job.bs, 256 * KIB)  # a volume splits larger ones
-    return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S)
+    by_rate_s = job.size / job.bs * job.gap_s
+    return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S, by_rate_s)
 
 
 @contextmanager

@@ -181,6 +181,26 @@ def plan_device(state: KernelState, events: int, device: int) -> int:
     return plan(state, events, at_s, len(state.job_of) + device)
 
 
+def rests_until(
+    load: FioJobs, host: Host, state: KernelState, tally: Tally, process: int, now_s: float
+) -> float:
+    """When a process with a rate of its own goes on that may not submit yet; -1 when it may.
+
+    The n-th I/O is due n gaps after the start, so what was late is caught up. Before fio sleeps it waits for
+    all that is in flight (with ``io_submit_mode=inline``), so that only who is behind has many.
+    """
+    job = state.job_of[process]
+    first = state.flying_first[process]
+    while state.flying_count[process] > 0 and state.done_s[first] + host.between_s <= now_s:
+        take(state, load, tally, process, state.done_s[first])
+    due_s = (load.ios_per_clone[job] - state.left[process]) * load.gap_s[job]
+    if now_s >= due_s:
+        return -1.0
+    if state.flying_count[process] > 0:
+        return state.done_s[first] + host.between_s
+    return due_s
+
+
 def step(
     buckets: Buckets,
     devices: Devices,
@@ -197,6 +217,10 @@ def step(
     """
     job = state.job_of[process]
     more = state.left[process] > 0 and now_s < load.until_s[job]
+    if more and load.gap_s[job] > 0.0:
+        rests_s = rests_until(load, host, state, tally, process, now_s)
+        if rests_s >= 0.0:
+            return rests_s
     flying = state.flying_count[process]
     if flying > 0 and (not more or flying == load.depth[job]):
         take(state, load, tally, process, now_s - host.between_s)

@@ -50,6 +50,7 @@ def load_of(jobs: Sequence[BaselineJob], devices: Sequence[int]) -> FioJobs:
         ios_per_clone=[job.size // job.bs if job.runtime is None else _ENDLESS for job in jobs],
         from_s=[job.ramp_time for job in jobs],
         until_s=[math.inf if job.lasts_s is None else job.lasts_s for job in jobs],
+        gap_s=[job.gap_s for job in jobs],
         sequential=[not job.rw.startswith("rand") for job in jobs],
         file_bytes=[job.size for job in jobs],
     )

@@ -54,6 +54,7 @@ def compiled(
         kernel.plan,
         kernel.plan_device,
         kernel.wake,
+        kernel.rests_until,
         kernel.step,
         *own,
     )

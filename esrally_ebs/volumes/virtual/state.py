@@ -41,6 +41,7 @@ class FioJobs(NamedTuple):
     ios_per_clone: Sequence[int]  # at most
     from_s: Sequence[float]  # what is done earlier than this after the job's start is not counted
     until_s: Sequence[float]  # no I/O is begun later than this after the job's start
+    gap_s: Sequence[float]  # from one I/O of a clone to its next, at least; 0 = no rate is asked for
     sequential: Sequence[bool]
     file_bytes: Sequence[int]
 

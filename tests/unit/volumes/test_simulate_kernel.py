@@ -50,6 +50,7 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             ios_per_clone=[50],
             from_s=[0.0],
             until_s=[float("inf")],
+            gap_s=[0.0],
             sequential=[False],
             file_bytes=[50 * block],
         )
