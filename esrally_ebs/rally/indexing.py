@@ -85,6 +85,8 @@ class TrackIndexing:
         use_nodes(self.cfg, {"default": node})
         runner.register_default_runners(self.cfg)
         registries = (runner.register_runner, scheduler.register_scheduler)
+        schedulers = vars(scheduler)["__SCHEDULERS"]
+        before = dict(schedulers)
         try:
             with self._one_line("indexing"):
                 loader.load_track_plugins(self.cfg, self.track.name, *registries)
@@ -92,6 +94,8 @@ class TrackIndexing:
                     asyncio.run(self._run(list(element)))
         finally:
             vars(runner)["__RUNNERS"].clear()  # the race's own processes register theirs
+            schedulers.clear()  # and are refused a name that they inherited
+            schedulers.update(before)
         self._require_all(node)
 
     @contextmanager
