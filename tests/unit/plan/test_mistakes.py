@@ -71,7 +71,7 @@ PARAMETERS = {
     (
         "cache",
         "could",
-    ): "cache.mode: 'could' is not allowed: it should be 'cold' or 'warm'; did you mean 'cold'",
+    ): "cache.mode: 'could' is not allowed: it should be 'cold', 'warm' or 'steady'; did you mean 'cold'",
     ("rounds", "many"): "design.rounds: 'many' is neither a whole number from 1 to 1,000 nor 'auto'",
     (
         "volumes",

@@ -33,7 +33,7 @@ def test_sizes_rates_and_times_may_be_written_with_units() -> None:
         (SMALLEST + 'size = "9 zib"\n', r"x.toml: arm.0.size: '9 zib' is not a size"),
         (SMALLEST + "colour = 1\n", r"x.toml: arm.0.colour: unknown key"),
         (SMALLEST + '[[arm]]\nname = "a"\ntype = "gp2"\n', "arm.1.name: 'a' is used twice"),
-        (SMALLEST + '[cache]\nmode = "tepid"\n', "cache.mode: .*'cold' or 'warm'"),
+        (SMALLEST + '[cache]\nmode = "tepid"\n', "cache.mode: .*'cold', 'warm' or 'steady'"),
         ('name = "x"\n', "x.toml: arm: "),
         (SMALLEST + "[design]\nseed = -1\n", "x.toml: design.seed: "),
         (SMALLEST + '[dataset]\ndata = "here"\n', "x.toml: dataset.data: 'here' does not begin with '/'"),

@@ -45,7 +45,7 @@ def test_full_stands_for_the_official_corpus() -> None:
 
 
 def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
-    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: cache\.mode: .*'cold' or 'warm'"):
+    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: cache\.mode: .*'cold', 'warm' or 'steady'"):
         plan_for({"cache": "tepid"})
 
 
