@@ -10,7 +10,7 @@ from typing import Annotated
 import setproctitle
 import typer
 
-from esrally_ebs import __version__
+import esrally_ebs
 from esrally_ebs.cli import advice, aws, corpus, machine, plans, sessions, volumes, workload
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
@@ -33,7 +33,7 @@ def _group(
 ) -> None:
     """Compare the volumes under Elasticsearch: sessions, volumes and reports beside 'esrally race'."""
     if version:
-        put(f"esrally-ebs {__version__}")
+        put(f"esrally-ebs {esrally_ebs.__version__}")
         raise typer.Exit
 
 

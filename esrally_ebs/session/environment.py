@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs import __version__
+import esrally_ebs
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Node
@@ -26,7 +26,7 @@ def describe(nodes: Sequence[Node]) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
-        "esrally_ebs": __version__,
+        "esrally_ebs": esrally_ebs.__version__,
         "rally": _package("esrally"),
         "fio": _tool("fio", "--version"),
         "engine": _tool("docker", "version", "--format", "{{.Server.Version}}") if nodes else None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esrally_ebs import __version__
+import esrally_ebs
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.model import Kind, State, Volume
@@ -41,7 +41,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
     try:
         folder.update(
             arms=[_arm(volume) for volume in volumes],
-            environment={"esrally_ebs": __version__, "python": platform.python_version()},
+            environment={"esrally_ebs": esrally_ebs.__version__, "python": platform.python_version()},
         )
         _record(folder, plan, volumes, say)
         text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
