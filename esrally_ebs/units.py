@@ -29,20 +29,21 @@ _BYTES = {
     "tib": TIB,
 }
 _BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_SIZE = "a size; write for example '100GiB' or '128m'"
 _SECONDS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*\Z", re.IGNORECASE)
 
 
-def parse_bytes(text: str | int, *, what: str = "size") -> int:
+def parse_bytes(text: str | int, *, what: str = "size", kind: str = _SIZE) -> int:
     """``"128m"``, ``"100 GiB"``, ``"1.5GB"`` or a number to bytes; k, m, g, t are binary as in fio.
 
-    Raises PlanError, naming ``what``, for any other text.
+    Raises PlanError, naming ``what`` and the ``kind`` that is wanted, for any other text.
     """
     if isinstance(text, int):
         return text
     match = _QUANTITY.match(text)
     if match is None or match[2].lower() not in _BYTES:
-        raise PlanError(f"{what}: {text!r} is not a size; write for example '100GiB' or '128m'")
+        raise PlanError(f"{what}: {text!r} is not {kind}")
     size = float(match[1].replace("_", "")) * _BYTES[match[2].lower()]
     if size >= MAX_BYTES:
         raise PlanError(f"{what}: more than {MAX_BYTES:,} bytes; write for example '100GiB' or '128m'")
@@ -51,7 +52,8 @@ def parse_bytes(text: str | int, *, what: str = "size") -> int:
 
 def parse_rate(text: str | int, *, what: str = "throughput") -> int:
     """``"128MiB/s"`` (the ``/s`` may be missing) or a number to bytes per second."""
-    return parse_bytes(text.removesuffix("/s") if isinstance(text, str) else text, what=what)
+    written = text.removesuffix("/s") if isinstance(text, str) else text
+    return parse_bytes(written, what=what, kind="a rate; write for example '250MiB/s'")
 
 
 def parse_seconds(text: str | float, *, what: str = "time") -> float:

@@ -18,6 +18,15 @@ _MESSAGES = {
     "model_type": "is not a table; write [...] before its keys",
     "dataclass_type": "is not a table; write [...] before its keys",
 }
+_KINDS = {
+    "bool_parsing": "neither true nor false",
+    "bool_type": "neither true nor false",
+    "int_parsing": "not a whole number",
+    "int_type": "not a whole number",
+    "int_from_float": "not a whole number",
+    "float_parsing": "not a number",
+    "float_type": "not a number",
+}
 _WORD = re.compile(r"'([^']*)'")
 _KEY = re.compile(r"[a-z_]+: ")
 _SHOWN = 60  # characters of a value in a message
@@ -86,8 +95,8 @@ def _text(problem: Any) -> str:  # noqa: ANN401 - pydantic's own record
         return str(context["error"])
     if kind in _MESSAGES:
         return _MESSAGES[kind]
-    if kind in ("bool_parsing", "bool_type"):
-        return f"{value!r} is neither true nor false"
+    if kind in _KINDS:
+        return f"{repr(value)[:_SHOWN]} is {_KINDS[kind]}"
     if context.get("pattern") in _PATTERNS:
         return f"{value!r} {_PATTERNS[context['pattern']]}"
     allowed = str(problem["msg"]).replace("Input should", "it should")

@@ -236,7 +236,7 @@ def _lay_over(table: dict[str, Any], key: str, value: Any, source: str) -> None:
 def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     """Read and validate a plan file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin with a mark
     except OSError as error:
         raise PlanError(
             f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml"

@@ -84,6 +84,11 @@ def test_a_count_may_come_as_the_text_of_a_command_line(given: object) -> None:
     assert (plan.design.rounds, plan.dataset.documents) == (9, 9)
 
 
+def test_a_file_may_begin_with_the_mark_of_an_editor(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(SMALLEST, encoding="utf-8-sig")
+    assert load_plan(tmp_path / "p.toml").name == parse_plan(SMALLEST, "p.toml").name
+
+
 def test_overrides_reach_nested_keys() -> None:
     assert parse_plan(SMALLEST, "x.toml", {"design.rounds": 9}).design.rounds == 9
 
