@@ -13,13 +13,10 @@ class DiskCounters:
     """What one device has done since it appeared; all but ``in_flight`` only ever grow (and may wrap)."""
 
     device: str  # kernel name, e.g. "loop3"
-    device_number: str  # "major:minor"
     reads: int  # requests completed
-    reads_merged: int
     read_bytes: int
     read_s: float  # time of all reads added up, from queueing to completion
     writes: int
-    writes_merged: int
     written_bytes: int
     write_s: float
     in_flight: int
@@ -43,13 +40,10 @@ def _counters(line: str, where: str) -> DiskCounters:
     n = [int(word) for word in words[3:_FIELDS]]
     return DiskCounters(
         device=words[2],
-        device_number=f"{words[0]}:{words[1]}",
         reads=n[0],
-        reads_merged=n[1],
         read_bytes=n[2] * SECTOR_BYTES,
         read_s=n[3] / 1000,
         writes=n[4],
-        writes_merged=n[5],
         written_bytes=n[6] * SECTOR_BYTES,
         write_s=n[7] / 1000,
         in_flight=n[8],

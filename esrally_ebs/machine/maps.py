@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from esrally_ebs.errors import FormatError
 
 _LINE = re.compile(
-    r"([0-9a-f]+)-([0-9a-f]+) ([-rwxsp]{4}) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([0-9]+)(?: +(.*))?\Z"
+    r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([0-9]+)(?: +(.*))?\Z"
 )
 
 
@@ -16,7 +16,6 @@ class Mapping:
 
     start: int
     end: int
-    permissions: str
     offset: int
     device_number: str  # "major:minor", of the file system (on btrfs not what stat(2) says)
     inode: int
@@ -45,9 +44,8 @@ def _mapping(line: str, where: str) -> Mapping:
     return Mapping(
         start=int(match[1], 16),
         end=int(match[2], 16),
-        permissions=match[3],
-        offset=int(match[4], 16),
-        device_number=f"{int(match[5], 16)}:{int(match[6], 16)}",
-        inode=int(match[7]),
-        path=match[8] or "",
+        offset=int(match[3], 16),
+        device_number=f"{int(match[4], 16)}:{int(match[5], 16)}",
+        inode=int(match[6]),
+        path=match[7] or "",
     )

@@ -15,8 +15,6 @@ _ID = re.compile(r"[0-9]{1,18}")
 class Mount:
     """One mount as one process sees it."""
 
-    mount_id: int
-    parent_id: int
     device_number: str  # "major:minor" of the file system's device
     root: str  # the directory of the file system that is mounted
     mount_point: Path
@@ -51,8 +49,6 @@ def _mount(line: str, where: str) -> Mount:
             f"{where}: {line!r} is not a line of mountinfo; give the text of /proc/self/mountinfo"
         )
     return Mount(
-        mount_id=int(head[0]),
-        parent_id=int(head[1]),
         device_number=head[2],
         root=_decoded(head[3]),
         mount_point=Path(_decoded(head[4])),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from esrally_ebs.errors import FormatError
 
-ESTABLISHED, CLOSE_WAIT, LISTEN = 0x01, 0x08, 0x0A
+ESTABLISHED, CLOSE_WAIT = 0x01, 0x08
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

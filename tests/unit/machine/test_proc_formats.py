@@ -39,7 +39,7 @@ MEMORY_V2 = "anon 2000\nfile 1000\nkernel_stack 16\nfile_mapped 500\nfile_dirty 
 def test_a_mount_with_optional_fields_and_one_without() -> None:
     root, data, bare = parse_mountinfo(MOUNTINFO, "mountinfo")
 
-    assert (root.mount_id, root.parent_id, root.device_number, root.root) == (36, 35, "98:0", "/mnt1")
+    assert (root.device_number, root.root) == ("98:0", "/mnt1")
     assert (root.options, root.filesystem, root.source) == ("rw,noatime", "ext3", "/dev/root")
     assert (data.source, data.super_options) == ("/dev/loop3", "ro,attr2,inode64")
     assert bare.mount_point == Path("/run/bare")
@@ -69,13 +69,10 @@ def test_counters_are_in_bytes_and_seconds() -> None:
     # Sectors are of 512 bytes and times in ms: 4096 sectors read in 60 ms, 1024 written in 45 ms.
     assert parse_diskstats(DISKSTATS, "diskstats")["loop3"] == DiskCounters(
         device="loop3",
-        device_number="7:3",
         reads=120,
-        reads_merged=5,
         read_bytes=4096 * 512,
         read_s=0.060,
         writes=30,
-        writes_merged=2,
         written_bytes=1024 * 512,
         write_s=0.045,
         in_flight=4,
