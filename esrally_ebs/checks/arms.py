@@ -14,7 +14,7 @@ from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.clients import Api, Aws
 from esrally_ebs.aws.describe import EbsVolume
 from esrally_ebs.aws.survey import MakeApi, Survey, connect, survey
-from esrally_ebs.checks.guards import ArmFacts, ClockFacts, Facts, InstanceFacts, Watched, guard, is_real
+from esrally_ebs.checks.guards import ArmFacts, ClockFacts, Facts, InstanceFacts, guard, is_real
 from esrally_ebs.checks.idle_devices import clock_is_synchronised, watch
 from esrally_ebs.checks.processors import check_processors
 from esrally_ebs.errors import MeasurementError, SetupError
@@ -123,7 +123,7 @@ def _facts(
     plan: Plan, volumes: Mapping[str, Volume], surveyed: Survey, api: Api | None, roots: Roots, clock: Clock
 ) -> Facts:
     unknown = list(surveyed.unknown)
-    io_of = watch(
+    activities = watch(
         {name: surveyed.identities[name].stack.names for name in volumes},
         roots,
         seconds=_WATCH_S,
@@ -139,7 +139,7 @@ def _facts(
             file_system=surveyed.file_systems.get(identity.file_system_id),
             balances=balances.volumes,
             credit_bytes=balances.file_systems.get(identity.file_system_id),
-            watched=Watched(**asdict(io_of[name])) if name in io_of else None,
+            activity=activities.get(name),
             caches=identity.stack.caches,
         )
         for name, volume in volumes.items()

@@ -15,8 +15,8 @@ from esrally_ebs.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What went on on an arm's devices while nothing of ours used them."""
+class Activity:
+    """Requests and bytes of some devices over some seconds."""
 
     seconds: float
     requests: int
@@ -34,7 +34,7 @@ class ArmFacts:
     file_system: FileSystem | None = None  # of EFS
     balances: Mapping[str, float] = field(default_factory=dict)  # volume id -> BurstBalance, a fraction
     credit_bytes: float | None = None  # BurstCreditBalance of EFS
-    watched: Watched | None = None
+    activity: Activity | None = None  # on its devices while nothing of ours used them
     caches: tuple[str, ...] = ()  # below its file system, where evicting the node's pages does not reach
 
     @property

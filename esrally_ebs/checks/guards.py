@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from esrally_ebs.analysis.comparable import LATENESS, REACH
 from esrally_ebs.checks import same_settings, surroundings, volume_state
-from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, Watched, is_real
+from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import Check
 
@@ -19,7 +19,6 @@ __all__ = [
     "ClockFacts",
     "Facts",
     "InstanceFacts",
-    "Watched",
     "check_names",
     "guard",
     "is_real",

@@ -2,9 +2,9 @@
 
 import ctypes
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from esrally_ebs.checks.facts import Activity
 from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
@@ -22,15 +22,6 @@ class _Timex(ctypes.Structure):
         ("maxerror", ctypes.c_long),  # microseconds
         ("rest", ctypes.c_byte * 256),  # more than the kernel writes
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """Requests and bytes of some devices over some seconds."""
-
-    seconds: float
-    requests: int
-    bytes: int
 
 
 def watch(

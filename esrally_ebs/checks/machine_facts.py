@@ -5,7 +5,6 @@ import resource as limits
 import shutil
 import site
 import sysconfig
-from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def look() -> Machine:
         loop_control=_opens("/dev/loop-control"),
         filesystems=_filesystems(),
         store=_STORE,
-        store_free_bytes=min(_free(_STORE), _available_memory()),
+        store_free_bytes=min(_free(_STORE), psutil.virtual_memory().available),
         home=resources.home(),
         home_free_bytes=_free(resources.home()),
         open_files=_hard_limit(limits.RLIMIT_NOFILE),
@@ -100,41 +99,17 @@ def _free(path: Path) -> int:
     return shutil.disk_usage(there).free if there else 0
 
 
-def _available_memory() -> int:
-    """Bytes that can be had without swapping, as the kernel estimates it (kB in /proc/meminfo)."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-
-
 def _hard_limit(which: int) -> int:
     hard = limits.getrlimit(which)[1]
     return 2**31 - 1 if hard == limits.RLIM_INFINITY else hard
 
 
 def _races() -> tuple[int, ...]:
-    own = _ancestry(os.getpid())
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return tuple(sorted(pid for pid in pids if pid not in own and is_race(*_words(pid))))
-
-
-def _ancestry(pid: int) -> Sequence[int]:
-    """This process and those that started it: ``make``, a shell or Rally itself are not another race."""
-    line = []
-    while pid > 0:
-        line.append(pid)
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            break
-        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
-    return line
-
-
-def _words(pid: int) -> tuple[str, Sequence[str]]:
-    """Name and arguments of a process; empty when it has ended meanwhile."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return "", ()
-    return name, argv
+    """Other races, as Rally sees them; ``make``, a shell or Rally itself that started this one is none."""
+    this = psutil.Process()
+    own = {this.pid, *(parent.pid for parent in this.parents())}
+    return tuple(
+        process.pid
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.pid not in own and is_race(process.info["name"] or "", process.info["cmdline"] or ())
+    )

@@ -1,6 +1,6 @@
 """Guards on what is around the volumes: the instance's limits, other I/O, the clock, what is unknown."""
 
-from esrally_ebs.checks.facts import ArmFacts, Facts, Watched
+from esrally_ebs.checks.facts import Activity, ArmFacts, Facts
 from esrally_ebs.checks.finding import bad, good, listed, unknown
 from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.units import MIB
@@ -66,7 +66,7 @@ def instance_burst(facts: Facts) -> Check | None:
 
 def other_io(facts: Facts) -> Check | None:
     """Somebody else's requests on an arm's devices."""
-    watched = [(arm.name, arm.watched) for arm in facts.arms if arm.watched is not None]
+    watched = [(arm.name, arm.activity) for arm in facts.arms if arm.activity is not None]
     if not watched:
         return None
     busy = [(name, io) for name, io in watched if _above(io, _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S)]
@@ -137,5 +137,5 @@ def _shown(what: str, rate: float) -> str:
     return f"{rate:,.0f} IOPS" if what == "iops" else f"{rate / MIB:,.0f} MiB/s"
 
 
-def _above(io: Watched, requests_per_s: float, bytes_per_s: float) -> bool:
+def _above(io: Activity, requests_per_s: float, bytes_per_s: float) -> bool:
     return io.requests > requests_per_s * io.seconds or io.bytes > bytes_per_s * io.seconds

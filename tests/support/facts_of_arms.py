@@ -50,7 +50,7 @@ def efs(mode: str = "bursting", gib: int = 1024, **changes: Any) -> FileSystem: 
 
 
 def arm(name: str, *members: EbsVolume, kind: Kind = Kind.EBS, **changes: Any) -> ArmFacts:  # noqa: ANN401
-    known = ("root", "balances", "watched", "file_system", "credit_bytes", "caches")
+    known = ("root", "balances", "activity", "file_system", "credit_bytes", "caches")
     facts = {key: changes.pop(key) for key in known if key in changes}
     described = Volume(
         spec=VolumeSpec(

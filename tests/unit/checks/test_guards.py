@@ -7,7 +7,8 @@ import pytest
 from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, PLAN, arm, efs, fine, found, gp2, stopped, volume
 
 from esrally_ebs.aws.describe import InstanceLimits
-from esrally_ebs.checks.guards import NAMES, ClockFacts, Facts, InstanceFacts, Watched, check_names, guard
+from esrally_ebs.checks.facts import Activity
+from esrally_ebs.checks.guards import NAMES, ClockFacts, Facts, InstanceFacts, check_names, guard
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Kind, Severity, VolumeSpec
 from esrally_ebs.plan import parse_plan
@@ -162,11 +163,11 @@ def test_arms_that_live_on_the_instances_burst_are_a_warning_and_without_its_cre
 
 
 def test_other_requests_on_the_device_are_a_warning_and_many_are_stopped() -> None:
-    some = arm("a", watched=Watched(seconds=1.0, requests=20, bytes=80 * KIB))
+    some = arm("a", activity=Activity(seconds=1.0, requests=20, bytes=80 * KIB))
     assert "a 20 requests/s" in stopped("other-io", some, severity=Severity.WARN)
-    many = arm("a", watched=Watched(seconds=2.0, requests=10, bytes=40 * MIB))
+    many = arm("a", activity=Activity(seconds=2.0, requests=10, bytes=40 * MIB))
     assert "20.0 MiB/s" in stopped("other-io", many)
-    assert fine("other-io", arm("a", watched=Watched(seconds=1.0, requests=2, bytes=8 * KIB)))
+    assert fine("other-io", arm("a", activity=Activity(seconds=1.0, requests=2, bytes=8 * KIB)))
 
 
 def test_a_clock_that_is_off_is_stopped_and_an_unsynchronised_one_a_warning() -> None:
