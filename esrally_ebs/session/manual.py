@@ -28,14 +28,13 @@ from esrally_ebs.volumes.emulated.control import LimiterState, read_state
 from esrally_ebs.volumes.emulated.control import change as control_volume
 
 _PREFIX = f"{BY_HAND}-"
+_BY_ID = "the id of the volume, vol-..."
 Say = Callable[[str], None]
 
 
-def _silent(text: str) -> None:
-    """Nobody follows what takes long."""
-
-
-def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = _silent) -> list[Volume]:
+def up(
+    plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = lambda text: None
+) -> list[Volume]:
     """Attach all arms of a plan; on an error those already attached are detached again.
 
     What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
@@ -83,9 +82,9 @@ def attached() -> list[Volume]:
 
 
 def mounts(used: Iterable[Path] = ()) -> list[Identity]:
-    """Every mount of this machine that could be an arm, with what it stands on; asks nobody.
+    """Every mount of this machine that could be an arm and that no path in ``used`` lies on.
 
-    Without those that a path in ``used`` is on: the innermost mount, for all paths lie below / as well.
+    A path lies on its innermost mount only, for all paths lie below / as well. AWS is not called.
     """
     roots = Roots()
     numbers = {identify(path, roots).stack.mount.device_number for path in used}
@@ -95,7 +94,7 @@ def mounts(used: Iterable[Path] = ()) -> list[Identity]:
 def change(
     *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
 ) -> modify_volume.VolumeChange:
-    """What is asked for in the words of the command line. Raises PlanError for one that is none."""
+    """The change that the command line's options describe. Raises PlanError for a value that is none."""
     return modify_volume.VolumeChange(
         type=type_,
         size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),
@@ -122,14 +121,14 @@ def modify(
     *,
     not_ours: bool = False,
     wait: bool = True,
-    say: Say = _silent,
+    say: Say = lambda text: None,
 ) -> None:
     """Change the EBS volume of an attached arm (or any volume, by its id) in place, and follow the change.
 
     Raises PlanError when it is no such arm, its type does not allow the change, or it is not ours and
     ``not_ours`` does not say that this is meant; SetupError when AWS refuses.
     """
-    volume = name if name.startswith("vol-") else _volume_of(name)
+    volume = name if name.startswith("vol-") else volume_of(_attached_as(name, _BY_ID))
     api = Aws(configured_region() or region_here())
     now, ours = modify_volume.settings_of(api, volume, volumes.this_owner())
     if not (ours or not_ours):
@@ -149,21 +148,14 @@ def modify(
     )
     if target.size_gib > now.size_gib:
         point = _mount_of(name)
-        say(
-            volumes.grow(point)
-            if point
-            else f"{volume}: is mounted nowhere here; its file system has its size"
-        )
-
-
-def _volume_of(name: str) -> str:
-    return volume_of(_attached_as(name, "the id of the volume, vol-..."))
+        nowhere = f"{volume}: is mounted nowhere here; its file system has its size"
+        say(volumes.grow(point) if point else nowhere)
 
 
 def _mount_of(name: str) -> Path | None:
     """Where an attached arm, or a volume by its id, is mounted on this machine."""
     if not name.startswith("vol-"):
-        return _attached_as(name, "the id of the volume, vol-...").mount
+        return _attached_as(name, _BY_ID).mount
     points = [each.mount_point for each in candidates(Roots()) if each.volume_ids == (name,)]
     return points[0] if points else None
 

@@ -21,6 +21,7 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import ENDING
 
 _PATIENCE_S = 20.0
 
@@ -116,15 +117,12 @@ def main(argv: Sequence[str]) -> None:
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
     died = watch(processes)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
-    until = time.monotonic() + (_PATIENCE_S if _is_taking_down(session) else 1.0)
-    while (run_dir() / session).exists() and time.monotonic() < until:
+    directory = run_dir() / session
+    until = time.monotonic() + (_PATIENCE_S if (directory / ENDING).exists() else 1.0)
+    while directory.exists() and time.monotonic() < until:
         time.sleep(0.2)
-    if (run_dir() / session).exists():
+    if directory.exists():
         reap(session, folder, died, processes, actors)
-
-
-def _is_taking_down(session: str) -> bool:
-    return (run_dir() / session / "ending").exists()
 
 
 if __name__ == "__main__":

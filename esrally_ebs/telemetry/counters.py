@@ -30,17 +30,13 @@ _EMULATOR = (
 ReadMore = Callable[[Volume], Mapping[str, float]]
 
 
-def _nothing_more(volume: Volume) -> Mapping[str, float]:
-    return {}
-
-
 def snapshot(
     volume: Volume,
     *,
     read_state: ReadState,
     processor_time: Path | None = None,
     read_text: ReadText = Path.read_text,
-    read_more: ReadMore = _nothing_more,
+    read_more: ReadMore = lambda volume: {},
 ) -> dict[str, float]:
     """Counters of the device (``device.*``), of the last ones below it (``lowest.*``), of an emulated volume
     (``emulator.*``), of the machine's processors (``processor.*``) and of what the node used of them

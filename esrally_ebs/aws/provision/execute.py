@@ -63,7 +63,8 @@ class Executor:
         """
         if self.journal.read() is None:
             return
-        self._until_done(_DOWN_HERE, self._state_here)  # needs no credentials: they may have expired by now
+        # Needs no credentials: they may have expired by now.
+        self._until_done(_DOWN_HERE, lambda history, _: state_here(self.host, history))
         try:
             self._until_done(DOWN, self._state)
         except AwsError as error:
@@ -81,9 +82,6 @@ class Executor:
 
     def _state(self, history: History, watched_s: float) -> ArmState:
         return state_of(self.api, self.host, history, watched_s=watched_s)
-
-    def _state_here(self, history: History, watched_s: float) -> ArmState:
-        return state_here(self.host, history)
 
     def _until_done(
         self, planners: Mapping[Sort, Stage], look: Callable[[History, float], ArmState]
