@@ -7,11 +7,9 @@ request that opens a client's connection comes before the schedule, and counts a
 """
 
 import copy
-import os
+import fcntl
 import random
-import tempfile
 import time
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,6 +18,7 @@ from esrally.driver import scheduler
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block
 from esrally_ebs.plan import Plan
+from esrally_ebs.store.context import STARTS
 
 NAME = "ebs-open-loop"
 ARRIVALS = "ebs-arrivals"  # the schedule of a task that has the arrivals of its log
@@ -74,13 +73,15 @@ def first_start(task: str, now: float) -> float:
     """
     from esrally_ebs.rally import activation  # which imports the schedule, and that this module
 
-    start = activation.current().run / f"start-{task}"
-    with tempfile.NamedTemporaryFile("w", dir=start.parent) as mine:
-        mine.write(repr(now))
-        mine.flush()
-        with suppress(FileExistsError):
-            os.link(mine.name, start)  # whole, or not there
-    return float(start.read_text())
+    with (activation.current().run / STARTS).open("a+") as starts:
+        fcntl.flock(starts, fcntl.LOCK_EX)
+        starts.seek(0)
+        for line in starts:
+            name, _, at = line.rpartition(" ")
+            if name == task:
+                return float(at)
+        starts.write(f"{task} {now!r}\n")
+    return now
 
 
 class Arrivals(scheduler.Scheduler):  # type: ignore[misc]

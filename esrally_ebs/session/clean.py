@@ -16,11 +16,11 @@ from esrally_ebs.machine.processes import Process, argv_of, shares_mounts
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
-from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID
+from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID, STARTS
 from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
-_FILES = (FILE, FIO_PID, ENDING, ENOUGH)  # that a session's processes write into its folder
+_FILES = (FILE, FIO_PID, ENDING, ENOUGH, STARTS)  # that a session's processes write into its folder
 
 
 def take_down(session: str) -> list[str]:

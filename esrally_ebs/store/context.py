@@ -13,6 +13,7 @@ FILE = "context.json"
 FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
+STARTS = "starts"  # when the first client began each task that keeps to a schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

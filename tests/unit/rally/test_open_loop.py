@@ -18,6 +18,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally import activation, open_loop
 from esrally_ebs.rally.schedule import BLOCK, RequestSource, expand
+from esrally_ebs.session import clean
 
 PLAN = """
 name = "two"
@@ -223,9 +224,11 @@ def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:
     assert dues(made[0], 0) != dues(made[0], 1)
 
 
-def test_clients_of_all_processes_count_from_the_start_of_the_first() -> None:
+def test_clients_of_all_processes_count_from_the_start_of_the_first(tmp_path: Path) -> None:
     assert [open_loop.first_start("q", now) for now in (5.25, 5.5, 5.0)] == [5.25] * 3
     assert open_loop.first_start("r", 7.0) == 7.0
+    # what else lay in the session's run directory would stay there, and the session fail at its end
+    assert {path.name for path in tmp_path.iterdir()} <= set(clean._FILES)
 
 
 def test_warm_up_keeps_to_no_schedule() -> None:
