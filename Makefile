@@ -1,7 +1,7 @@
 # The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help race test test-long setup image lint audit fuzz clean clean-all
+.PHONY: help race test test-long guest-test setup image lint audit fuzz clean clean-all
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -15,6 +15,9 @@ test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: furth
 
 test-long: export TEST_MARKS = system
 test-long: test ## the same, with the races and faults whose like the shorter tests have
+
+guest-test: setup ## boot a Debian guest under QEMU with NVMe disks and run tests/guest in it (GUEST_TESTS: which)
+	@scripts/guest/test.sh
 
 setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to run again
 	@scripts/setup.sh
