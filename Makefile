@@ -1,7 +1,7 @@
 # The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help race test test-long guest-test setup image lint audit fuzz clean clean-all
+.PHONY: help race test test-long guest-test setup image lint audit lock fuzz clean clean-all
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -30,6 +30,9 @@ lint: setup ## ruff, mypy, import-linter, bandit, pip check
 
 audit: setup ## look up known vulnerabilities of all packages; needs the package index's service for that
 	@scripts/audit.sh
+
+lock: setup ## write requirements.txt anew: the newest packages that fit setup.cfg, with hashes of their files
+	@scripts/lock.sh
 
 fuzz: setup ## try tens of thousands of changed inputs (FUZZ_INPUTS of each kind, 4000 by default); ten minutes
 	@FUZZ_INPUTS="$${FUZZ_INPUTS:-4000}" FUZZ_LINES="$${FUZZ_LINES:-1000}" .venv/bin/python -m pytest -n 2 tests/fuzz

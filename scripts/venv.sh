@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$ROOT"
 
 # What shapes the environment: the place (scripts in it hold absolute paths), Python, requirements.
-stamp_of() { { echo "$VENV" && "$1" -VV && cat setup.cfg setup.py pyproject.toml esrally_ebs.pth; } | sha256sum | cut -d' ' -f1; }
+stamp_of() { { echo "$VENV" && "$1" -VV && cat requirements.txt setup.cfg setup.py pyproject.toml esrally_ebs.pth; } | sha256sum | cut -d' ' -f1; }
 
 # Of the same Python, and made here: the scripts in a copy of another checkout's .venv start that checkout.
 works() {
@@ -27,7 +27,8 @@ if [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && works "$python" && [ -x 
 fi
 rm -f "$VENV/stamp" # what fails half-way is done again
 works "$python" || "$python" -m venv --clear "$VENV"
-# what venv itself brings of these two is as old as the Python, with known vulnerabilities
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools -e '.[lint]'
+pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+"${pip[@]}" --require-hashes -r requirements.txt
+"${pip[@]}" --no-deps --no-build-isolation -e .
 echo "$stamp" >"$VENV/stamp"
 echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list 2>/dev/null | wc -l) packages in .venv"

@@ -27,7 +27,7 @@ PYTHON = """case "$*" in
 -VV) echo "Python 3.12.0 of the test" ;;
 "-m venv --clear "*) rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python"
     echo "#!$4/bin/python" >"$4/bin/pip"; echo "made $4" >>"$PIP_SAID" ;;
-*"pip install"*) [ -z "${PIP_FAILS:-}" ] || exit 1
+*"pip install"*" -e "*) [ -z "${PIP_FAILS:-}" ] || exit 1
     echo installed >>"$PIP_SAID"; bin=$(dirname "$0"); cp "$0" "$bin/esrally-ebs" ;;
 esac"""
 
@@ -42,7 +42,7 @@ class Elsewhere:
         self.programs.mkdir()
         for name in ("scripts", "compose"):
             shutil.copytree(ROOT / name, self.clone / name)
-        for name in ("setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml"):
+        for name in ("requirements.txt", "setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone / name)
         self.said.touch()
         self.give_away()
