@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Process, argv_of, shares_mounts
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
@@ -74,7 +75,12 @@ def clean() -> Iterator[tuple[str, list[str]]]:
     A session that another ``clean`` has begun to take down is left to it.
     """
     for session in running.sessions()[0]:
-        if running.claim(session):
+        try:
+            claimed = running.claim(session)
+        except SetupError as error:
+            yield session, [str(error)]
+            continue
+        if claimed:
             yield session, take_down(session)
     for session in node.leftovers():
         if not running.is_ours(session):  # only its containers are left

@@ -6,7 +6,9 @@ owner changes in one step, and who changes either has the directory's lock.
 
 import fcntl
 import os
+import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +20,7 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
 
 MARK = ".esrally-ebs"  # in the run directory, as long as anything of ours is there
-OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND
+OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND, and a checksum
 _NEW = ".new-"  # begins the name of a session's folder that has no owner yet, or no longer
 _PART = ".owner.part"
 _MARK_TEXT = "esrally-ebs made this directory: 'esrally-ebs clean' removes what killed sessions left in it\n"
@@ -46,7 +48,7 @@ def begin(session: str) -> Path:
             new = folder.with_name(f"{_NEW}{session}")
             _remove_new(new)
             new.mkdir(mode=0o700)
-            (new / OWNER).write_text(_me())
+            (new / OWNER).write_text(_sealed(_me()))
             new.rename(folder)
     except OSError as error:
         raise SetupError(
@@ -68,8 +70,8 @@ def claim(session: str) -> bool:
 
 def claim_by_hand(session: str) -> None:
     """What the user attached is this process's from now on: if it is killed, ``clean`` goes on."""
-    with suppress(OSError):  # no such session; or a full disk, which leaves all as it is
-        if (folder_of(session) / OWNER).read_text() == BY_HAND:
+    with suppress(OSError, SetupError):  # no such session; or a full disk, which leaves all as it is
+        if _owner(folder_of(session)) == BY_HAND:
             _write_owner(session, _me())
 
 
@@ -79,13 +81,16 @@ def hand_over(session: str) -> None:
 
 
 def owner_lives(session: str) -> bool:
-    """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned."""
+    """Whether the process that stands in ``owner`` runs; what was attached by hand counts as owned.
+
+    SetupError when ``owner`` is not as it was written: it may be of a session that runs.
+    """
     folder = folder_of(session)
     try:
-        words = (folder / OWNER).read_text().split()
-        return words == [BY_HAND] or Process(int(words[0]), int(words[1])).alive
-    except (FileNotFoundError, ValueError, IndexError):
-        return False  # all is gone, or a full disk has cut it
+        owner = _owner(folder)
+        return owner == BY_HAND or (owner != "" and Process(*map(int, owner.split())).alive)
+    except FileNotFoundError:
+        return False
     except OSError as error:
         raise SetupError(
             f"{folder}: {error.strerror}; it is another user's, run as that user or as root"
@@ -178,8 +183,24 @@ def _remove_new(new: Path) -> None:
 
 def _write_owner(session: str, text: str) -> None:
     part = folder_of(session) / _PART
-    part.write_text(text)
+    part.write_text(_sealed(text))
     part.replace(part.with_name(OWNER))
+
+
+def _sealed(text: str) -> str:
+    return f"{text} crc32={zlib.crc32(text.encode()):08x}"
+
+
+def _owner(folder: Path) -> str:
+    """What stands in ``owner``; empty when a full disk has cut it. Earlier releases wrote no checksum."""
+    text = (folder / OWNER).read_text(errors="replace").removesuffix("\n")
+    owner = text.partition(" crc32=")[0]
+    if text not in (owner, _sealed(owner)) or not re.fullmatch(rf"([0-9]+ [0-9]+|{BY_HAND})?", owner):
+        raise SetupError(
+            f"{folder / OWNER}: not as it was written; if that session runs no more, write '0 0' into it "
+            "and run 'esrally-ebs clean'"
+        )
+    return owner
 
 
 def _me() -> str:

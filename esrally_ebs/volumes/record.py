@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import FormatError, SetupError
+from esrally_ebs.store.encoding import parse_sealed, seal
 
 RECORD_NAME = "volume.json"
 
@@ -37,19 +38,20 @@ def write_record(directory: Path, record: Record) -> None:
             f"{directory}: a volume is attached there already; run 'esrally-ebs volumes down' first"
         )
     part = target.with_suffix(".part")
-    part.write_bytes(_RECORD.dump_json(record))
+    part.write_text(seal(_RECORD.dump_json(record).decode()), encoding="utf-8")
     part.replace(target)
 
 
 def read_record(directory: Path) -> Record | None:
     """The record of a volume's directory; None when there is none. SetupError when it was cut."""
     try:
-        return _RECORD.validate_json((directory / RECORD_NAME).read_bytes())
+        path = directory / RECORD_NAME
+        return _RECORD.validate_python(parse_sealed(path.read_text(encoding="utf-8"), str(path)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
+    except (ValueError, FormatError, AttributeError, TypeError) as error:
         raise SetupError(
-            f"{directory / RECORD_NAME}: cut, or not ours; look at what is mounted there, then remove it"
+            f"{path}: cut, or not ours; look at what is mounted there, then remove it"
         ) from error
 
 

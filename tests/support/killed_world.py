@@ -118,7 +118,7 @@ class Instance:
         me = Process.of(os.getpid())
         assert me is not None
         for owner in run_dir().glob("*/owner"):
-            if owner.read_text() == f"{me.pid} {me.start_ticks}":
+            if owner.read_text().startswith(f"{me.pid} {me.start_ticks} "):
                 owner.write_text(f"{me.pid} {me.start_ticks - 1}")
 
     def _ids(self) -> set[str]:

@@ -14,7 +14,7 @@ from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
 
-@pytest.mark.parametrize("words", ["", "123", "one two", "99999999 1"])
+@pytest.mark.parametrize("words", ["", "99999999 1"])
 def test_an_owner_that_was_cut_or_has_gone_does_not_live(run: Path, words: str) -> None:
     running.begin("s")
     (run / "s" / "owner").write_text(words)
