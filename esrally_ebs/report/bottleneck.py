@@ -136,7 +136,7 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
     except PlanError:
         return None
     limits = {one.name: one for one in (*model.limits, *model.instance_limits)}
-    if limit not in _OF_VOLUME or limit not in limits or not io_bytes or share >= 1.0:
+    if limit not in _OF_VOLUME or limit not in limits or io_bytes is None or io_bytes < 1 or share >= 1.0:
         return None
     per_operation = min(io_bytes, model.accounting.max_io_bytes)
     bytes_per_s = {
