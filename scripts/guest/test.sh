@@ -45,7 +45,7 @@ disk a 1G vol0123456789abcdef0
 disk b 1G vol0123456789abcdef1
 disk store0 1G AWS00000000000000001
 disk store1 1G AWS00000000000000002
-disk foreign 512M vol0fedcba9876543210
+disk foreign 64M vol0fedcba9876543210
 say "booting the guest ($accel)"
 began=$SECONDS
 timeout "${GUEST_S:-1500}" qemu-system-x86_64 -accel "$accel" -cpu max -m 2048 -smp 1 \
