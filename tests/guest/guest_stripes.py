@@ -1,10 +1,10 @@
-"""Instance store, alone and striped by mdadm and LVM: up, used, down."""
+"""Instance store, alone and striped by mdadm and LVM: up, used, down, and killed before each program."""
 
 import json
 from pathlib import Path
 
 import pytest
-from guest import foreign_disk_unchanged, local_arm
+from guest import foreign_disk_unchanged, killed_at, local_arm
 
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.host import DeviceQuery, LinuxHost
@@ -36,3 +36,21 @@ def test_an_arm_comes_up_is_used_and_leaves_blank_disks(tmp_path: Path, name: st
         assert job["read"]["total_ios"] == 1024
         executor.down()
         check_blank()
+
+
+@pytest.mark.parametrize("name", ["mdadm", "lvm"])
+def test_a_stripe_that_was_killed_before_any_program_goes_down(tmp_path: Path, name: str) -> None:
+    at, kills = 0, 0
+    with foreign_disk_unchanged():
+        while True:
+            executor = arm(tmp_path / str(at), name)
+            up = killed_at(at, executor.up)
+            down = not up and killed_at(at - kills, executor.down)
+            executor.down()
+            check_blank()
+            kills += up
+            at += 1
+            if not up and not down:
+                break
+    assert kills >= 3  # the stripe, its file system, its mount
+    assert at - kills >= 3

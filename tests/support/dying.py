@@ -13,7 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-_CHANGING = ("mkfs.xfs", "mount", "umount", "losetup", "mdadm")  # programs; losetup --list only looks
+_CHANGING = (  # programs; losetup --list only looks
+    *("mkfs.xfs", "mount", "umount", "losetup", "mdadm", "blkdiscard"),
+    *("vgcreate", "lvcreate", "vgremove", "pvremove"),
+)
 _HALF_A_LINE = b'{"key": "create/0", "sta'
 _watched: list["Doomed"] = []
 

@@ -161,10 +161,12 @@ def _wipe(history: History, state: ArmState) -> Step | None:
     written = history.begun("stripe") or history.begun("format")  # to a disk that was blank when we took it
     for device in state.devices:
         part = history.begun("stripe") and device.signature in _MEMBERS
-        unsigned = written and not device.signature and not device.blank
+        key = f"wipe/{device.serial}"
+        # data of a stripe may stand where "blank" does not look: only a wipe that was done counts
+        unsigned = written and not device.signature and not (device.blank and history.done(key) is not None)
         if device.uuid == history.goal.filesystem_uuid or part or unsigned:
             return HostWork(
-                key="wipe",
+                key=key,
                 operation="wipe",
                 arguments={"serial": device.serial, "device": str(device.path), "uuid": device.uuid},
             )

@@ -11,6 +11,7 @@ from fake_machine import GIB, FakeMachine
 
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, Place, place_of
 from esrally_ebs.aws.provision import ebs as volumes_of
+from esrally_ebs.aws.provision.devices import devices_down
 from esrally_ebs.aws.provision.efs import efs_down
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, new_goal
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice, HostState
@@ -179,6 +180,19 @@ def test_what_a_stripe_was_made_with_is_told_by_its_device() -> None:
     step = volumes_of.down(history, replace(there, host=replace(there.host, array=array)))
     assert isinstance(step, HostWork)
     assert (step.operation, step.arguments["kind"]) == ("unstripe", "lvm")
+
+
+def test_a_disk_that_was_written_to_is_wiped_once_even_if_it_looks_blank() -> None:
+    goal = goal_of(spec("instance-store", stripes=2))
+    disk = device(serial="AWS1", blank=True)
+    there = ArmState(host=HostState(devices={disk.serial: disk}))
+    written = (entry("stripe", "intent"), entry("format", "intent"), entry("format", "done"))
+    step = devices_down(History(goal=goal, entries=written), there)
+    assert isinstance(step, HostWork)
+    assert (step.operation, step.arguments["serial"]) == ("wipe", "AWS1")
+    wiped = (entry(step.key, "intent"), entry(step.key, "done"))
+    assert devices_down(History(goal=goal, entries=(*written, *wiped)), there) is None
+    assert devices_down(History(goal=goal), there) is None  # never written to
 
 
 def test_a_volume_to_which_someone_copied_our_tags_is_neither_detached_nor_deleted() -> None:
