@@ -30,8 +30,9 @@ def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
         assert (volume.kind, volume.filesystem) == (Kind.EMULATED, "xfs")
         assert volume.readahead_bytes == 64 * 1024
         assert volume.scheduler
-        assert volume.device_number == after.device_number
-        queue = Path("/sys/block") / str(volume.device) / "queue"
+        block = Path("/sys/block") / str(volume.device)
+        assert volume.device_number == (block / "dev").read_text().strip()
+        queue = block / "queue"
         assert (queue / "max_sectors_kb").read_text().strip() == "256"
 
 
