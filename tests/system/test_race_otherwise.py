@@ -1,7 +1,8 @@
 """The main job for real in its other ways: warm, indexing by itself, and with spawned processes."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pytest
 from rally_command import Homes
@@ -10,9 +11,20 @@ from small_race import ARMS, TASKS, raced, telemetry
 pytestmark = pytest.mark.system
 
 
-def test_a_warm_race_says_so_in_every_output_and_drops_nothing(own: Homes) -> None:
-    warm = raced(own, f"--include-tasks={TASKS[0]}", cache="warm", rounds=2, iterations=2)
+def test_a_warm_race_at_a_rate_says_so_in_every_output_and_drops_nothing(own: Homes) -> None:
+    rate = 5
+    warm = raced(
+        own, f"--include-tasks={TASKS[0]}", cache="warm", rounds=2, iterations=4, target_throughput=rate
+    )
+    assert list(own.run.iterdir()) == []
     assert warm.session.plan.cache.mode == "warm"
+    due = defaultdict(list)
+    for row in warm.measured:
+        assert row["latency_s"] >= row["service_time_s"]
+        due[row["arm"], row["round"]].append(row["started_s"] + row["service_time_s"] - row["latency_s"])
+    assert set(due) == {(arm, number) for arm in ARMS for number in (1, 2)}
+    for times in due.values():  # as scheduled, however long the request before took
+        assert [b - a for a, b in pairwise(sorted(times))] == pytest.approx([1 / rate] * 3, abs=0.05)
     assert {row["resident_before"] for row in warm.measured} == {None}
     assert not [event for event in warm.session.events if event.kind == "drop"]
     for suffix in ("txt", "md", "csv", "json"):
