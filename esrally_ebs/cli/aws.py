@@ -15,9 +15,9 @@ app = typer.Typer()
 def cloudwatch_command(session: SessionName) -> None:
     """Fetch CloudWatch's minutes of a session that it has not yet; each metric asked for costs a little."""
     folder = SessionFolder.own(find_session(home(), session))
-    asked = aws_telemetry.queries_of(load_session(folder.path))
-    if not asked:
+    queries = aws_telemetry.queries_of(load_session(folder.path))
+    if not queries:
         put("nothing to ask: no arm of this session was on EBS or EFS")
         return
     new = aws_telemetry.collect(folder)
-    put(f"{new} new values of {len(asked)} metrics, for {price_usd(asked):.5f} USD")
+    put(f"{new} new values of {len(queries)} metrics, for {price_usd(queries):.5f} USD")

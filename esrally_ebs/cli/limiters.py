@@ -39,8 +39,8 @@ def change(
     as_json: Json = False,
 ) -> None:
     """Change what an emulated arm's limiters hold, while it is used, and show it."""
-    asked = {"credits": credits_, "drain": drain, "refill": refill, "time_scale": time_scale}
-    settings = {key: value for key, value in asked.items() if value is not None and value is not False}
+    given = {"credits": credits_, "drain": drain, "refill": refill, "time_scale": time_scale}
+    settings = {key: value for key, value in given.items() if value is not None and value is not False}
     if not settings or (drain and refill):
         raise PlanError(f"arm {arm}: give --credits, --time-scale, and one of --drain and --refill")
     _print(arm, by_hand.set_limiters(arm, **settings), as_json=as_json)

@@ -44,12 +44,12 @@ def clean_command(
         put(f"{session}: {'not all could be removed' if left else 'removed'}")
     for name in running.sessions()[1]:
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
-    told, kept = _sweep(dead_instances=dead_instances)
+    said, kept = _sweep(dead_instances=dead_instances)
     problems += kept
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        put(f"nothing {'else ' if told else ''}is left behind")
+        put(f"nothing {'else ' if said else ''}is left behind")
     return 3 if problems else 0
 
 
@@ -58,10 +58,10 @@ def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
 
     That AWS could not be asked is said, and is no failure.
     """
-    told: list[str] = []
+    lines: list[str] = []
 
     def say(text: str) -> None:
-        told.append(text)
+        lines.append(text)
         put(text)
 
     try:
@@ -69,7 +69,7 @@ def _sweep(*, dead_instances: bool) -> tuple[bool, list[str]]:
     except SetupError as error:
         say(f"AWS was not asked for what killed sessions left there: {error}")
         problems = []
-    return bool(told), problems
+    return bool(lines), problems
 
 
 def _print_checks(checks: Sequence[Check], *, as_json: bool) -> None:

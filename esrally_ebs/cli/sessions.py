@@ -35,20 +35,20 @@ def sessions_command(
     ids: Annotated[bool, typer.Option("--ids", help="Print ids alone, for other commands.")] = False,
 ) -> None:
     """List what has been recorded; a session whose process was killed is shown as failed."""
-    found = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
-    found = found[-last:] if last else found
+    summaries = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
+    summaries = summaries[-last:] if last else summaries
     if ids:
-        for summary in found:
+        for summary in summaries:
             put(one_line(summary.id))
         return
     if as_json:
-        put(json.dumps([_session_record(summary) for summary in found], indent=2))
+        put(json.dumps([_session_record(summary) for summary in summaries], indent=2))
         return
-    if not found:
+    if not summaries:
         put(f"no session{' like that' if plan or state else ''} in {home() / 'sessions'}")
         return
     rows = new_table("session", "started", "state", "plan", "arms", "why")
-    for summary in found:
+    for summary in summaries:
         kind = " (simulated)" if summary.kind == "simulate" else " (emulated)" if summary.emulated else ""
         arms = ", ".join(summary.arms) + kind
         rows.add_row(summary.id, _when(summary.started_at), summary.state, summary.plan, arms, summary.reason)

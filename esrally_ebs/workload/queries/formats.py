@@ -281,8 +281,8 @@ def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
 def _plain_line(match: re.Match[str]) -> Entry:
     hits, indices = _PLAIN_HITS.search(match["between"]), _PLAIN_INDICES.search(match["between"])
     targets = indices[1].replace(" ", "") if indices else ""
-    found = hits[1] if hits else None
-    return _request_line(match["time"], match["took"], found, match["source"], match["id"], targets)
+    count = hits[1] if hits else None
+    return _request_line(match["time"], match["took"], count, match["source"], match["id"], targets)
 
 
 def _plain_reason(line: bytes) -> Entry:
