@@ -54,7 +54,7 @@ from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.context import Arm, Context, Member
 from esrally_ebs.workload import corpus
 
 LIMITS = {"50_0": 1.02, "99_0": 1.05}
@@ -118,7 +118,7 @@ class Bench:
         folder = SessionFolder.create(self.home, session, kind="race", plan=plan)
         run = self.home / "run" / session
         run.mkdir(parents=True)
-        arm = Arm(name=ARM, cluster="default", volume=self.volume, node=self.node)
+        arm = Arm(name=ARM, cluster="default", members=(Member(volume=self.volume, node=self.node),))
         context = Context(session=session, folder=folder.path, run=run, plan=plan, arms=(arm,))
         context.save()
         return context

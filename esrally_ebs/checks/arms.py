@@ -64,7 +64,7 @@ def look_at(
 def _look_at_arms(
     plan: Plan, arms: Sequence[Arm], roots: Roots | None, make_api: MakeApi, clock: Clock
 ) -> Guarded:
-    real = {arm.name: arm.volume for arm in arms if is_real(arm.volume)}
+    real = {each.spec.name: each for arm in arms for each in arm.volumes if is_real(each)}
     if not real:
         return Guarded(arms=tuple(arms))
     roots = roots or Roots()
@@ -83,10 +83,15 @@ def _look_at_arms(
     actual = {name: _as_it_is(volume, surveyed) for name, volume in real.items()}
     facts = _facts(plan, actual, surveyed, apis[0] if apis else None, roots, clock)
     return Guarded(
-        arms=tuple(replace(arm, volume=actual.get(arm.name, arm.volume)) for arm in arms),
+        arms=tuple(_with(arm, actual) for arm in arms),
         checks=tuple(guard(facts)),
         record=_record(surveyed),
     )
+
+
+def _with(arm: Arm, actual: Mapping[str, Volume]) -> Arm:
+    members = (replace(one, volume=actual.get(one.volume.spec.name, one.volume)) for one in arm.members)
+    return replace(arm, members=tuple(members))
 
 
 def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:

@@ -88,8 +88,7 @@ def evict(
 
 
 def make_cold(
-    node: Node,
-    index_dir: Path,
+    nodes: Sequence[Node],
     *,
     max_resident: float,
     retries: int = 2,
@@ -97,30 +96,37 @@ def make_cold(
     evict: Callable[..., Eviction] = evict,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Drop:
-    """Clear Elasticsearch's own caches by ``clear``, evict the node's index, and return once it is cold.
+    """Clear Elasticsearch's own caches by ``clear``, evict what its nodes have, and return once all is cold.
 
-    Raises MeasurementError when there is no index, or when more than the fraction ``max_resident`` is cached
-    after ``retries`` more attempts; SetupError as ``evict`` does.
+    Of several nodes the one with the largest cached fraction counts. Raises MeasurementError when one has no
+    data, or when more than the fraction ``max_resident`` is cached after ``retries`` more attempts;
+    SetupError as ``evict`` does.
     """
     begin = clock.monotonic()
     before: float | None = None
-    after = 1.0
     for attempt in range(1, retries + 2):
         clear()
-        eviction = evict([node.pid], index_dir, metadata=True, clock=clock)
-        before = eviction.resident_before if before is None else before
-        after = eviction.resident_after
-        if not eviction.bytes:
-            raise MeasurementError(
-                f"{index_dir}: holds no index; is this the data directory of {node.container}?"
+        evictions = [evict([node.pid], node.data_dir, metadata=True, clock=clock) for node in nodes]
+        for node, eviction in zip(nodes, evictions, strict=True):
+            if not eviction.bytes:
+                raise MeasurementError(
+                    f"{node.data_dir}: holds no index; is this the data directory of {node.container}?"
+                )
+        if before is None:
+            before = max(eviction.resident_before for eviction in evictions)
+        warmest, last = max(zip(nodes, evictions, strict=True), key=lambda evicted: evicted[1].resident_after)
+        if last.resident_after <= max_resident:
+            return Drop(
+                before=before,
+                after=last.resident_after,
+                attempts=attempt,
+                seconds=clock.monotonic() - begin,
             )
-        if after <= max_resident:
-            return Drop(before=before, after=after, attempts=attempt, seconds=clock.monotonic() - begin)
         clock.sleep(_RETRY_PAUSE_S)
     raise MeasurementError(
-        f"{index_dir}: {after:.1%} of {format_bytes(eviction.bytes)} still in the page cache after "
-        f"{retries + 1} evictions ({max_resident:.1%} allowed); end whatever else reads the index of "
-        f"{node.container}, or use cache:warm"
+        f"{warmest.data_dir}: {last.resident_after:.1%} of {format_bytes(last.bytes)} still in the page cache"
+        f" after {retries + 1} evictions ({max_resident:.1%} allowed); end whatever else reads the index of "
+        f"{warmest.container}, or use cache:warm"
     )
 
 

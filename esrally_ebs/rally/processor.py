@@ -103,7 +103,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         with interrupt.hearing_cancel():
             context = live.prepare()
         install(context.path, write)
-        use_nodes(self.cfg, {arm.cluster: arm.node for arm in context.arms if arm.node is not None})
+        use_nodes(self.cfg, {arm.cluster: arm.nodes[0] for arm in context.arms if arm.nodes})
         self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, Activation(context.path, is_quiet))
 
     def _source(self, indexing: Any, plan: Plan) -> Source:

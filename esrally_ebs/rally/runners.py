@@ -112,20 +112,22 @@ class Search:
             holder.restore_context(token)
 
     async def refill(self) -> float:
-        """Wait for the volume's buckets."""
-        return await asyncio.to_thread(wait_refilled, self.arm.volume, clock=SYSTEM_CLOCK)
+        """Wait for the buckets of all its volumes."""
+        volumes = self.arm.volumes
+        waits = (asyncio.to_thread(wait_refilled, volume, clock=SYSTEM_CLOCK) for volume in volumes)
+        return max(await asyncio.gather(*waits))
 
     def make_cold(self) -> Drop:
         """Make all indices of the arm cold; an event says when it does not get so."""
-        node = self.arm.node
-        if node is None:
+        nodes = self.arm.nodes
+        if not nodes:
             raise SetupError(f"arm {self.arm.name}: has no node; a cold search needs one")
         most = self.context.plan.cache.max_resident
         # not through Rally's client, which would count it into the search's service time
         indices = f"/{self.arm.named('_all')}/_cache/clear?expand_wildcards=open,hidden"
-        clear = partial(api.post, node.port, indices)
+        clear = partial(api.post, nodes[0].port, indices)
         try:
-            return make_cold(node, node.data_dir, max_resident=most, clear=clear)
+            return make_cold(nodes, max_resident=most, clear=clear)
         except MeasurementError:
             self._note("not-cold", task=self.request_.block.task)
             raise
@@ -167,21 +169,19 @@ class Search:
             self._note(kind, task=task, text=text, requests=requests, read_bytes=misses.windows)
 
     def _read_bytes(self) -> float:
-        """What the arm's volume has read so far. Raises SetupError when it has no device that counts."""
-        counted = device_counters(self.arm.volume)
-        if not counted:
+        """What the arm's volumes have read so far. Raises SetupError when one has no device that counts."""
+        counted = [device_counters(volume) for volume in self.arm.volumes]
+        if not all(counted):
             raise SetupError(
                 f"arm {self.arm.name}: has no device whose reads say when misses are steady; take warm"
             )
-        return counted["device.read_bytes"]
+        return sum(each["device.read_bytes"] for each in counted)
 
     def _observed(self) -> AbstractAsyncContextManager[None]:
         block, is_cold = self.request_.block, self.context.plan.cache.mode == "cold"
         if block.phase is Phase.WARMUP or not self.runner.intervals[block.arm].is_over(every=is_cold):
             return nullcontext()
-        node = self.arm.node
-        used = None if node is None else node.processor_time
-        return observe(self.arm.volume, SessionFolder(self.context.folder), block, used)
+        return observe(self.arm.members, SessionFolder(self.context.folder), block)
 
     def _note(self, kind: str, **fields: Any) -> None:
         SessionFolder(self.context.folder).note(kind, arm=self.arm.name, **fields)

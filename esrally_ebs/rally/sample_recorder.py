@@ -107,11 +107,11 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._thread: SamplerThread | None = None
         self._writer: PartWriter | None = None
         self._watch = Watch()
-        self._gc_logs = [(arm.name, GcLog.of(arm.node)) for arm in context.arms if arm.node]
+        self._gc_logs = [(node.arm, GcLog.of(node)) for arm in context.arms for node in arm.nodes]
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
-        arms = [(arm.volume, arm.node) for arm in self._context.arms]
+        arms = [(one.volume, one.node) for arm in self._context.arms for one in arm.members]
         self._writer = self._folder.part_writer("telemetry")
         sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)
         self._thread = SamplerThread(sampler, partial(self._keep, self._writer))

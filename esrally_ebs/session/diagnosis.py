@@ -8,6 +8,7 @@ from pathlib import Path
 from esrally_ebs import node
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import Process
+from esrally_ebs.model import Node, Volume
 from esrally_ebs.store.context import Arm
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.emulated.control import read_state
@@ -31,46 +32,50 @@ def explain(error: Exception, arm: Arm, others: Sequence[Arm] = ()) -> EbsError 
 
 def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
     """What is broken on this arm, or on others of its node, and what to do; None when all of it works."""
-    volumes = (_volume(each) or _room(each) for each in (arm, *others))
-    return next(filter(None, volumes), None) or _node(arm)
+    volumes = (volume for each in (arm, *others) for volume in each.volumes)
+    broken = (_volume(volume) or _room(volume) for volume in volumes)
+    return next(filter(None, broken), None) or next(
+        filter(None, (_node(arm, node) for node in arm.nodes)), None
+    )
 
 
-def _volume(arm: Arm) -> str | None:
-    if arm.volume.control is None:
+def _volume(volume: Volume) -> str | None:
+    if volume.control is None:
         return None
     try:
-        read_state(arm.volume.control)
+        read_state(volume.control)
     except EbsError:
         return (
-            f"arm {arm.name}: its emulated volume has died (its daemon does not answer); start the race again"
+            f"arm {volume.spec.name}: its emulated volume has died (its daemon does not answer);"
+            " start the race again"
         )
     return None
 
 
-def _room(arm: Arm) -> str | None:
-    places: list[tuple[str, Path]] = [("volume", arm.volume.mount)]
-    record = read_record(arm.volume.control.parent) if arm.volume.control else None
+def _room(volume: Volume) -> str | None:
+    name = volume.spec.name
+    places: list[tuple[str, Path]] = [("volume", volume.mount)]
+    record = read_record(volume.control.parent) if volume.control else None
     places += [("the backing store", path) for path in (record.created if record else ()) if path.is_file()]
     for what, path in places:
         try:
             filesystem = os.statvfs(path)
         except OSError as error:
-            return f"arm {arm.name}: {path}: {error.strerror}; its volume has failed, start the race again"
+            return f"arm {name}: {path}: {error.strerror}; its volume has failed, start the race again"
         free = filesystem.f_bavail * filesystem.f_frsize
         if free < _ROOM_BYTES:
-            return f"arm {arm.name}: {what} {path} is full ({format_bytes(free)} left); make room there"
+            return f"arm {name}: {what} {path} is full ({format_bytes(free)} left); make room there"
     return None
 
 
-def _node(arm: Arm) -> str | None:
-    if arm.node is None:
-        return None
-    died = node.death(arm.node)
+def _node(arm: Arm, its: Node) -> str | None:
+    died = node.death(its)
     began = time.monotonic()
     while died is None and time.monotonic() < began + _ENGINE_LAG_S:
-        if Process.of(arm.node.pid) is not None and time.monotonic() > began + _DYING_S:
+        if Process.of(its.pid) is not None and time.monotonic() > began + _DYING_S:
             break
         time.sleep(0.1)  # the engine hears of a killed process a moment later
-        died = node.death(arm.node)
-    whose = "the node of all arms" if arm.suffix else f"arm {arm.name}: its node"
+        died = node.death(its)
+    own = "its node" if len(arm.members) == 1 else f"its node {its.arm}"
+    whose = "the node of all arms" if arm.suffix else f"arm {arm.name}: {own}"
     return f"{whose} has died: {died}; start the race again" if died else None

@@ -21,7 +21,7 @@ from esrally_ebs.plan import load_plan
 from esrally_ebs.session import clean
 from esrally_ebs.session.migration import volume_of
 from esrally_ebs.store import running
-from esrally_ebs.store.context import FILE, Arm, Context, load_context
+from esrally_ebs.store.context import FILE, Arm, Context, Member, load_context
 from esrally_ebs.units import GIB, MIB, parse_bytes, parse_rate
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import LimiterState, read_state
@@ -50,7 +50,9 @@ def up(
     run = running.folder_of(session) if running.claim(session) else running.begin(session)
     try:
         attached = [_attach(spec, run / spec.name, say) for spec in plan.arm]
-        arms = tuple(Arm(name=v.spec.name, cluster=v.spec.name, volume=v, node=None) for v in attached)
+        arms = tuple(
+            Arm(name=v.spec.name, cluster=v.spec.name, members=(Member(volume=v),)) for v in attached
+        )
         Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
         running.hand_over(session)
     except BaseException:
@@ -78,7 +80,12 @@ def attached() -> list[Volume]:
 
     Raises SetupError when what says so was cut, or is another release's.
     """
-    return [arm.volume for path in sorted(run_dir().glob(f"*/{FILE}")) for arm in load_context(path).arms]
+    return [
+        volume
+        for path in sorted(run_dir().glob(f"*/{FILE}"))
+        for arm in load_context(path).arms
+        for volume in arm.volumes
+    ]
 
 
 def mounts(used: Iterable[Path] = ()) -> list[Identity]:
@@ -229,7 +236,8 @@ def _require_unused(sessions: Iterable[str]) -> None:
     mount_points: list[Path] = []
     for name in sessions:
         with suppress(SetupError):  # not there yet, or cut, which must not keep it from being detached
-            mount_points += [arm.volume.mount for arm in load_context(run_dir() / name / FILE).arms]
+            arms = load_context(run_dir() / name / FILE).arms
+            mount_points += [volume.mount for arm in arms for volume in arm.volumes]
     used = [
         f"{point} is used by {', '.join(users)}"
         for point in mount_points

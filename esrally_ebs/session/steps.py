@@ -27,7 +27,7 @@ from esrally_ebs.session import clean, environment, reaper
 from esrally_ebs.session.conclusion import conclude
 from esrally_ebs.session.protocol import cluster_of
 from esrally_ebs.store import SessionFolder, running
-from esrally_ebs.store.context import ENDING, Arm, Context
+from esrally_ebs.store.context import ENDING, Arm, Context, Member
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
@@ -126,7 +126,7 @@ class MachineSteps:
             attached = [volumes.attach(spec, self._run / spec.name, say=self._say) for spec in specs]
         self._folder.update(arms=attached)  # at once: from here on every output must say what they are
         return tuple(
-            Arm(name=name, cluster=cluster_of(name, names), volume=volume, node=None)
+            Arm(name=name, cluster=cluster_of(name, names), members=(Member(volume=volume),))
             for name, volume in zip(names, attached, strict=True)
         )
 
@@ -156,10 +156,10 @@ class MachineSteps:
                 say=self._say,
             )
         with self._stage("copy dataset"):
-            for arm in arms:
-                dataset.copy_to(index, arm.volume)
+            for volume in (volume for arm in arms for volume in arm.volumes):
+                dataset.copy_to(index, volume)
         with self._stage("calibrate volumes"):
-            volumes.calibrate_on_data(arm.volume for arm in arms)
+            volumes.calibrate_on_data(volume for arm in arms for volume in arm.volumes)
         return index
 
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
@@ -178,7 +178,10 @@ class MachineSteps:
         """A node on every arm's volume."""
         with ThreadPoolExecutor(len(arms)) as pool:
             started = list(pool.map(self._start_node, [arm.volume for arm in arms]))
-        return tuple(replace(arm, node=node) for arm, node in zip(arms, started, strict=True))
+        return tuple(
+            replace(arm, members=(Member(volume=arm.volume, node=node),))
+            for arm, node in zip(arms, started, strict=True)
+        )
 
     def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
         """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
@@ -193,23 +196,23 @@ class MachineSteps:
         return tuple(
             replace(
                 arm,
-                node=replace(node, arm=arm.name, data_dir=arm.volume.mount / "elasticsearch"),
+                members=(Member(volume=arm.volume, node=_part_of(node, arm)),),
                 suffix=copies.suffix_of(arm.name),
             )
             for arm in arms
         )
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
-        environment_ = environment.describe([arm.node for arm in arms if arm.node])
+        environment_ = environment.describe([node for arm in arms for node in arm.nodes])
         self._folder.update(environment=environment_ | self._aws)
         context = Context(
             session=self.session, folder=self._folder.path, run=self._run, plan=self._plan, arms=arms
         )
         context.save()
-        for arm in arms:
-            if self._plan.trace and arm.volume.control:
-                control.change(arm.volume.control, trace=True)
-                self._traced[arm.name] = arm.volume.control
+        for volume in (volume for arm in arms for volume in arm.volumes):
+            if self._plan.trace and volume.control:
+                control.change(volume.control, trace=True)
+                self._traced[volume.spec.name] = volume.control
         return context
 
     def take_down(self) -> list[str]:
@@ -311,6 +314,11 @@ class MachineSteps:
             yield
         finally:
             self._folder.note("stage", name=name, seconds=time.monotonic() - started)
+
+
+def _part_of(node: Node, arm: Arm) -> Node:
+    """A node of all arms as an arm sees it: with the indices on its volume."""
+    return replace(node, arm=arm.name, data_dir=arm.volume.mount / "elasticsearch")
 
 
 def _clock_ahead_s() -> float:

@@ -17,14 +17,36 @@ STARTS = "starts"  # when the first client began each task that keeps to a sched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One volume of an arm and the node on it."""
+
+    volume: Volume
+    node: Node | None = None  # where one node serves all arms, its data directory is the arm's own part of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A volume and what runs on it; ``cluster`` is Rally's name for the node."""
+    """Volumes of one kind and the nodes on them, one each; ``cluster`` is Rally's name for these nodes."""
 
     name: str
     cluster: str
-    volume: Volume
-    node: Node | None  # where one node serves all arms, its data directory is the arm's own part of it
+    members: tuple[Member, ...]
     suffix: str = ""  # of the names of its indices, where one node has those of all arms
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        """The volume of each node."""
+        return tuple(member.volume for member in self.members)
+
+    @property
+    def volume(self) -> Volume:
+        """The volume of the first node: what stands for all of them where one is enough."""
+        return self.members[0].volume
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that run; none in a session of fio alone."""
+        return tuple(member.node for member in self.members if member.node is not None)
 
     def named(self, expression: str) -> str:
         """What an index, or an expression that names several, is called on this arm."""

@@ -7,13 +7,14 @@ gaps later: overlapping windows are joined, and nothing is counted twice.
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Any
 
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Block, Event, Volume
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry.counters import IN_FLIGHT, snapshot
 from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
 from esrally_ebs.volumes.emulated.control import read_state
@@ -41,42 +42,64 @@ class ObservationInterval:
 
 
 @asynccontextmanager
-async def observe(
-    volume: Volume, folder: SessionFolder, block: Block, processor_time: Path | None = None
-) -> AsyncIterator[None]:
-    """Record what the volume does while the block runs, and what of the node's ``processor_time`` passes.
+async def observe(members: Sequence[Member], folder: SessionFolder, block: Block) -> AsyncIterator[None]:
+    """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
 
-    A block that fails leaves no record.
+    Counters of several are added up; each node's own stand under ``nodes``. A block that fails leaves no
+    record.
     """
-    counters = functools.partial(_counters, volume, processor_time)
+    counters = functools.partial(_counters, members)
     begin = counters()
     started = time.time()
     yield
     ended = time.time()
     end = await _settled(counters)
-    fields = {
+    fields: dict[str, Any] = {
         "task": block.task,
         "round": block.round,
         "requests": 1,
         "started_s": started,
-        "begin": begin,
-        "end": end,
+        "begin": _added_up(begin),
+        "end": _added_up(end),
     }
+    if len(members) > 1:
+        names = [member.volume.spec.name for member in members]
+        both = zip(begin, end, strict=True)
+        fields["nodes"] = {
+            name: {"begin": first, "end": last} for name, (first, last) in zip(names, both, strict=True)
+        }
     folder.event(Event(at_s=ended, kind="io", arm=block.arm, fields=fields))
 
 
-async def _settled(counters: Callable[[], dict[str, float]]) -> dict[str, float]:
+async def _settled(counters: Callable[[], list[dict[str, float]]]) -> list[dict[str, float]]:
     """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
     for _ in range(_SETTLE_TIMES):
         now = counters()
-        if not now.get(IN_FLIGHT):
+        if not any(each.get(IN_FLIGHT) for each in now):
             return now
         await asyncio.sleep(_SETTLE_S)
     return now
 
 
-def _counters(volume: Volume, processor_time: Path | None) -> dict[str, float]:
-    return snapshot(volume, read_state=read_state, processor_time=processor_time, read_more=_exceeded)
+def _counters(members: Sequence[Member]) -> list[dict[str, float]]:
+    return [
+        snapshot(
+            member.volume,
+            read_state=read_state,
+            processor_time=member.node.processor_time if member.node else None,
+            read_more=_exceeded,
+        )
+        for member in members
+    ]
+
+
+def _added_up(counters: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The counters that all have; those of the machine's processors are the same for each."""
+    return {
+        name: value if name.startswith("processor.") else sum(each[name] for each in counters)
+        for name, value in counters[0].items()
+        if all(name in each for each in counters)
+    }
 
 
 def _exceeded(volume: Volume) -> dict[str, float]:

@@ -43,7 +43,7 @@ from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.report.documents import documents
 from esrally_ebs.report.gate import judge_session, render_gate, render_junit
 from esrally_ebs.store import find_session, list_sessions, load_session
-from esrally_ebs.store.context import Arm, Context, load_context
+from esrally_ebs.store.context import Arm, Context, Member, load_context
 from esrally_ebs.telemetry.gc_log import parse_pauses
 from esrally_ebs.units import GIB, parse_bytes, parse_rate, parse_seconds
 from esrally_ebs.volumes.emulated.daemon.admission import Admission
@@ -208,7 +208,7 @@ def volume_record(place: Place) -> object:
 
 
 def context(place: Place) -> object:
-    arms = (Arm(name="gp2", cluster="default", volume=GP2, node=None),)
+    arms = (Arm(name="gp2", cluster="default", members=(Member(volume=GP2),)),)
     prepared = Context(session="s", folder=Path("/f"), run=place.folder, plan=small_plan(), arms=arms)
     prepared.save()
     values = changed(place.draw, json.loads(prepared.path.read_text()))

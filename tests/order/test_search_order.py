@@ -111,10 +111,7 @@ class Index:
     def get_cold(self, max_resident: float = 0.01) -> Any:  # noqa: ANN401 - a Drop
         node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
         clock = Clock(sleep=lambda s: self.order.append("pause"), monotonic=lambda: 0.0)
-        directory = Path("/a/indices")
-        return make_cold(
-            node, directory, max_resident=max_resident, clear=self.clear, evict=self.evict, clock=clock
-        )
+        return make_cold([node], max_resident=max_resident, clear=self.clear, evict=self.evict, clock=clock)
 
 
 def test_caches_of_elasticsearch_are_cleared_before_the_index_is_evicted() -> None:
@@ -132,7 +129,7 @@ def test_an_index_that_is_not_cold_is_cleared_and_evicted_again_after_a_pause() 
 
 def test_an_index_that_stays_in_the_cache_is_given_up_and_its_share_is_named() -> None:
     index = Index(0.4, 0.3, 0.2)
-    with pytest.raises(MeasurementError, match=r"/a/indices: 20\.0% of 1000 B still in the page cache"):
+    with pytest.raises(MeasurementError, match=r"/a: 20\.0% of 1000 B still in the page cache"):
         index.get_cold()
     assert index.order.count("evict") == 3
 

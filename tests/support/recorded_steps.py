@@ -10,14 +10,15 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.context import Arm, Context, Member
 
 PLAN = parse_plan('name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n', "x.toml")
 ARM = Arm(
     name="a",
     cluster="default",
-    volume=Volume(spec=VolumeSpec(name="a", type="gp3", size_bytes=1), kind=Kind.EMULATED, mount=Path("/a")),
-    node=None,
+    members=(
+        Member(volume=Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=Path("/a"))),
+    ),
 )
 
 

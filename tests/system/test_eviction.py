@@ -186,7 +186,7 @@ def test_a_file_that_one_process_maps_twice_is_evicted(index: Path) -> None:
 def test_a_cold_node_is_had_at_the_first_attempt(index: Path) -> None:
     cleared: list[bool] = []
     with mapper(index) as pid:
-        drop = make_cold(node_of(pid, index), index, max_resident=0.01, clear=lambda: cleared.append(True))
+        drop = make_cold([node_of(pid, index)], max_resident=0.01, clear=lambda: cleared.append(True))
 
     assert (drop.before, drop.attempts, cleared) == (1.0, 1, [True])
     assert drop.after <= 0.01
@@ -200,8 +200,7 @@ def test_an_index_that_another_process_holds_is_not_called_cold(
     no_pause: Callable[[float], None] = lambda seconds: None  # noqa: E731
     with mapper(index) as pid, mapper(index), pytest.raises(MeasurementError) as raised:
         make_cold(
-            node_of(pid, index),
-            index,
+            [node_of(pid, index)],
             max_resident=0.01,
             retries=retries,
             clear=lambda: cleared.append(True),

@@ -46,8 +46,8 @@ def test_arms_that_answer_differently_make_the_race_fail(home: Path, afterwards:
 
 
 def delete_half(arm: Arm) -> None:
-    assert arm.node is not None
-    client = elasticsearch.Elasticsearch(f"http://{arm.node.host}:{arm.node.port}")
+    (node,) = arm.nodes
+    client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}")
     found = client.search(index="weather-data-2016", size=1000, source=False)["hits"]["hits"]
     client.bulk(
         index="weather-data-2016", refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in found]

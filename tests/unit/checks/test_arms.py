@@ -19,7 +19,7 @@ from esrally_ebs.machine.processes import Clock
 from esrally_ebs.model import AwsSpec, Check, Kind, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.settings import plan_for
-from esrally_ebs.store.context import Arm
+from esrally_ebs.store.context import Arm, Member
 
 POLICIES = Path(__file__).parents[3] / "esrally_ebs" / "aws" / "policies"
 JOB = '[[baseline]]\nname = "j"\nrw = "randread"\nbs = "16k"\nsize = "1g"\n'
@@ -63,7 +63,7 @@ def arm(name: str, kind: Kind = Kind.EBS, **spec: Any) -> Arm:  # noqa: ANN401
         filesystem="xfs",
         mount_options="rw,noatime",
     )
-    return Arm(name=name, cluster=name, volume=volume, node=None)
+    return Arm(name=name, cluster=name, members=(Member(volume=volume),))
 
 
 def look(machine: FakeMachine, aws: RecordedAws, plan: Plan = PLAN, *arms: Arm) -> Guarded:
@@ -185,12 +185,8 @@ def test_an_arm_made_here_is_what_its_maker_says_although_a_loop_device_stands_f
     made = arm("made", aws=AwsSpec(snapshot="snap-1"))
     volume = {**GP3, "SnapshotId": "snap-1"}
     answers = {**ALL, "DescribeVolumes": {"Volumes": [volume]}, "GetMetricData": balance(100.0)}
-    identified = Arm(
-        name="made",
-        cluster="made",
-        volume=Volume(spec=made.volume.spec, kind=Kind.EBS, mount=made.volume.mount, identity=ID_GP3),
-        node=None,
-    )
+    volume = Volume(spec=made.volume.spec, kind=Kind.EBS, mount=made.volume.mount, identity=ID_GP3)
+    identified = Arm(name="made", cluster="made", members=(Member(volume=volume),))
     found = look(machine, RecordedAws(**answers), PLAN, identified)
     assert (found.arms[0].volume.identity, found.arms[0].volume.spec.type) == (ID_GP3, "gp3")
     assert marks(found)["initialised"] == "ok"  # it was read through when it was attached

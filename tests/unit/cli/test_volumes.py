@@ -16,7 +16,7 @@ from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.session import manual as by_hand
 from esrally_ebs.session import runs
 from esrally_ebs.store import running
-from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.context import Arm, Context, Member
 
 PLAN = """
 name = "tiny"
@@ -116,7 +116,7 @@ def attached(machine: FakeMachine, plan: str, run: Path) -> None:
         identity="vol-0123456789abcdef3",
     )
     running.begin("by-hand-tiny")
-    arm = Arm(name="gp3", cluster="gp3", volume=volume, node=None)
+    arm = Arm(name="gp3", cluster="gp3", members=(Member(volume=volume),))
     folder = run / "by-hand-tiny"
     Context(session="by-hand-tiny", folder=folder, run=folder, plan=load_plan(Path(plan)), arms=(arm,)).save()
 

@@ -10,7 +10,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node import copies, life
 from esrally_ebs.node.copies import Copies, suffix_of
 from esrally_ebs.node.settings import NodeSettings, page_cache_bytes
-from esrally_ebs.store.context import Arm
+from esrally_ebs.store.context import Arm, Member
 from esrally_ebs.units import MIB
 
 
@@ -70,9 +70,9 @@ def test_a_node_of_all_arms_has_one_heap_and_page_cache_for_each() -> None:
 )
 def test_an_expression_names_the_indices_of_the_arm_alone(asked: str, named: str) -> None:
     volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=Path("/a"))
-    arm = Arm(name="a", cluster="a", volume=volume, node=None, suffix=suffix_of("a"))
+    arm = Arm(name="a", cluster="a", members=(Member(volume=volume),), suffix=suffix_of("a"))
     assert arm.named(asked) == named
-    assert Arm(name="a", cluster="a", volume=volume, node=None).named(asked) == asked
+    assert Arm(name="a", cluster="a", members=(Member(volume=volume),)).named(asked) == asked
 
 
 def test_segments_are_linked_and_all_else_is_copied(tmp_path: Path) -> None:

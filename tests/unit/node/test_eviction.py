@@ -88,8 +88,7 @@ def test_without_root_the_refusal_says_what_to_do(tmp_path: Path) -> None:
 def test_a_directory_without_an_index_is_not_called_cold(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match="holds no index; is this the data directory of es-gp3"):
         make_cold(
-            node_of(os.getpid()),
-            tmp_path,
+            [node_of(os.getpid(), tmp_path)],
             max_resident=0.01,
             clear=lambda: None,
             evict=lambda pids, directory, **_: evict(pids, directory),

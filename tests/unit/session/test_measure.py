@@ -13,7 +13,7 @@ from esrally_ebs.analysis.profile import FIO, profiles_of, read_windows
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.session import measure
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm
+from esrally_ebs.store.context import Arm, Member
 
 JOB = BaselineJob(name="j", rw="read", bs=16384, numjobs=1)
 
@@ -37,7 +37,7 @@ def test_the_counters_of_a_job_leave_its_layout_out(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(measure, "wait_refilled", lambda volume, clock: 0.0)
     monkeypatch.setattr(measure.baseline, "run_job", run_job)
     context: Any = SimpleNamespace(folder=folder.path, fio_pid_file=tmp_path / "pid")
-    arm = Arm(name="gp2", cluster="default", volume=golden_session.arm("gp2"), node=None)
+    arm = Arm(name="gp2", cluster="default", members=(Member(volume=golden_session.arm("gp2")),))
 
     measure.measure_baseline(context, arm, JOB, 1)
 

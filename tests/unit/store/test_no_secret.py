@@ -34,7 +34,7 @@ from esrally_ebs.report import RENDERERS
 from esrally_ebs.report.documents import documents
 from esrally_ebs.session.conclusion import conclude
 from esrally_ebs.store import SessionFolder, load_session
-from esrally_ebs.store.context import Arm
+from esrally_ebs.store.context import Arm, Member
 
 ARMS = "".join(
     f'[[arm]]\nname = "{name}"\ntype = "mounted"\nmount = "/mnt/{name}"\n' for name in ("a", "efs")
@@ -133,7 +133,7 @@ def looked_at(machine: FakeMachine) -> Guarded:
     for name, kind in (("a", Kind.EBS), ("efs", Kind.EFS)):
         spec = VolumeSpec(name=name, type="mounted", size_bytes=1)
         volume = Volume(spec=spec, kind=kind, mount=Path("/mnt") / name, filesystem="xfs")
-        found.append(Arm(name=name, cluster=name, volume=volume, node=None))
+        found.append(Arm(name=name, cluster=name, members=(Member(volume=volume),)))
     clock = replace(guarding.SYSTEM_CLOCK, sleep=lambda seconds: None)
     return guarding.look_at(PLAN, found, roots=machine.roots, clock=clock)
 

@@ -14,6 +14,7 @@ from esrally_ebs.analysis.profile import profiles_of, read_windows
 from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
 from esrally_ebs.model import Block, Event, Kind, Volume, VolumeSpec, Work
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry import ebs
 from esrally_ebs.telemetry.observation import observe
 from esrally_ebs.telemetry.sampler import CUT, Sampler
@@ -147,7 +148,7 @@ def observed(tmp_path: Path, device: str) -> tuple[Event, ...]:
     block = Block(arm="gp3", cluster="gp3", work=Work.SEARCH, task="search", round=0)
 
     async def request() -> None:
-        async with observe(arm(tmp_path, device), folder, block):
+        async with observe([Member(volume=arm(tmp_path, device))], folder, block):
             await asyncio.sleep(0)
 
     asyncio.run(request())

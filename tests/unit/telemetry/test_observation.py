@@ -11,6 +11,7 @@ from small_plan import small_plan
 from esrally_ebs.analysis.profile import read_windows
 from esrally_ebs.model import Block, Kind, Volume, VolumeSpec, Work
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry import counters
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 
@@ -22,7 +23,7 @@ BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="big_range", 
 
 
 async def request(folder: SessionFolder, *, fails: bool = False) -> None:
-    async with observe(NOWHERE, folder, BLOCK):
+    async with observe([Member(volume=NOWHERE)], folder, BLOCK):
         await asyncio.sleep(0.01)
         if fails:
             raise ConnectionError("the node has died")
@@ -77,7 +78,7 @@ def observed(
     """The counters after a request that leaves so many reads in flight; ``later``: reads, and in flight."""
 
     async def run() -> None:
-        async with observe(replace(NOWHERE, device="loop3"), folder, BLOCK):
+        async with observe([Member(volume=replace(NOWHERE, device="loop3"))], folder, BLOCK):
             disk.has_done(13, in_flight=at_its_end)
             rest = asyncio.create_task(disk.goes_on(later[0], in_flight=later[1]))
         await rest
