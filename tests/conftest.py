@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import setproctitle
 from hypothesis import settings
 from loopback_only import install, loopback_only
 
 __all__ = ["loopback_only"]  # a fixture
 install()
+
+# To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
+# Such a process is pytest, too, when the checkout's path has that word.
+setproctitle.setproctitle("pytest")
 
 # Who was started in the background ignores Ctrl-C, and so would what the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

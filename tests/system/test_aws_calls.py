@@ -5,7 +5,7 @@ from moto_server import ACCOUNT, KEY_ID, SECRET, TOKEN, Moto
 
 from esrally_ebs.aws.clients import Aws, AwsError
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 
 def test_a_call_reaches_the_endpoint_that_the_environment_names(aws: Moto) -> None:

@@ -27,7 +27,7 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.session import clean
 from esrally_ebs.store import running
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 PLAN = 'name = "killed"\n[[arm]]\nname = "a"\ntype = "gp3"\nsize = "1GiB"\n[aws]\n'
 NOTHING = "nothing is left behind"

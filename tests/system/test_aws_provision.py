@@ -37,7 +37,7 @@ from esrally_ebs.session import manual as by_hand
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 GIB = 1024**3
 # Rally refuses to race while a Python process has "esrally" in its arguments, so ours has none.

@@ -30,7 +30,7 @@ from esrally_ebs.session import clean
 from esrally_ebs.store import find_session, load_session, running
 from esrally_ebs.units import MIB
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 PLAN = """name = "rehearsed"
 [aws]

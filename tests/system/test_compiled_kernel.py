@@ -8,7 +8,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.virtual import SimulatedVolume
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 

@@ -9,7 +9,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import run
 from esrally_ebs.workload.corpus import generate
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chromium import BROWSER, Browser, chromium
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # axe-core 4.14.1 by Deque Systems, MPL-2.0, as published; used by tests only

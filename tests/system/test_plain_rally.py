@@ -23,6 +23,8 @@ from esrally_ebs.machine.resources import resource
 pytestmark = pytest.mark.system
 
 DOCUMENTS = 5000
+RACED = SEARCHES[::7]  # plain Rally waits ten seconds in each task; a unit test sees all eight
+INDEXING = ("delete-index", "create-index", "check-cluster-health", "index", "refresh-after-index")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def _race(homes: Homes, tmp: Path, port: int) -> PlainRace:
         f"--target-hosts=localhost:{port}",
         "--report-format=csv",
         f"--report-file={report}",
+        f"--include-tasks={','.join((*INDEXING, *RACED))}",
         f"--track-params=documents:{DOCUMENTS},iterations:3,warmup_iterations:2",
     )
     assert ended.exit_code == 0, ended.output
@@ -86,16 +89,16 @@ def _get(port: int, path: str) -> str:
     return text
 
 
-def test_the_csv_holds_the_eight_searches_with_their_service_times(race: PlainRace) -> None:
+def test_the_csv_holds_the_searches_with_their_service_times(race: PlainRace) -> None:
     timed = {row["Task"] for row in race.rows if row["Metric"] == "50th percentile service time"}
-    assert timed >= set(SEARCHES)
+    assert timed >= set(RACED)
     values = [float(row["Value"]) for row in race.rows if row["Metric"] == "50th percentile service time"]
     assert all(value > 0 for value in values)
 
 
 def test_no_request_failed(race: PlainRace) -> None:
     rates = {row["Task"]: float(row["Value"]) for row in race.rows if row["Metric"] == "error rate"}
-    assert {rates[task] for task in SEARCHES} == {0.0}
+    assert {rates[task] for task in RACED} == {0.0}
 
 
 def test_all_documents_were_generated_where_rally_looks_and_then_indexed(race: PlainRace) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.beside,
     pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user"),
 ]
 

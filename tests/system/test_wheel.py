@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("esrally_ebs", "compose", "docs", "pipelines", "tracks")
