@@ -137,6 +137,7 @@ class VolumeSpec:
     throughput_bytes_per_s: Annotated[Rate | None, Field(alias="throughput", gt=0)] = None
     encrypted: bool = True
     mount: Path | None = None  # for real mounts and directories
+    mounts: tuple[Path, ...] = ()  # the same for an arm of several nodes: one for each
     credits: Annotated[float, Field(ge=0, le=1)] = 1.0  # fraction of the burst bucket at the start
     read_latency: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the time of reads; emulated only
     date: Annotated[str, Field(pattern=DATE)] | None = None  # whose limits hold; None = the newest known
@@ -162,7 +163,7 @@ class VolumeSpec:
             return Backend.AWS
         if self.type == "directory":
             return Backend.DIRECTORY
-        is_mounted = self.mount is not None or self.type == "mounted"
+        is_mounted = self.mount is not None or self.mounts or self.type == "mounted"
         return Backend.MOUNTED if is_mounted else Backend.EMULATED
 
 

@@ -27,10 +27,11 @@ def delete(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: AN
     return _send("DELETE", port, path, timeout_s)
 
 
-def is_ready(port: int) -> bool:
-    """Whether the node is its own master and every primary shard is there."""
+def is_ready(port: int, *, nodes: int = 1) -> bool:
+    """Whether the node is of a cluster of so many with a master, and every primary shard is there."""
+    wanted = f"wait_for_status=yellow&wait_for_nodes={nodes}"
     try:
-        health = get(port, "/_cluster/health?wait_for_status=yellow&timeout=1s", timeout_s=3.0)
+        health = get(port, f"/_cluster/health?{wanted}&timeout=1s", timeout_s=3.0)
     except SetupError:
         return False
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)

@@ -1,4 +1,4 @@
-"""Indices, made once on a plain directory, and copied byte by byte to every arm.
+"""Indices, made once on plain directories, one of each node, and copied byte by byte to every arm.
 
 Takes a source and a way to start a node, gives a data directory in the cache, keyed by all that shapes it.
 """
@@ -17,11 +17,12 @@ from esrally_ebs.errors import FormatError, MeasurementError, SetupError
 from esrally_ebs.machine.private import give_tree, private_directory
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
-from esrally_ebs.node import api
+from esrally_ebs.node import allocation, api
 from esrally_ebs.store.encoding import dump, parse_sealed, seal
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated import control
 
+_NAME = "dataset"  # of what builds it
 _FORMAT = 2
 _TIMEOUT_S = 300.0
 _POLL_S = 0.2
@@ -35,11 +36,17 @@ class Dataset:
     """Built indices at rest."""
 
     key: str
-    path: Path  # the folder that holds ``elasticsearch/``
+    path: Path  # the folder that holds ``elasticsearch/``; of several nodes, a folder for each by its number
+    nodes: int = 1
     documents: int
     bytes: int
     segments: tuple[Mapping[str, Any], ...]
     hash: str  # over the names and contents of all segment files
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """What holds the ``elasticsearch/`` of each node."""
+        return _folders(self.path, self.nodes)
 
     def record(self) -> dict[str, Any]:
         """What of it belongs into the session."""
@@ -70,12 +77,16 @@ class Source(Protocol):
         """Put files into the data directory of a node that is not started yet."""
 
     def build(self, node: Node) -> None:
-        """Have the node serve all of the index and nothing else; it is stopped after this."""
+        """Have the node (its cluster) serve all of the index and nothing else; it is stopped after this."""
 
 
-def key_of(source: Source, image: str) -> str:
+def _folders(path: Path, nodes: int) -> tuple[Path, ...]:
+    return (path,) if nodes == 1 else tuple(path / str(number) for number in range(1, nodes + 1))
+
+
+def key_of(source: Source, image: str, nodes: int = 1) -> str:
     """A short hash of everything that shapes the built index."""
-    shape = [_FORMAT, source.shape(), image]
+    shape = [_FORMAT, source.shape(), image, *([nodes] if nodes > 1 else [])]
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -84,15 +95,16 @@ def ensure(
     source: Source,
     *,
     image: str,
-    start: Callable[[Volume], Node],
+    start: Callable[[Sequence[Volume]], Sequence[Node]],
     session: str,
     say: Callable[[str], None],
+    nodes_per_arm: int = 1,
 ) -> Dataset:
-    """The dataset of that source: from the cache, or built now with a node that ``start`` starts.
+    """The dataset of that source: from the cache, or built now with nodes that ``start`` starts.
 
     Raises SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
     """
-    key = key_of(source, image)
+    key = key_of(source, image, nodes_per_arm)
     path = home / "datasets" / key
     cached = _load(path)
     if cached is not None:
@@ -101,20 +113,25 @@ def ensure(
     _require_room(home, source)
     unfinished = home / "datasets" / f"{key}.{short_name(session)}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    data = unfinished / "elasticsearch"
+    folders = _folders(unfinished, nodes_per_arm)
+    places = [folder / "elasticsearch" for folder in folders]
     try:
         unfinished.mkdir(parents=True, mode=0o700)
+        for folder in folders:
+            folder.mkdir(mode=0o700, exist_ok=True)
         say(f"Making the index of {source.label} once; later sessions copy the result")
-        source.lay_out(data)
-        segments, count = _build(source, start(_plain_directory(unfinished)))
-        give_tree(data, os.geteuid())  # its node has ended: from here on it is ours alone
+        source.lay_out(places[0])
+        segments, count = _build(source, start(_plain_directories(folders)))
+        for data in places:
+            give_tree(data, os.geteuid())  # its node has ended: from here on it is ours alone
         dataset = Dataset(
             key=key,
             path=path,
+            nodes=nodes_per_arm,
             documents=count,
-            bytes=_size(data),
+            bytes=sum(map(_size, places)),
             segments=tuple(segments),
-            hash=content_hash(data),
+            hash=content_hash(*places),
         )
         (unfinished / "dataset.json").write_text(seal(dump(dataset.record(), indent=2)))
         unfinished.rename(path)
@@ -125,14 +142,17 @@ def ensure(
     return dataset
 
 
-def _build(source: Source, node: Node) -> tuple[Sequence[Mapping[str, Any]], int]:
-    """Segments and the number of documents of an index that the node has then on its disk; ends the node."""
+def _build(source: Source, cluster: Sequence[Node]) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Segments and the number of documents of an index that the nodes have then on disk; ends the nodes."""
+    first = cluster[0]
     try:
-        source.build(node)
-        _let_settle(node)
-        return nodes.segments(node), int(api.get(node.port, f"/_count?{_ALL_OPEN}")["count"])
+        source.build(first)
+        if len(cluster) > 1:
+            allocation.settled(cluster)
+        _let_settle(first)
+        return nodes.segments(*cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
     finally:
-        nodes.stop(node)
+        nodes.stop(*cluster)
 
 
 def _let_settle(node: Node) -> None:
@@ -147,32 +167,37 @@ def _let_settle(node: Node) -> None:
         SYSTEM_CLOCK.sleep(_POLL_S)
 
 
-def copy_to(dataset: Dataset, volume: Volume) -> None:
-    """Copy the dataset onto a volume at full speed, then check that every segment file arrived as it is."""
-    target = volume.mount / "elasticsearch"
-    free = shutil.disk_usage(volume.mount).free
-    if free < dataset.bytes * MERGE_ROOM:
+def copy_to(dataset: Dataset, *volumes: Volume) -> None:
+    """Copy the dataset onto an arm's volumes at full speed, then check that every segment file arrived."""
+    for folder, volume in zip(dataset.folders, volumes, strict=True):
+        _copy(folder / "elasticsearch", volume)
+    actual = content_hash(*(volume.mount / "elasticsearch" for volume in volumes))
+    if actual != dataset.hash:
+        names = ", ".join(volume.spec.name for volume in volumes)
+        mounts = ", ".join(str(volume.mount) for volume in volumes)
+        raise MeasurementError(
+            f"arm {names}: the copied index differs from the dataset ({actual[:16]} against "
+            f"{dataset.hash[:16]}); the volume at {mounts} does not keep data, check it"
+        )
+
+
+def _copy(source: Path, volume: Volume) -> None:
+    target, free, size = volume.mount / "elasticsearch", shutil.disk_usage(volume.mount).free, _size(source)
+    if free < size * MERGE_ROOM:
         raise SetupError(
             f"arm {volume.spec.name}: {volume.mount} has {format_bytes(free)} free, the index needs "
-            f"{format_bytes(dataset.bytes * MERGE_ROOM)}; use a larger volume or fewer documents"
+            f"{format_bytes(size * MERGE_ROOM)}; use a larger volume or fewer documents"
         )
     if volume.control is not None:
         control.change(volume.control, unlimited=True)
     try:
-        shutil.copytree(dataset.path / "elasticsearch", target, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         os.sync()
     except OSError as error:
         raise SetupError(f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}") from error
     finally:
         if volume.control is not None:
             control.change(volume.control, unlimited=False)
-    actual = content_hash(target)
-    if actual != dataset.hash:
-        raise MeasurementError(
-            f"arm {volume.spec.name}: the copied index differs from the dataset ({actual[:16]} against "
-            f"{dataset.hash[:16]}); "
-            f"the volume at {volume.mount} does not keep data, check it"
-        )
 
 
 def require_all(count: int, sent: int, corpus: str) -> None:
@@ -184,15 +209,22 @@ def require_all(count: int, sent: int, corpus: str) -> None:
         )
 
 
-def content_hash(data: Path) -> str:
-    """SHA-256 over the names and contents of an index's segment files in a node's data directory."""
-    return hashlib.sha256(json.dumps(nodes.hashes(data), sort_keys=True).encode()).hexdigest()
+def content_hash(*places: Path) -> str:
+    """SHA-256 over the names and contents of an index's segment files in the data directory of each node."""
+    digest = hashlib.sha256()
+    for data in places:
+        digest.update(json.dumps(nodes.hashes(data), sort_keys=True).encode())
+    return digest.hexdigest()
 
 
-def _plain_directory(path: Path) -> Volume:
-    """Where the dataset is built: no volume under comparison, so without limits."""
-    spec = VolumeSpec(name="dataset", type="directory", size_bytes=0)
-    return Volume(spec=spec, kind=Kind.DIRECTORY, mount=path)
+def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
+    """Where the dataset is built: no volumes under comparison, so without limits."""
+    names = [_NAME] if len(folders) == 1 else [f"{_NAME}-{number}" for number in range(1, len(folders) + 1)]
+    specs = [VolumeSpec(name=name, type="directory", size_bytes=0) for name in names]
+    return [
+        Volume(spec=spec, kind=Kind.DIRECTORY, mount=folder)
+        for spec, folder in zip(specs, folders, strict=True)
+    ]
 
 
 def _load(path: Path) -> Dataset | None:

@@ -37,7 +37,7 @@ class Container:
     running: bool
     exit_code: int
     out_of_memory: bool
-    port: int | None  # on 127.0.0.1
+    ports: Mapping[int, int]  # of the container -> on 127.0.0.1
 
 
 class EngineDownError(SetupError):
@@ -114,14 +114,18 @@ def parse_inspect(text: str) -> Container:
     """The first container of ``docker container inspect``."""
     container: dict[str, Any] = json.loads(text)[0]
     state = container["State"]
-    published = (container.get("NetworkSettings", {}).get("Ports") or {}).get("9200/tcp") or []
+    published = container.get("NetworkSettings", {}).get("Ports") or {}
     return Container(
         id=container["Id"],
         pid=state["Pid"],
         running=state["Status"] == "running",
         exit_code=state["ExitCode"],
         out_of_memory=state.get("OOMKilled", False),
-        port=next((int(entry["HostPort"]) for entry in published), None),
+        ports={
+            int(port.partition("/")[0]): int(entry["HostPort"])
+            for port, entries in published.items()
+            for entry in entries or []
+        },
     )
 
 

@@ -23,11 +23,14 @@ class Segment(TypedDict):
     sha256: str  # over the names and contents of its files, in the order of their names
 
 
-def segments(node: Node, index: str = "_all") -> list[Segment]:
-    """The segments of the primary shards on a node, with a hash of their files in its data directory.
+def segments(node: Node, *others: Node, index: str = "_all") -> list[Segment]:
+    """The segments of the primary shards on nodes of a cluster, with a hash of their files in the data
+    directory of the node that has them.
 
     Ordered by index, shard and name. Raises MeasurementError when a segment has no files there.
     """
+    names = {id_: each["name"] for id_, each in api.get(node.port, "/_nodes/_all/none")["nodes"].items()}
+    places = {each.arm: each.data_dir for each in (node, *others)}
     uuids = {
         name: settings["settings"]["index"]["uuid"]
         for name, settings in api.get(node.port, f"/{index}/_settings?expand_wildcards=all").items()
@@ -36,8 +39,9 @@ def segments(node: Node, index: str = "_all") -> list[Segment]:
     parts = []
     for name, shards in answer["indices"].items():
         for number, copies in shards["shards"].items():
-            files = node.data_dir / "indices" / uuids[name] / number / "index"
-            for copy in copies:
+            for copy in (copy for copy in copies if copy["routing"]["primary"]):
+                place = places[names[copy["routing"]["node"]]]
+                files = place / "indices" / uuids[name] / number / "index"
                 parts += [_segment(name, int(number), part, files) for part in copy["segments"].items()]
     return sorted(parts, key=lambda segment: (segment["index"], segment["shard"], segment["generation"]))
 

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from esrally_ebs.node.settings import NodeSettings, compose_variables, environme
 from esrally_ebs.units import MIB, format_bytes
 
 _HOST = "127.0.0.1"
+_HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
 _DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
 _USER = 1000  # "elasticsearch" in the official image and in ours
 _UP_S = 120.0
@@ -47,18 +48,82 @@ def start(
     mounted in the container alone until it ends. What was started is removed again on failure, Ctrl-C
     included. Raises SetupError: engine down, a node that ends during its start (with its own reason).
     """
-    arm = volume.spec.name
+    mounts = {"volumes": _mounts(elsewhere or {})}
+    (node,) = _start([volume], [mounts], settings, session=session, image=image, clock=clock)
+    return node
+
+
+def start_cluster(
+    volumes: Sequence[Volume],
+    settings: NodeSettings,
+    *,
+    session: str,
+    image: str,
+    clock: Clock = SYSTEM_CLOCK,
+) -> tuple[Node, ...]:
+    """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
+
+    They share the network of the first node's container and talk to one another on its loopback interface,
+    which nobody else reaches; being local, no node makes the checks of a production cluster. Shards stay
+    where they are: none is recovered before all nodes are there, and none moved to even out.
+    """
+    if len(volumes) == 1:
+        return (start(volumes[0], settings, session=session, image=image, clock=clock),)
+    names = [volume.spec.name for volume in volumes]
+    first = _container(session, names[0])
+    others = range(1, len(names))
+    parts: list[Mapping[str, object]] = [
+        {"environment": _membership(0, names), "ports": [f"{_HOST}:0:{_HTTP + at}" for at in others]}
+    ]
+    for at in others:
+        parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
+    return _start(volumes, parts, settings, session=session, image=image, clock=clock)
+
+
+def _membership(at: int, names: Sequence[str]) -> dict[str, str]:
+    """The settings by which nodes of these names are one cluster, as the one at this place is given them."""
+    return {
+        "discovery.type": "multi-node",
+        "discovery.seed_hosts": ",".join(f"{_HOST}:{_TRANSPORT + place}" for place in range(len(names))),
+        "cluster.initial_master_nodes": ",".join(names),
+        "http.port": str(_HTTP + at),
+        "transport.host": _HOST,
+        "transport.port": str(_TRANSPORT + at),
+        "gateway.recover_after_data_nodes": str(len(names)),
+        "cluster.routing.rebalance.enable": "none",
+        # which copy is asked must not depend on how fast it was
+        "cluster.routing.use_adaptive_replica_selection": "false",
+    }
+
+
+def _start(
+    volumes: Sequence[Volume],
+    parts: Sequence[Mapping[str, object]],
+    settings: NodeSettings,
+    *,
+    session: str,
+    image: str,
+    clock: Clock,
+) -> tuple[Node, ...]:
+    """``parts`` are what each node has in Compose besides what all nodes have."""
     _check_cpus(settings)
-    data_dir = prepare_data_dir(volume)
-    _check_room(arm, data_dir)
+    places = []
+    for volume in volumes:
+        places.append(prepare_data_dir(volume))
+        _check_room(volume.spec.name, places[-1])
     try:
-        container = _up(
-            volume, settings, session=session, image=image, data_dir=data_dir, elsewhere=elsewhere or {}
-        )
-        return _wait(arm, container, data_dir, image=image, clock=clock)
+        for volume, data_dir, part in zip(volumes, places, parts, strict=True):
+            _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
+        return _wait([v.spec.name for v in volumes], places, session=session, image=image, clock=clock)
     except BaseException:
-        engine.remove(session, arm=arm)
+        for volume in volumes:
+            engine.remove(session, arm=volume.spec.name)
         raise
+
+
+def _container(session: str, arm: str) -> str:
+    """What Compose calls the container of a node."""
+    return f"{engine.project(session, arm)}-node-1"
 
 
 def prepare_data_dir(volume: Volume) -> Path:
@@ -106,10 +171,9 @@ def _up(
     session: str,
     image: str,
     data_dir: Path,
-    elsewhere: Mapping[str, Path],
-) -> str:
+    part: Mapping[str, object],
+) -> None:
     arm = volume.spec.name
-    name = engine.project(session, arm)
     with tempfile.TemporaryDirectory(prefix="ebs-node-") as directory:
         settings_file = Path(directory) / "settings.env"
         settings_file.write_text(environment_file(settings.es_settings))
@@ -124,54 +188,83 @@ def _up(
             "EBS_RUN": str(run_dir()),
             "EBS_ARM": arm,
         }
-        more = Path(directory) / "mounts.json"
-        more.write_text(_mounts(elsewhere))
+        more = Path(directory) / "override.yml"
+        more.write_text(_override(part))
         files = ("-f", str(resource("compose/node.yml")), "-f", str(more))
         try:
             engine.docker(
-                *("compose", "-p", name, *files, "up", "-d", "--pull", "never", "--quiet-pull"),
+                *("compose", "-p", engine.project(session, arm), *files),
+                *("up", "-d", "--pull", "never", "--quiet-pull"),
                 timeout_s=_UP_S,
                 env=variables,
             )
         except CommandError as error:
             reason = str(error).rpartition(": exit code ")[2]
             raise CommandError(f"arm {arm}: the node's container cannot be started: {reason}") from error
-    return f"{name}-node-1"
 
 
-def _mounts(elsewhere: Mapping[str, Path]) -> str:
-    """A second Compose file, laid over the first; Compose would take a dollar for a variable's."""
-    volumes = [
+def _override(part: Mapping[str, object]) -> str:
+    """A second Compose file, laid over the first: in JSON, which is YAML but for its tags."""
+    text = json.dumps({"services": {"node": part}})
+    if "network_mode" not in part:
+        return text
+    # what is published, and where, is decided by whose network it is
+    return f'{text[:-3]}, "ports": !reset []}}}}, "networks": !reset {{}}}}'
+
+
+def _mounts(elsewhere: Mapping[str, Path]) -> list[dict[str, str]]:
+    """Compose would take a dollar for a variable's."""
+    return [
         {"type": "bind", "source": str(source).replace("$", "$$"), "target": f"{_DATA}/{folder}"}
         for folder, source in elsewhere.items()
     ]
-    return json.dumps({"services": {"node": {"volumes": volumes}}})
 
 
-def _wait(arm: str, name: str, data_dir: Path, *, image: str, clock: Clock) -> Node:
+def _wait(
+    arms: Sequence[str], places: Sequence[Path], *, session: str, image: str, clock: Clock
+) -> tuple[Node, ...]:
+    """Wait until all nodes answer as one cluster; none may end meanwhile."""
+    names = [_container(session, arm) for arm in arms]
     until = clock.monotonic() + _READY_S
     while True:
-        container = engine.inspect(name)
-        if container is None or not container.running or container.port is None:
-            raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(name, container)}")
-        if api.is_ready(container.port):
+        containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
+        ports = [containers[0].ports[_HTTP + at] for at in range(len(names))]
+        waiting = [at for at, port in enumerate(ports) if not api.is_ready(port, nodes=len(ports))]
+        if not waiting:
             break
-        _check_room(arm, data_dir)
+        for arm, data_dir in zip(arms, places, strict=True):
+            _check_room(arm, data_dir)
         if clock.monotonic() > until:
-            text = engine.reason(engine.log(name))
-            raise SetupError(f"arm {arm}: Elasticsearch is not ready after {_READY_S:.0f} s: {text}")
+            text = engine.reason(engine.log(names[waiting[0]]))
+            raise SetupError(
+                f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {_READY_S:.0f} s: {text}"
+            )
         clock.sleep(_POLL_S)
+    return tuple(
+        _node(arm, name, container, port, data_dir, image)
+        for arm, name, container, port, data_dir in zip(arms, names, containers, ports, places, strict=True)
+    )
+
+
+def _running(arm: str, name: str) -> engine.Container:
+    container = engine.inspect(name)
+    if container is None or not container.running:
+        raise SetupError(f"arm {arm}: Elasticsearch ended while it started: {_ending(name, container)}")
+    return container
+
+
+def _node(arm: str, name: str, container: engine.Container, port: int, data_dir: Path, image: str) -> Node:
     pid = cgroups.largest_process(container.pid)
     return Node(
         arm=arm,
         container=name,
         host=_HOST,
-        port=container.port,
+        port=port,
         pid=pid,
         data_dir=data_dir,
         memory_cgroup=cgroups.memory_cgroup_of(pid),
         processor_time=cgroups.processor_time_of(pid),
-        version=api.get(container.port, "/")["version"]["number"],
+        version=api.get(port, "/")["version"]["number"],
         image=image,
     )
 
@@ -192,21 +285,26 @@ def _ending(name: str, container: engine.Container | None) -> str:
     return f"exit code {container.exit_code}: {engine.reason(engine.log(name))}"
 
 
-def stop(node: Node) -> None:
-    """Shut a node down so that its data directory can be copied, and remove its container. Idempotent.
+def stop(*nodes: Node) -> None:
+    """Shut nodes down so that their data directories can be copied, and remove the containers. Idempotent.
 
-    Raises SetupError when it had to be killed, or had died before: its index may need recovery then.
+    Raises SetupError when one had to be killed, or had died before: its index may need recovery then.
     """
-    if engine.inspect(node.container) is None:
+    there = [node for node in nodes if engine.inspect(node.container) is not None]
+    if not there:
         return
-    engine.docker("stop", "-t", str(_STOP_S), node.container, timeout_s=_STOP_S + 30)
-    ended = engine.inspect(node.container)
-    problem = None
-    if ended is not None and ended.exit_code not in _CLEAN_EXITS:
-        problem = f"arm {node.arm}: its node did not shut down cleanly: {_ending(node.container, ended)}"
-    _remove_container(node)
-    if problem:
-        raise SetupError(f"{problem}; build the dataset again before copying it")
+    # all at once: what is left of a cluster would give away the shards of who goes first
+    containers = [node.container for node in there]
+    engine.docker("stop", "-t", str(_STOP_S), *containers, timeout_s=_STOP_S + 30)
+    problems = []
+    for node in there:
+        ended = engine.inspect(node.container)
+        if ended is not None and ended.exit_code not in _CLEAN_EXITS:
+            why = _ending(node.container, ended)
+            problems.append(f"arm {node.arm}: its node did not shut down cleanly: {why}")
+        _remove_container(node)
+    if problems:
+        raise SetupError(f"{'; '.join(problems)}; build the dataset again before copying it")
 
 
 def _remove_container(node: Node) -> None:

@@ -2,6 +2,7 @@
 is allowed.
 """
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,6 +122,63 @@ class Plan(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _each_node_has_a_mount(self) -> Self:
+        count = self.node.count
+        for number, arm in enumerate(self.arm):
+            if arm.mounts and len(arm.mounts) != count:
+                raise ValueError(
+                    f"arm.{number}.mounts: {len(arm.mounts)} for {count} nodes; give one mount for each of "
+                    "node.count"
+                )
+            if arm.mount is not None and (count > 1 or arm.mounts):
+                raise ValueError(
+                    f"arm.{number}.mount: is of one node; with node.count = {count} write mounts = [...], "
+                    "one mount for each"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _several_nodes_are_raced(self) -> Self:
+        if self.node.count == 1:
+            return self
+        for wrong, why in (
+            (self.race is None, "nodes are of a race, and there is none; give a [race], or remove it"),
+            (self.design.nodes == "one", 'design.nodes = "one" is one node for all arms; remove either'),
+            (self.dataset.data, "dataset.data is of one node; build the indices from documents instead"),
+            (self.trace, "I/Os are kept of arms of one node; remove trace"),
+        ):
+            if wrong:
+                raise ValueError(f"node.count: {why}")
+        names = [name for arm in self.arm for name in (arm.name, *self.node_names(arm.name))]
+        for name in names:
+            if names.count(name) > 1 or not re.match(NAME, name):
+                raise ValueError(f"node.count: a node would be called {name!r}; give arms other names")
+        return self
+
+    def node_names(self, arm: str) -> tuple[str, ...]:
+        """What the nodes of an arm, and their volumes, are called: as the arm where it has one."""
+        count = self.node.count
+        return (arm,) if count == 1 else tuple(f"{arm}-{number}" for number in range(1, count + 1))
+
+    def volumes_of(self, arm: VolumeSpec) -> tuple[VolumeSpec, ...]:
+        """The volumes of an arm, one for each node: all as the arm's, on an instance and a mount each."""
+        if self.node.count == 1:
+            return (replace(arm, mount=arm.mounts[0], mounts=()) if arm.mounts else arm,)
+        mounts = arm.mounts or (None,) * self.node.count
+        return tuple(
+            replace(
+                arm,
+                name=name,
+                mount=mount,
+                mounts=(),
+                instance=arm.instance and f"{arm.instance}#{number}",
+            )
+            for number, (name, mount) in enumerate(
+                zip(self.node_names(arm.name), mounts, strict=True), start=1
+            )
+        )
+
     @contextmanager
     def naming(self, place: str) -> Iterator[None]:
         """Let a PlanError from inside name the plan's file, ``place`` (such as ``arm.0``), and its key."""
@@ -198,7 +256,7 @@ def check_arm(arm: VolumeSpec) -> None:
     if arm.type not in (*types, *type_aliases()):
         use = f"use one of {', '.join(types)}"
         raise PlanError(f"no type {arm.type!r}; {use}{near(arm.type, types)}", key="type")
-    if arm.backend is Backend.MOUNTED and arm.mount is None:
+    if arm.backend is Backend.MOUNTED and arm.mount is None and not arm.mounts:
         raise PlanError("is required for type 'mounted'; give the path of the mount point", key="mount")
     if arm.read_latency != 1 and arm.backend is not Backend.EMULATED:
         raise PlanError("only an emulated volume can be made slower; remove it", key="read_latency")

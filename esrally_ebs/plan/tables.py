@@ -12,6 +12,7 @@ from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
 MAX_REQUESTS = 1_000_000  # of one task, arm and round
+MAX_NODES = 9  # of an arm, on one machine
 
 
 class Section(BaseModel):
@@ -46,6 +47,7 @@ def one_value(value: Any) -> Any:  # noqa: ANN401
 class NodePlan(Section):
     """``[node]``: Rally cars and their variables; the same as ``--car`` and ``--car-params``."""
 
+    count: int = Field(default=1, ge=1, le=MAX_NODES)  # of each arm, every one on a volume of its own
     car: tuple[str, ...] = ("defaults",)
     params: Mapping[str, Annotated[str | int | float | bool, PlainValidator(one_value)]] = Field(
         default_factory=dict

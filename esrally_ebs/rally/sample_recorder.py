@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._thread: SamplerThread | None = None
         self._writer: PartWriter | None = None
         self._watch = Watch()
+        self._arms = {volume.spec.name: arm.name for arm in context.arms for volume in arm.volumes}
         self._gc_logs = [(node.arm, GcLog.of(node)) for arm in context.arms for node in arm.nodes]
 
     def on_benchmark_start(self) -> None:
@@ -121,14 +123,20 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         """A second's rows, and what they and the nodes' logs say has happened."""
         writer.add(points)
         for event in self._watch.look(points):
-            self._folder.event(event)
-        for arm, log in self._gc_logs:
+            self._event(event)
+        for node, log in self._gc_logs:
             for pause in log.new():
                 fields = {"text": pause.text, "seconds": pause.seconds}
-                self._folder.event(Event(at_s=pause.end_at, kind="gc", arm=arm, fields=fields))
+                self._event(Event(at_s=pause.end_at, kind="gc", arm=node, fields=fields))
 
-    def _on_cut(self, arm: str, reason: str) -> None:
-        self._folder.note("telemetry-cut", arm=arm, text=reason)
+    def _event(self, event: Event) -> None:
+        """Keep what befell a node, or its volume, as its arm's."""
+        arm = self._arms[str(event.arm)]
+        fields = event.fields if arm == event.arm else {**event.fields, "node": event.arm}
+        self._folder.event(replace(event, arm=arm, fields=fields))
+
+    def _on_cut(self, node: str, reason: str) -> None:
+        self._event(Event(at_s=time.time(), kind="telemetry-cut", arm=node, fields={"text": reason}))
 
     def on_benchmark_stop(self) -> None:
         """Stop sampling and write what is still in memory."""

@@ -22,8 +22,7 @@ _SAMPLE_S = 1.0  # what a request exceeded stands in the sample after it
 
 def tables(session: Session) -> list[Table]:
     """All of these tables for which the session has data."""
-    arms = [arm.spec.name for arm in session.arms]
-    made = (_volumes(session.environment.get("aws") or {}), _exceeded(session, arms), _minutes(session, arms))
+    made = (_volumes(session.environment.get("aws") or {}), _exceeded(session), _minutes(session))
     return [table for table in made if table is not None]
 
 
@@ -83,22 +82,27 @@ def _instance(aws: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _exceeded(session: Session, arms: Sequence[str]) -> Table | None:
+def _exceeded(session: Session) -> Table | None:
     """Seconds for which limits were exceeded while each task's measured requests ran."""
-    known = {arm: _metrics(session.telemetry, arm, _EXCEEDED) for arm in arms}
+    known = {node: _metrics(session.telemetry, node, _EXCEEDED) for node in session.nodes}
     if not any(known.values()):
         return None
     blocks = _blocks(session.samples)
     tasks = list(dict.fromkeys(task for _, task in blocks))
     rows = tuple(
-        Row(item=task, cells=tuple(_cell(known[arm], blocks.get((arm, task), ())) for arm in arms))
+        Row(
+            item=task,
+            cells=tuple(
+                _cell(known[node], blocks.get((arm, task), ())) for node, arm in session.nodes.items()
+            ),
+        )
         for task in tasks
     )
     return Table(
         key="exceeded",
         title="Limits exceeded while measured requests ran",
         item_title="task",
-        columns=titled(*arms, left=True),
+        columns=titled(*session.nodes, left=True),
         rows=rows,
         notes=("Of the volumes' own counters, once a second; several volumes of an arm are added up.",),
     )
@@ -152,8 +156,8 @@ def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> 
     return total
 
 
-def _minutes(session: Session, arms: Sequence[str]) -> Table | None:
-    known = {arm: _metrics(session.telemetry, arm, _CLOUDWATCH) for arm in arms}
+def _minutes(session: Session) -> Table | None:
+    known = {node: _metrics(session.telemetry, node, _CLOUDWATCH) for node in session.nodes}
     names = sorted({name for series in known.values() for name in series})
     if not names:
         return None
@@ -161,9 +165,12 @@ def _minutes(session: Session, arms: Sequence[str]) -> Table | None:
         key="cloudwatch",
         title="CloudWatch's minutes of the session",
         item_title="metric",
-        columns=titled(*arms),
+        columns=titled(*session.nodes),
         rows=tuple(
-            Row(item=name.replace("_", " "), cells=tuple(_range(name, known[arm].get(name)) for arm in arms))
+            Row(
+                item=name.replace("_", " "),
+                cells=tuple(_range(name, series.get(name)) for series in known.values()),
+            )
             for name in names
         ),
         notes=(

@@ -29,7 +29,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     priced = costs.costs(session)
     moments = conditions.moments(session)
     tables: list[Table | None] = [
-        conditions.arms_table(session.arms),
+        conditions.arms_table(session.arms, session.plan.node.count),
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         search.cold_start_table(starts, arms),
         *search.single_tables(session, findings, arms),

@@ -36,15 +36,15 @@ def tables(session: Session) -> list[Table]:
     arms = [arm.spec.name for arm in session.arms]
     made = (
         _coldness(session.events, arms),
-        _credits(session.telemetry, arms),
+        _credits(session.telemetry, list(session.nodes)),
         stages_table(session),
         environment(session),
     )
     return [table for table in made if table is not None]
 
 
-def arms_table(arms: Sequence[Volume]) -> Table | None:
-    """What is compared."""
+def arms_table(arms: Sequence[Volume], nodes: int) -> Table | None:
+    """What is compared; each arm has so many nodes, all on volumes of one kind."""
     if not arms:
         return None
     return Table(
@@ -55,6 +55,7 @@ def arms_table(arms: Sequence[Volume]) -> Table | None:
             "kind", "type", "size", "provisioned", "device", "file system", "readahead", left=True
         ),
         rows=tuple(Row(item=arm.spec.name, cells=_arm_cells(arm)) for arm in arms),
+        notes=(f"Each arm is a cluster of {nodes} nodes, every one on such a volume.",) if nodes > 1 else (),
     )
 
 
@@ -233,7 +234,7 @@ def _lasting(events: tuple[Event, ...], last: float) -> Iterator[tuple[Event, fl
     open_: dict[tuple[str, str | None, str], Event] = {}
     for event in events:
         kind = _ENDS.get(event.kind, event.kind)
-        key = kind, event.arm, str(event.fields.get("limit"))
+        key = kind, event.arm, f"{event.fields.get('limit')} {event.fields.get('node')}"
         if event.kind in _LASTING:
             open_.setdefault(key, event)
         elif event.kind in _ENDS and key in open_:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from esrally_ebs.analysis.findings import Findings
@@ -28,6 +29,8 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
     wanted = session.plan.cost
     usage = cost.Usage(read_bytes=wanted.read, written_bytes=wanted.written)
     specs = settings or [arm.spec for arm in session.arms]
+    count = session.plan.node.count  # every node's volume is paid for
+    specs = [replace(spec, stripes=spec.stripes * count) for spec in specs] if count > 1 else specs
     try:
         prices = cost.price_list(str(wanted.prices) if wanted.prices else None)
     except PlanError as error:  # the session was moved, its price list was not

@@ -167,7 +167,9 @@ def _telemetry(session: Session, _: Findings) -> _Keyed:
     for arm, at_s, metric, value in rows:
         values.setdefault((arm, at_s), {})[metric.replace(".", "_")] = value
     for (arm, at_s), read in values.items():
-        yield f"{arm}:{at_s:.3f}", {"@timestamp": _millis(at_s), **_arm(session, arm), "telemetry": read}
+        whose = _arm(session, session.nodes.get(arm, arm))
+        node = {} if whose["arm"] == arm else {"node": arm}
+        yield f"{arm}:{at_s:.3f}", {"@timestamp": _millis(at_s), **whose, **node, "telemetry": read}
 
 
 def _residency(session: Session, _: Findings) -> _Keyed:

@@ -5,6 +5,7 @@ Every curve is thinned to a few hundred points, so that a report of millions of 
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -127,16 +128,16 @@ def _shares(arm: str, times: Floats) -> Curve:
 def _timelines(session: Session) -> Iterator[Timeline]:
     for metric, title, unit, size in _METRICS:
         curves, step_s = [], 0.0
-        for arm in session.arms:
-            at, values = series_of(session.telemetry, arm.spec.name, metric)
+        for node, arm in session.nodes.items():
+            at, values = series_of(session.telemetry, node, metric)
             at, values = at - session.started_at, values / size
             if metric == "emulator.credits":  # operations, or of HDD types bytes
-                _, capacity = series_of(session.telemetry, arm.spec.name, "emulator.credits_capacity")
+                _, capacity = series_of(session.telemetry, node, "emulator.credits_capacity")
                 values = values / (capacity.max(initial=0.0) or np.nan)
             known = np.isfinite(values)
             if known.any():
-                curve, step_s = _thinned(arm.spec.name, at[known], values[known])
-                curves.append(curve)
+                curve, step_s = _thinned(node, at[known], values[known])
+                curves.append(curve if arm == node else replace(curve, arm=arm))
         if curves:
             yield Timeline(title=title, unit=unit, step_s=step_s, curves=tuple(curves))
 

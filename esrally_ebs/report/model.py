@@ -93,6 +93,7 @@ class Curve:
     style: Literal["line", "steps", "marks", "link"] = "line"  # a link is a thin grey line without a name
     hover: tuple[str, ...] = ()  # a text for each point, which is then marked
     summary: str = ""  # what the curve shows, for those who do not see it
+    arm: str = ""  # whose node it is, where the name is a node's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ def cpu_model(cpuinfo: str) -> str | None:
 
 def _node(node: Node) -> dict[str, Any]:
     version_ = api.get(node.port, "/")["version"]
-    (jvm_node,) = api.get(node.port, "/_nodes/jvm,process,settings")["nodes"].values()
+    (jvm_node,) = api.get(node.port, "/_nodes/_local/jvm,process,settings")["nodes"].values()
     return {
         "image": node.image,
         "image_id": _tool("docker", "image", "inspect", "--format", "{{.Id}}", node.image),  # a tag may move

@@ -49,22 +49,29 @@ def up(
     # what an 'up' that was killed has left is this process's from now on
     run = running.folder_of(session) if running.claim(session) else running.begin(session)
     try:
-        attached = [_attach(spec, run / spec.name, say) for spec in plan.arm]
         arms = tuple(
-            Arm(name=v.spec.name, cluster=v.spec.name, members=(Member(volume=v),)) for v in attached
+            Arm(
+                name=arm.name,
+                cluster=arm.name,
+                members=tuple(
+                    Member(volume=_attach(spec, run / spec.name, say)) for spec in plan.volumes_of(arm)
+                ),
+            )
+            for arm in plan.arm
         )
         Context(session=session, folder=run, run=run, plan=plan, arms=arms).save()
         running.hand_over(session)
     except BaseException:
         clean.take_down(session)
         raise
-    return attached
+    return [volume for arm in arms for volume in arm.volumes]
 
 
 def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[str]:
     """What ``up`` would do on AWS, and ``down`` after it, and what an hour of it costs; one line each."""
     plan = load_plan(plan_path(plan_name), overrides)
-    return volumes.dry_run(plan.arm, f"{_PREFIX}{plan.name}")
+    specs = [spec for arm in plan.arm for spec in plan.volumes_of(arm)]
+    return volumes.dry_run(specs, f"{_PREFIX}{plan.name}")
 
 
 def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:

@@ -21,7 +21,7 @@ from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
-from esrally_ebs.node import copies, dataset
+from esrally_ebs.node import allocation, copies, dataset
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import clean, environment, reaper
 from esrally_ebs.session.conclusion import conclude
@@ -123,18 +123,26 @@ class MachineSteps:
         with self._stage("attach volumes"):
             for caveat in (text for spec in specs for text in volumes.caveats(spec)):
                 self._folder.add_warning(caveat)
-            attached = [volumes.attach(spec, self._run / spec.name, say=self._say) for spec in specs]
-        self._folder.update(arms=attached)  # at once: from here on every output must say what they are
-        return tuple(
-            Arm(name=name, cluster=cluster_of(name, names), members=(Member(volume=volume),))
-            for name, volume in zip(names, attached, strict=True)
-        )
+            arms = tuple(
+                Arm(
+                    name=spec.name,
+                    cluster=cluster_of(spec.name, names),
+                    members=tuple(
+                        Member(volume=volumes.attach(each, self._run / each.name, say=self._say))
+                        for each in self._plan.volumes_of(spec)
+                    ),
+                )
+                for spec in specs
+            )
+        # at once: from here on every output must say what they are
+        self._folder.update(arms=[arm.recorded for arm in arms])
+        return arms
 
     def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         with self._stage("look at arms"):
             guarded = arm_checks.look_at(self._plan, arms)
         self._aws = {} if guarded.record is None else {"aws": guarded.record}
-        self._folder.update(arms=[arm.volume for arm in guarded.arms], environment=self._aws)
+        self._folder.update(arms=[arm.recorded for arm in guarded.arms], environment=self._aws)
         for check in guarded.checks:
             self._folder.add_check(check)
         guarded.require()
@@ -151,13 +159,14 @@ class MachineSteps:
                 home(),
                 race.source,
                 image=self._image,
-                start=self._start_node,
+                start=self._start_nodes,
                 session=self.session,
                 say=self._say,
+                nodes_per_arm=self._plan.node.count,
             )
         with self._stage("copy dataset"):
-            for volume in (volume for arm in arms for volume in arm.volumes):
-                dataset.copy_to(index, volume)
+            for arm in arms:
+                dataset.copy_to(index, *arm.volumes)
         with self._stage("calibrate volumes"):
             volumes.calibrate_on_data(volume for arm in arms for volume in arm.volumes)
         return index
@@ -172,16 +181,19 @@ class MachineSteps:
             for arm in arms:
                 self._check_segments(arm, index)
             self._check_page_cache(index)
+        if self._plan.node.count > 1:
+            self._check_allocation(arms)
         return arms
 
     def _start_each(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """A node on every arm's volume."""
+        """A node on every volume; those of an arm are one cluster."""
+
+        def start(arm: Arm) -> Arm:
+            started = zip(arm.volumes, self._start_nodes(arm.volumes), strict=True)
+            return replace(arm, members=tuple(Member(volume=on, node=node) for on, node in started))
+
         with ThreadPoolExecutor(len(arms)) as pool:
-            started = list(pool.map(self._start_node, [arm.volume for arm in arms]))
-        return tuple(
-            replace(arm, members=(Member(volume=arm.volume, node=node),))
-            for arm, node in zip(arms, started, strict=True)
-        )
+            return tuple(pool.map(start, arms))
 
     def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
         """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
@@ -277,9 +289,12 @@ class MachineSteps:
     def _start_node(self, volume: Volume) -> Node:
         return nodes.start(volume, self._needs.settings, session=self.session, image=self._image)
 
+    def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
+        return nodes.start_cluster(on, self._needs.settings, session=self.session, image=self._image)
+
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
         """Every arm must serve the very segments that were built; stored before the first query."""
-        actual = dataset.content_hash(arm.volume.mount / "elasticsearch")
+        actual = dataset.content_hash(*(volume.mount / "elasticsearch" for volume in arm.volumes))
         same = actual == index.hash
         text = "the same segment files as the dataset" if same else f"dataset has {index.hash[:16]}"
         self._folder.add_check(Check(name=f"segments of {arm.name}", ok=same, value=actual[:16], text=text))
@@ -288,6 +303,20 @@ class MachineSteps:
                 f"arm {arm.name}: its node changed the copied segments ({actual[:16]} against "
                 f"{index.hash[:16]}); arms would not be comparable, see the node's log"
             )
+
+    def _check_allocation(self, arms: tuple[Arm, ...]) -> None:
+        """Every arm must have each copy of a shard on the node of the same number, and search the same."""
+        first, *others = arms
+        for what, of in (("allocation", allocation.settled), ("routing", allocation.asked)):
+            expected = of(first.nodes)
+            for arm in others:
+                wrong = allocation.difference(first.name, expected, arm.name, of(arm.nodes))
+                if wrong:
+                    raise MeasurementError(
+                        f"{what}: arms would not be comparable: {wrong}; see the nodes' logs, start again"
+                    )
+            text = "every arm has, and asks, the same copies of shards on nodes of the same number"
+            self._folder.add_check(Check(name=what, ok=True, value=f"{len(expected)} shards", text=text))
 
     def _check_page_cache(self, index: dataset.Dataset) -> None:
         cache_bytes = nodes.page_cache_bytes(self._needs.settings)

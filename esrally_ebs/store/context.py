@@ -1,6 +1,6 @@
 """What every process of a race must know of its session: written once by race control, read by all others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -42,6 +42,11 @@ class Arm:
     def volume(self) -> Volume:
         """The volume of the first node: what stands for all of them where one is enough."""
         return self.members[0].volume
+
+    @property
+    def recorded(self) -> Volume:
+        """What a session keeps as this arm: the volume of its first node, by the arm's name."""
+        return replace(self.volume, spec=replace(self.volume.spec, name=self.name))
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -113,6 +113,11 @@ class SessionRecord:
     warnings: tuple[str, ...] = ()
 
     @property
+    def nodes(self) -> dict[str, str]:
+        """Every node (or volume), by the name that telemetry has, and its arm."""
+        return {name: arm.spec.name for arm in self.arms for name in self.plan.node_names(arm.spec.name)}
+
+    @property
     def emulated(self) -> bool:
         """Whether any arm is emulated; then every output says so."""
         return any(arm.kind is Kind.EMULATED for arm in self.arms)

@@ -58,14 +58,15 @@ def check_mounts(plan: Plan) -> None:
     Raises PlanError, which names file and key, for one that is missing, of the wrong kind, or on the device
     of another; SetupError for a mount that is read-only or full.
     """
-    for number, arm in enumerate(plan.arm):
+    specs = [(number, spec) for number, arm in enumerate(plan.arm) for spec in plan.volumes_of(arm)]
+    for place, (number, arm) in enumerate(specs):
         with plan.naming(f"arm.{number}"):
             if arm.mount is not None and arm.backend is Backend.DIRECTORY and not arm.mount.is_dir():
                 what = "is a file, not a directory" if arm.mount.exists() else "does not exist"
                 raise PlanError(f"{arm.mount} {what}; make the directory, or name another", key="mount")
             if arm.mount is not None and arm.backend is Backend.MOUNTED:
                 _mounted.check_mount(arm.mount, name=arm.name)
-            _mounted.check_distinct(plan.arm[: number + 1])
+            _mounted.check_distinct([spec for _, spec in specs[: place + 1]])
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:

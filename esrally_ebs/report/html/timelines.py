@@ -42,11 +42,12 @@ def timeline(data: Timeline, figures: Figures, arms: Sequence[str]) -> str:
         head = foot - _PANEL
         y = Scale(0, highest * 1.05 or 1.0, foot, head + 22)
         drawn += rungs(y, y.ticks(3), number)
-        drawn += _strip(x, head + 2, [turn for turn in figures.turns if turn.arm == curve.name], figures)
+        arm = curve.arm or curve.name
+        drawn += _strip(x, head + 2, [turn for turn in figures.turns if turn.arm == arm], figures)
         for part in _unbroken(curve, data.step_s):
             points = [(x.at(at / 60), y.at(value)) for at, value in part]
             drawn.append(path(points, f"thin {colour_of(curve.name, arms)}"))
-        drawn += _marks(x, head + 12, [m for m in figures.moments if m.arm in (curve.name, "")])
+        drawn += _marks(x, head + 12, [m for m in figures.moments if m.arm in (arm, "")])
         drawn.append(label(LEFT + 4, head + 21, curve.name, class_="name on"))
     ticks = x.ticks(TICKS)
     drawn += axis(x, bottom, [number(value) for value in ticks], ticks)

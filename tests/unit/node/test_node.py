@@ -115,8 +115,8 @@ EXITED = """[{"Id": "f231", "State": {"Status": "exited", "Pid": 0, "ExitCode": 
 
 def test_a_containers_state_is_read() -> None:
     up, ended = engine.parse_inspect(RUNNING), engine.parse_inspect(EXITED)
-    assert (up.running, up.pid, up.port) == (True, 42, 32768)
-    assert (ended.running, ended.exit_code, ended.out_of_memory, ended.port) == (False, 137, True, None)
+    assert (up.running, up.pid, up.ports) == (True, 42, {9200: 32768})
+    assert (ended.running, ended.exit_code, ended.out_of_memory, ended.ports) == (False, 137, True, {})
 
 
 BAD_SETTING = """[2026-11-21T05:38:01,628][INFO ][o.e.n.Node] [gp2] initialized
