@@ -5,6 +5,7 @@ from collections import defaultdict
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import elasticsearch
@@ -142,7 +143,10 @@ class Search:
         self._note("drop", task=block.task, round=block.round, **asdict(drop), refill_s=refill_s)
 
     async def request(self) -> dict[str, Any]:
-        """Rally's runner, while no samples are handed over; its volume is observed if that is due."""
+        """Rally's runner, while no samples are handed over; its volumes are observed if that is due."""
+        if len(self.arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in self.arm.nodes):
+            # copies of its shards may answer in its stead
+            raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
         misses = self._misses()
         with turns.request():
             async with self._observed():

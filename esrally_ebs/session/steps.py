@@ -319,10 +319,10 @@ class MachineSteps:
             self._folder.add_check(Check(name=what, ok=True, value=f"{len(expected)} shards", text=text))
 
     def _check_page_cache(self, index: dataset.Dataset) -> None:
-        cache_bytes = nodes.page_cache_bytes(self._needs.settings)
+        cache_bytes = nodes.page_cache_bytes(self._needs.settings) * self._plan.node.count
         ratio = index.bytes / cache_bytes if cache_bytes else float("inf")
         text = (
-            f"the index has {format_bytes(index.bytes)}, a node has page cache for about"
+            f"the index has {format_bytes(index.bytes)}, an arm has page cache for about"
             f" {format_bytes(cache_bytes)}"
         )
         self._folder.add_check(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
+from esrally_ebs.model import Backend
 from esrally_ebs.plan import load_plan, parse_plan
 
 SMALLEST = 'name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
@@ -133,3 +134,20 @@ def test_arms_of_one_instance_have_one_time_scale() -> None:
     with pytest.raises(PlanError, match=r"p\.toml: arm\.1\.time_scale: 'b' shares the limits of 'm5.large'"):
         parse_plan(text.format("m5.large"), "p.toml")
     assert parse_plan(text.format("m5.large#2"), "p.toml").arm[1].time_scale == 10
+
+
+def test_each_node_of_an_arm_has_a_volume_a_mount_and_an_instance_of_its_own() -> None:
+    text = f'{SMALLEST}instance = "m5.large"\nmounts = ["/x", "/y"]\n[node]\ncount = 2\n[race]\n'
+    plan = parse_plan(text, "x.toml")
+    volumes = plan.volumes_of(plan.arm[0])
+    assert [(v.name, str(v.mount), v.instance) for v in volumes] == [
+        ("a-1", "/x", "m5.large#1"),
+        ("a-2", "/y", "m5.large#2"),
+    ]
+    assert {v.backend for v in volumes} == {Backend.MOUNTED}
+    assert plan.node_names("a") == ("a-1", "a-2")
+
+
+def test_the_volume_of_an_arm_of_one_node_is_the_arms() -> None:
+    plan = parse_plan(SMALLEST, "x.toml")
+    assert plan.volumes_of(plan.arm[0]) == plan.arm

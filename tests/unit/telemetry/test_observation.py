@@ -12,7 +12,7 @@ from esrally_ebs.analysis.profile import read_windows
 from esrally_ebs.model import Block, Kind, Volume, VolumeSpec, Work
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
-from esrally_ebs.telemetry import counters
+from esrally_ebs.telemetry import counters, observation
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 
 # A directory has no device and no limiters: what is seen here is the event itself.
@@ -121,3 +121,22 @@ def test_every_cold_request_is_due_and_of_warm_ones_only_some() -> None:
 
     assert [interval.is_over(every=True) for _ in range(3)] == [True] * 3
     assert [ObservationInterval().is_over(every=False), interval.is_over(every=False)] == [True, False]
+
+
+def test_counters_of_several_nodes_are_added_up_and_each_ones_own_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+    values = {"gp2-1": {"device.reads": 2.0, "processor.busy_s": 7.0}, "gp2-2": {"device.reads": 3.0}}
+    values["gp2-2"] |= {"processor.busy_s": 7.0, "ebs.exceeded_s.iops": 1.0}
+    monkeypatch.setattr(observation, "snapshot", lambda volume, **_: values[volume.spec.name])
+    members = [Member(volume=replace(NOWHERE, spec=replace(NOWHERE.spec, name=name))) for name in values]
+
+    async def run() -> None:
+        async with observe(members, folder, BLOCK):
+            pass
+
+    asyncio.run(run())
+    (event,) = folder.events()
+    assert event.fields["begin"] == {"device.reads": 5.0, "processor.busy_s": 7.0}
+    assert event.fields["nodes"]["gp2-2"]["end"] == values["gp2-2"]

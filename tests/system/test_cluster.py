@@ -1,0 +1,57 @@
+"""Arms that are clusters of several nodes, for real: alike on all arms, and gone when one node dies."""
+
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from faulted import Afterwards, assert_one_line
+from race_under_test import Race, docker, plan, race
+from rally_command import Homes
+from small_race import ARMS, TASKS, raced
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
+
+
+def test_every_node_reads_its_own_volume_and_the_same_on_every_arm(own: Homes) -> None:
+    text = (own.rally / "short.toml").read_text().replace("[node]", "[node]\ncount = 2")
+    (own.rally / "cluster.toml").write_text(text.replace("rounds = 4", "rounds = 2"))
+    ran = raced(
+        own, f"--include-tasks={TASKS[0]}", plan="cluster.toml", number_of_shards=2, number_of_replicas=1
+    )
+    checks = {check.name: check.ok for check in ran.session.checks}
+    assert (checks["allocation"], checks["routing"], checks["hits"]) == (True, True, True)
+    assert max(row["resident_before"] for row in ran.measured) <= 0.01
+    read = defaultdict(set)
+    for event in ran.session.events:
+        if event.kind == "io":
+            for name, counters in event.fields["nodes"].items():
+                begin, end = (counters[when]["device.read_bytes"] for when in ("begin", "end"))
+                read[name].add(end - begin)
+    nodes = {f"{arm}-{number}" for arm in ARMS for number in (1, 2)}
+    assert set(read) == nodes == set(ran.session.telemetry["arm"].to_pylist())
+    for number in (1, 2):  # the same query reads the same blocks of the same copies
+        assert read[f"gp2-{number}"] == read[f"gp3-{number}"]
+    assert "cluster of 2 nodes" in ran.report("txt")
+
+
+def searching(race: Race) -> bool:
+    path = race.folder / "events.jsonl"
+    return path.exists() and path.read_text().count('"kind": "drop"') > 5
+
+
+@pytest.mark.long
+def test_a_dead_node_of_three_ends_the_race_in_one_line(home: Path, afterwards: Afterwards) -> None:
+    text = plan(arms=("gp3",), iterations=100_000).replace("[node]", "[node]\ncount = 3")
+    with race(home, text) as running:
+        running.reach(searching)
+        assert len(running.containers()) == 3
+        (last,) = (name for name in docker("ps", "--format", "{{.Names}}").split() if "arm0-3" in name)
+        struck = time.monotonic()
+        docker("kill", "-s", "KILL", last)
+        ended = running.exit_code()
+        afterwards.seen("one node of three", running, ended, running.gone(struck))
+        assert ended == 3
+    reason = r"arm arm0: its node arm0-3 has died: killed from outside"
+    afterwards.listed(running, "failed", reason)
+    assert_one_line(running, reason)

@@ -1,0 +1,85 @@
+"""Nodes of one cluster: what each is started with, and which copies of shards lie and are asked alike."""
+
+import json
+
+import pytest
+from es_gp3 import node_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.machine.processes import Clock
+from esrally_ebs.node import allocation, life
+from esrally_ebs.node.allocation import Shard, asked, difference, settled
+
+NAMES = ("gp3-1", "gp3-2", "gp3-3")
+SHARDS = st.sets(
+    st.builds(
+        Shard, st.just("logs"), st.integers(0, 3), st.sampled_from(["primary", "replica"]), st.integers(1, 3)
+    )
+)
+
+
+def test_nodes_talk_on_the_loopback_interface_of_the_first_ones_container() -> None:
+    settings = [life._membership(at, NAMES) for at in range(3)]
+    assert {each["transport.host"] for each in settings} == {"127.0.0.1"}
+    assert [each["http.port"] for each in settings] == ["9200", "9201", "9202"]
+    assert len({each["discovery.seed_hosts"] for each in settings}) == 1
+    assert settings[0]["discovery.seed_hosts"] == "127.0.0.1:9300,127.0.0.1:9301,127.0.0.1:9302"
+
+
+def test_only_the_container_that_has_the_network_publishes_ports() -> None:
+    own = life._override({"environment": {"a": "b"}, "ports": ["127.0.0.1:0:9201"]})
+    assert json.loads(own)["services"]["node"]["ports"] == ["127.0.0.1:0:9201"]
+    joined = life._override({"environment": {}, "network_mode": "container:ebs-1"})
+    assert json.loads(joined.replace("!reset ", "")) == {
+        "services": {"node": {"environment": {}, "network_mode": "container:ebs-1", "ports": []}},
+        "networks": {},
+    }
+
+
+@given(SHARDS, SHARDS)
+def test_arms_differ_where_any_copy_lies_on_another_node(own: set[Shard], other: set[Shard]) -> None:
+    text = difference("gp2", tuple(own), "gp3", tuple(other))
+    assert bool(text) == (own != other)
+    assert bool(text) == bool(difference("gp3", tuple(other), "gp2", tuple(own)))
+
+
+def test_a_difference_names_arm_shard_and_node() -> None:
+    own, other = Shard("logs", 0, "primary", 1), Shard("logs", 0, "primary", 3)
+    assert difference("gp2", [own], "gp3", [other]) == (
+        "gp2 has primary 0 of logs on node 1, gp3 has primary 0 of logs on node 3"
+    )
+
+
+def cat(state: str, node: str | None) -> dict[str, str | None]:
+    return {"index": "logs", "shard": "0", "prirep": "r", "state": state, "node": node}
+
+
+def test_a_cluster_has_settled_once_every_copy_is_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([[cat("INITIALIZING", "gp3")], [cat("STARTED", "gp3")]])
+    monkeypatch.setattr(allocation.api, "get", lambda port, path: next(answers))
+    clock = Clock(sleep=lambda seconds: None, monotonic=lambda: 0.0)
+    assert settled([node_of(1)], clock) == (Shard("logs", 0, "replica", 1),)
+
+
+def test_a_replica_that_no_node_takes_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation.api, "get", lambda port, path: [cat("UNASSIGNED", None)])
+    times = iter([0.0, 1e3])
+    clock = Clock(sleep=lambda seconds: None, monotonic=lambda: next(times))
+    with pytest.raises(
+        MeasurementError, match=r"shard 0 of logs is UNASSIGNED after .* lower number_of_replicas"
+    ):
+        settled([node_of(1)], clock)
+
+
+def test_the_first_copy_of_each_shard_is_the_one_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(node: str, *, primary: bool) -> dict[str, object]:
+        return {"index": "logs", "shard": 0, "primary": primary, "node": node}
+
+    answer = {
+        "nodes": {"x": {"name": "gp3"}},
+        "shards": [[copy("x", primary=False), copy("y", primary=True)]],
+    }
+    monkeypatch.setattr(allocation.api, "get", lambda port, path: answer)
+    assert asked([node_of(1)]) == (Shard("logs", 0, "replica", 1),)
