@@ -53,9 +53,14 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
     clone.operation.params[OPEN] = (clone.schedule, seed)
     clone.warmup_iterations = 1
     if clone.schedule == ARRIVALS:
-        clone.iterations = None  # its piece of the log decides
-        clone.operation.params["piece"] = (block.round, plan.design.most_rounds)
+        take_piece(clone, block, plan)
     clone.schedule = NAME
+
+
+def take_piece(clone: Any, block: Block, plan: Plan) -> None:
+    """Have a measured block ask its round's piece of a log, the same on all arms."""
+    clone.iterations = None  # the piece decides
+    clone.operation.params["piece"] = (block.round, plan.design.most_rounds)
 
 
 def lift(clone: Any) -> None:

@@ -19,6 +19,7 @@ from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import open_loop
 from esrally_ebs.session import protocol
+from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
@@ -159,8 +160,19 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
                 open_loop.apply(clone, block, plan)
             else:
                 open_loop.lift(clone)
+        elif _asks_whole_log(task):
+            if block.phase is Phase.MEASURE:
+                open_loop.take_piece(clone, block, plan)
+            else:
+                operation.params["cycle"] = True
     operation.param_source = PARAM_SOURCE
     return clone
+
+
+def _asks_whole_log(task: Any) -> bool:
+    """Whether an imported log decides how many requests there are."""
+    is_log = task.operation.param_source == replay.PARAM_SOURCE and "template" not in task.operation.params
+    return is_log and task.iterations is None
 
 
 def _fio(block: Block) -> Any:

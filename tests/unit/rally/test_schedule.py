@@ -2,6 +2,8 @@
 
 import re
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from esrally_ebs.rally.schedule import (
     require_pairs,
 )
 from esrally_ebs.session.protocol import round_orders
+from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
 PLAN = """
 name = "two"
@@ -282,3 +285,42 @@ def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> No
     crowd.clients = 2
     with pytest.raises(PlanError, match="task q: 2 clients would ask several arms at once"):
         require_pairs([crowd])
+
+
+def whole_log(nodes: str = "per-arm", **settings: int) -> list[rally_track.Task]:
+    operation = rally_track.Operation("whole-log", "search", params={}, param_source=PARAM_SOURCE)
+    task_ = rally_track.Task("whole-log", operation, **settings)
+    return [
+        each
+        for each in expand([task_], plan(**{"design.nodes": nodes}))
+        if block_of(each).task == "whole-log"
+    ]
+
+
+@pytest.mark.parametrize("nodes", ["per-arm", "one"])
+def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_path: Path) -> None:
+    lines = [f'{{"path":"/i/_search","params":{{}},"body":{{"size":{size}}}}}\n' for size in range(7)]
+    (tmp_path / QUERIES).write_text("".join(lines))
+    asked: dict[tuple[str, int], list[int]] = {}
+    for clone in (each for each in whole_log(nodes) if block_of(each).phase is Phase.MEASURE):
+        assert (clone.warmup_iterations, clone.iterations) == (0, None)
+        params = clone.operation.params
+        source = RequestSource(None, params, inner=Replay(SimpleNamespace(root=tmp_path), params))
+        assert not source.infinite
+        while True:
+            try:
+                request = source.params()
+            except StopIteration:
+                break
+            block = request[BLOCK].block
+            asked.setdefault((block.arm, block.round), []).append(request["body"]["size"])
+    assert asked == {
+        (arm, round_): sizes for arm in ("gp2", "gp3") for round_, sizes in ((1, [0, 1, 2]), (2, [3, 4, 5]))
+    }
+
+
+def test_a_whole_log_is_repeated_in_its_warm_up_and_cut_where_iterations_are_given() -> None:
+    _, warmup, *measured = whole_log()
+    assert (warmup.warmup_iterations, warmup.iterations, warmup.operation.params["cycle"]) == (6, 1, True)
+    assert all("piece" in each.operation.params for each in measured)
+    assert [each.iterations for each in whole_log(iterations=9)[2:]] == [3] * 4

@@ -51,6 +51,7 @@ def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
     assert [task.operation.name for task in by_template.schedule] == names
     assert [task.iterations for task in by_template.schedule] == [USERS, 3]
     assert [task.operation.name for task in in_order.schedule] == ["whole-log"]
+    assert in_order.schedule[0].iterations is None  # as many as the log has
     (task,) = as_logged.schedule
     assert (task.operation.name, task.schedule, task.clients) == ("whole-log", "ebs-arrivals", 8)
     assert {task.operation.type for task in by_template.schedule} == {"search"}
@@ -63,6 +64,7 @@ def test_it_takes_the_packs_track_parameters_and_its_own(folder: Path) -> None:
     loaded = load(folder, iterations=7, warmup_iterations=1, search_clients=2, **ours)
     task = loaded.challenges[0].schedule[0]
     assert (task.iterations, task.warmup_iterations, task.clients) == (7, 1, 2)
+    assert loaded.challenges[1].schedule[0].iterations == 7
 
 
 def source(folder: Path, **operation: object) -> Replay:
