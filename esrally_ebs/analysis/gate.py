@@ -77,7 +77,7 @@ def parse_limit(text: str) -> GateLimit:
 
 
 def decide(
-    comparisons: Sequence[Comparison], limits: Sequence[GateLimit], blocks: Blocks, *, confidence: float
+    comparisons: Sequence[Comparison], blocks: Blocks, *, limits: Sequence[GateLimit], confidence: float
 ) -> Gate:
     """Hold every limit against every task of one pair of arms; ``comparisons`` are those of ``blocks``.
 
@@ -136,7 +136,7 @@ def decide_fio(
         comparisons = compare(blocks, arms, margin=limit.slowdown, confidence=alone)
         if comparisons:
             # A pass has one time, its own percentile: of these the median is compared.
-            of_passes = decide(comparisons, [replace(limit, percentile=50)], blocks, confidence=alone)
+            of_passes = decide(comparisons, blocks, limits=[replace(limit, percentile=50)], confidence=alone)
             decisions += [
                 replace(d, limit=limit, why=_why_of_passes(d, c))
                 for d, c in zip(of_passes.decisions, comparisons, strict=True)

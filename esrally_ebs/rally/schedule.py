@@ -155,18 +155,24 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     }
     if block.work is Work.SEARCH:
         operation.params["detailed-results"] = True  # hits and took, read after the service time
-        if open_loop.is_open(task, plan):
-            if block.phase is Phase.MEASURE:
-                open_loop.apply(clone, block, plan)
-            else:
-                open_loop.lift(clone)
-        elif _asks_whole_log(task):
-            if block.phase is Phase.MEASURE:
-                open_loop.take_piece(clone, block, plan)
-            else:
-                operation.params["cycle"] = True
+        _choose_requests(clone, task, block, plan)
     operation.param_source = PARAM_SOURCE
     return clone
+
+
+def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
+    """Which requests a block asks, and when they are due."""
+    measures = block.phase is Phase.MEASURE
+    if open_loop.is_open(task, plan):
+        if measures:
+            open_loop.apply(clone, block, plan)
+        else:
+            open_loop.lift(clone)
+    elif _asks_whole_log(task):
+        if measures:
+            open_loop.take_piece(clone, block, plan)
+        else:
+            clone.operation.params["cycle"] = True
 
 
 def _asks_whole_log(task: Any) -> bool:

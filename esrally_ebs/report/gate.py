@@ -1,13 +1,16 @@
 """A gate on a recorded session: from its records to a decision, as lines of text and as JUnit XML."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from esrally_ebs.analysis.comparable import all_checks
-from esrally_ebs.analysis.findings import find
+from esrally_ebs.analysis.comparable import all_checks, has_latency
+from esrally_ebs.analysis.compare import Comparison
+from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
 from esrally_ebs.analysis.profile import profiles_of, read_windows
+from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import bottlenecks
@@ -40,13 +43,23 @@ def judge_session(
     _require_valid(session)
     findings = find(session, arms=(base, other))
     if findings.comparisons:
-        return decide(findings.comparisons, limits, findings.blocks, confidence=findings.confidence)
+        waits = find(session, "latency", arms=(base, other)) if has_latency(session) else None
+        return decide(*_with_latency(findings, waits), limits=limits, confidence=findings.confidence)
     judged = decide_fio(session.baseline, limits, (base, other), confidence=findings.confidence)
     if session.samples.num_rows or not judged.decisions:
         raise MeasurementError(
             f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
         )
     return judged
+
+
+def _with_latency(findings: Findings, waits: Findings | None) -> tuple[list[Comparison], Blocks]:
+    """What limits are held against: each task's service time, and its latency where requests were due."""
+    comparisons, blocks = list(findings.comparisons), dict(findings.blocks)
+    if waits is not None:
+        comparisons += (replace(c, task=f"latency of {c.task}") for c in waits.comparisons)
+        blocks |= {(f"latency of {task}", arm): rounds for (task, arm), rounds in waits.blocks.items()}
+    return comparisons, blocks
 
 
 def _require_valid(session: Session) -> None:

@@ -69,7 +69,7 @@ def test_a_ratio_outside_of_the_margin_is_not_equivalent_however_many_times_are_
     assert comparison.percentiles[0].ratio.value < 0.2
     assert comparison.verdict is Verdict.INCONCLUSIVE
     assert comparison.more_rounds is None
-    judged = decide([comparison], [GateLimit(percentile=50, slowdown=0.05)], made, confidence=0.95)
+    judged = decide([comparison], made, limits=[GateLimit(percentile=50, slowdown=0.05)], confidence=0.95)
     assert judged.decisions[0].why == "too many requests took equally long for an interval"
 
 

@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_in_memory import session
+from small_plan import small_plan
 
 from esrally_ebs.analysis.compare import compare
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, decide, parse_limit
@@ -38,7 +40,7 @@ def gate(ratios: dict[str, float], *limits: GateLimit, **shape: float) -> Gate:
 
 def held(made: Blocks, *limits: GateLimit) -> Gate:
     found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
-    return decide(found, limits, made, confidence=0.95)
+    return decide(found, made, limits=limits, confidence=0.95)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,23 @@ def test_a_broken_limit_is_quoted_with_its_interval() -> None:
     )
 
 
+def test_limits_hold_for_the_latency_of_requests_that_were_due() -> None:
+    """b serves as fast as a, but has let them wait for half of that time."""
+    rows = [
+        {**row, "latency_s": row["service_time_s"] * (1.5 if row["arm"] == "b" else 1.01)}
+        for row in session().samples.to_pylist()
+    ]
+    recorded = session(
+        plan=small_plan(race={}, cache={"mode": "warm"}), samples=pa.Table.from_pylist(rows, schema=SAMPLES)
+    )
+    judged = gates.judge_session(recorded, [P50])
+    assert {decision.task: decision.outcome for decision in judged.decisions} == {
+        "t": Outcome.PASS,
+        "latency of t": Outcome.FAIL,
+    }
+    assert "p50 of latency of t +48.5 %" in gates.reason(recorded, judged)
+
+
 def test_the_arms_can_be_swapped() -> None:
     judged = gates.judge_session(session(1.2), [P50], base="b", other="a")
     assert (judged.a, judged.b, judged.outcome) == ("b", "a", Outcome.PASS)
@@ -189,7 +208,9 @@ def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object
 def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
     made = blocks({"t": 1.0, "u": 1.2, "v": 1.05})
     found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
-    forth, back = (decide(some, [P50], made, confidence=0.95).decisions for some in (found, found[::-1]))
+    forth, back = (
+        decide(some, made, limits=[P50], confidence=0.95).decisions for some in (found, found[::-1])
+    )
     assert {(d.task, d.outcome) for d in forth} == {(d.task, d.outcome) for d in back}
 
 
