@@ -220,6 +220,15 @@ class Request(NamedTuple):
     number: int  # from 1, of one client
 
 
+class TimedRequest(NamedTuple):
+    """When a logged search was served, as the log says it: often to the millisecond."""
+
+    began_s: float  # since the epoch
+    took_s: float
+    template: str  # of queries that differ by their literals only
+    hits: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One request; a row of ``samples/*.parquet``."""

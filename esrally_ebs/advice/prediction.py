@@ -57,6 +57,7 @@ class Predictor:
         self._of = recording
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
+        self.slower_s = recording.slower_s
         fastest = _without_limits(model_for(recording.spec))
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
         numbers = [np.flatnonzero(recording.round == number) for number in np.unique(recording.round)]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.profile import read_windows
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.store.session import Session
@@ -15,9 +16,15 @@ from esrally_ebs.volumes.virtual.replay import Column
 # In recordings at most 1 % of requests have a read in flight as they begin or end, and 90 % of reads are of
 # requests; with clocks that are 5 ms apart a quarter of them have.
 MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
+# What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
+MAX_OFF = 0.5
+_QUARTILE = -0.6745  # the lower one of a normal distribution
+MAX_HALVES = 0.01  # of another tool's I/Os: those that were in flight as it began or ended
 MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed requests
 _READS = "emulator.reads"
-IOS = ("at_s", "done_s", "offset", "bytes", "queue_s", "path_s")
+IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
+_TICK_S = 1e-6  # more than seconds since the epoch are rounded by
+LOG_S = 1e-3  # a query log's time and duration are cut to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,7 @@ class Recording:
     cold: Column  # whether caches were dropped, and buckets full, right before
     ios: dict[str, Column]  # columns of IOS, ``write`` and ``ahead`` (1, 0, or -1 for not known)
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
+    slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
 
     @property
     def requests(self) -> int:
@@ -51,31 +59,29 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         raise MeasurementError(
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
-    lost = _require_whole(session, arm, ios.num_rows)
+    lost = _require_whole(session, arm, ios)
+    ios = ios.filter(pc.is_valid(ios["done_s"]))
     reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
     _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
-    samples = session.samples
-    measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    measured = pc.and_(measured, pc.and_(pc.greater(samples["round"], 0), samples["success"]))
-    rows = samples.filter(measured).sort_by("started_s")
-    began_s = rows["started_s"].to_numpy()
-    latency_s = rows["service_time_s"].to_numpy()
     at_s = ios["at_s"].to_numpy()
-    if lost:
-        rows = rows.filter(pa.array(began_s > at_s[0]))
-        began_s, latency_s = rows["started_s"].to_numpy(), rows["service_time_s"].to_numpy()
+    rows = _measured(session, arm, since_s=at_s[0] if lost else 0.0)
+    began_s, latency_s = rows["started_s"].to_numpy(), rows["service_time_s"].to_numpy()
+    if session.kind == "trace":
+        began_s, latency_s = _with_their_ios(began_s, latency_s, ios)
     if not len(began_s):
         raise MeasurementError(f"session {session.id}: arm {arm!r} has no measured requests in its trace")
     if np.any(began_s[1:] < began_s[:-1] + latency_s[:-1]):
         raise MeasurementError(
             f"session {session.id}: requests of arm {arm!r} overlap, so their I/Os cannot be told apart;"
-            " record with one client"
+            " record with one client, or with esrally-ebs trace when there are few"
         )
     request = np.searchsorted(began_s, at_s, "right") - 1
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
     reads = pc.equal(ios["op"], "read").to_numpy()
     _require_same_clock(session, arm, ios.filter(pa.array(reads)), began_s, latency_s, within[reads])
     columns = {name: ios[name].to_numpy()[within] for name in IOS}
+    slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
+    columns["path_s"] = columns["path_s"] - slower_s
     columns["write"] = pc.equal(ios["op"], "write").to_numpy()[within].astype(np.int64)
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()[within]
     return Recording(
@@ -87,19 +93,80 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         cold=(rows["iteration"].to_numpy() == 1) & (session.plan.cache.mode == "cold"),
         ios=columns,
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
+        slower_s=slower_s,
     )
 
 
-def _require_whole(session: Session, arm: str, ios: int) -> int:
+def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:
+    """The samples of an arm's measured requests that began later, in the order of time."""
+    samples = session.samples
+    measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
+    measured = pc.and_(measured, pc.and_(pc.greater(samples["round"], 0), samples["success"]))
+    return samples.filter(pc.and_(measured, pc.greater(samples["started_s"], since_s))).sort_by("started_s")
+
+
+def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[Column, Column]:
+    """Requests of a query log, which knows milliseconds: begun with the first of their I/Os at the latest.
+
+    The duration was cut to a millisecond: half of one is added. What comes, or is done, within a millisecond
+    of that is of the request; no request reaches into another.
+    """
+    at_s, done_s = ios["at_s"].to_numpy(), np.sort(ios["done_s"].to_numpy())
+    ended_s = began_s + latency_s + LOG_S / 2
+    first = at_s[np.minimum(np.searchsorted(at_s, began_s - LOG_S), len(at_s) - 1)]
+    last = done_s[np.maximum(np.searchsorted(done_s, ended_s + LOG_S) - 1, 0)]
+    first = np.where(first >= began_s - LOG_S, np.minimum(first, began_s), began_s)
+    last = np.where(last >= began_s, np.maximum(last, ended_s), ended_s)
+    # of two that are as close as the log is exact, nobody knows whose an I/O in between is
+    close = (first[1:] < last[:-1]) & (began_s[1:] > ended_s[:-1] - 2 * LOG_S)
+    middle = (ended_s[:-1] + began_s[1:]) / 2
+    first[1:] = np.where(close, middle, first[1:])
+    last[:-1] = np.where(close, middle - _TICK_S, last[:-1])
+    return first, np.maximum(last - first, 0.0)
+
+
+def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> float:
+    """What reads take longer on this volume than on its model (s), by their lower quartile: it has no waits.
+
+    Raises MeasurementError when that is so much that it is another volume.
+    """
+    service = model_for(spec).read
+    reads = ios.filter(pc.equal(ios["op"], "read"))
+    fixed_s, per_byte_s = service.line_s()
+    expected_s = (fixed_s + per_byte_s * reads["bytes"].to_numpy()) * np.exp(_QUARTILE * service.sigma)
+    took_s = reads["done_s"].to_numpy() - reads["at_s"].to_numpy()
+    slower_s = float(np.percentile(took_s - expected_s, 25)) if len(took_s) else 0.0
+    usual_s = float(np.median(expected_s)) if len(took_s) else 0.0
+    if abs(slower_s) > MAX_OFF * usual_s:
+        raise MeasurementError(
+            f"session {session.id}: reads of arm {spec.name!r} take {slower_s * 1e3:+.2f} ms from those of"
+            f" {spec.type}, which take {usual_s * 1e3:.2f} ms; is that its volume? record with its --type and"
+            " settings"
+        )
+    return slower_s
+
+
+def _require_whole(session: Session, arm: str, ios: pa.Table) -> int:
     """I/Os that the volume had no room for; raises MeasurementError when others are missing."""
+    halves = ios["done_s"].null_count
+    if halves > MAX_HALVES * ios.num_rows:
+        raise MeasurementError(
+            f"session {session.id}: of {halves:,} I/Os of arm {arm!r} the trace has no issue or no"
+            " completion, so requests are not predicted; 'esrally-ebs usage' takes such a trace"
+        )
     notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     if not notes:
         return 0
-    kept = notes[-1].number("ios")
-    if kept != ios:
+    kept, missed = notes[-1].number("ios"), notes[-1].number("missed")
+    if missed:
         raise MeasurementError(
-            f"session {session.id}: the trace of arm {arm!r} has {ios:,} I/Os, {kept or 0:,.0f} were written;"
-            " copy the session again"
+            f"session {session.id}: {missed:,.0f} events of arm {arm!r} were lost while it was recorded;"
+            " record it again, when the machine has more time"
+        )
+    if kept != ios.num_rows:
+        raise MeasurementError(
+            f"session {session.id}: the trace of arm {arm!r} has {ios.num_rows:,} I/Os, {kept or 0:,.0f} were"
+            " written; copy the session again"
         )
     return int(notes[-1].number("lost") or 0)
 

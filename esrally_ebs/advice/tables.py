@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
-from esrally_ebs.advice.usage import Interval, TracedIo, access_of
+from esrally_ebs.advice.traces import access_of, lacks
+from esrally_ebs.advice.usage import Interval
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.report.model import (
@@ -24,7 +26,7 @@ from esrally_ebs.report.model import (
     word,
 )
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import GIB, KIB, MIB
+from esrally_ebs.units import GIB, KIB, MIB, format_seconds
 from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
@@ -278,7 +280,19 @@ def _check(predictor: Predictor) -> Table:
         "Self-check: the recorded volume itself, predicted against measured",
         ["", "off by"],
         rows,
+        *_slower(predictor.slower_s),
     )
+
+
+def _slower(seconds: float) -> list[str]:
+    """A note where the recorded volume is none of ours."""
+    if not seconds:
+        return []
+    way = "longer" if seconds > 0 else "less"
+    return [
+        f"Its reads take {abs(seconds) * 1e3:.2f} ms {way} than its type's model, which is taken to be so on"
+        " every setting."
+    ]
 
 
 def _plot(advice: Advice) -> Plot:
@@ -313,20 +327,29 @@ def _y(options: Sequence[Option]) -> tuple[float, ...]:
     return tuple(option.value_s * 1e3 for option in options)
 
 
-def _access(ios: Sequence[TracedIo]) -> Table:
+def _access(ios: pa.Table) -> Table:
     rows = []
-    for name, write in (("reads", False), ("writes", True)):
-        own = [io for io in ios if io.write == write]
-        if own:
+    for name, op in (("reads", "read"), ("writes", "write")):
+        own = ios.filter(pc.equal(ios["op"], op))
+        if own.num_rows:
             of = access_of(own)
             times = [None if s is None else f"{s * 1e3:.2f} ms" for s in (of.median_s, of.p99_s)]
             size = f"{of.median_bytes / KIB:g} KiB"
             depth = None if of.in_flight is None else f"{of.in_flight:.1f}"
-            row = (f"{of.ios:,}", f"{of.bytes / MIB:,.1f}", size, f"{of.continuing:.0%}", depth, *times)
+            ahead = None if of.ahead is None else f"{of.ahead:.0%}"
+            row = (
+                f"{of.ios:,}",
+                f"{of.bytes / MIB:,.1f}",
+                size,
+                f"{of.continuing:.0%}",
+                ahead,
+                depth,
+                *times,
+            )
             rows.append((name, *row))
-    titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "in flight", "p50", "p99"]
+    titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "readahead", "in flight", "p50", "p99"]
     note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
-    return plain_table("access", "What the trace's I/Os do", titles, rows, note)
+    return plain_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
 
 
 def _ms(seconds: float) -> str:
@@ -343,12 +366,16 @@ def build_usage(
     options: Sequence[UsageOption],
     *,
     region: str,
-    ios: Sequence[TracedIo] = (),
+    ios: pa.Table | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
-    """What a log says that a volume did, on today's setting (the first) and on others; ``ios`` of a trace."""
+    """What a log says that a volume did, on today's setting (the first) and on others.
+
+    ``ios`` are those of a trace, ``notes`` what must be known of it.
+    """
     today, *others = options
     free = next((one for one in others if not one.usage.limited_s), None)
-    hours = sum(one.seconds for one in intervals) / 3600
+    length = format_seconds(sum(one.seconds for one in intervals))
     verdict = "No setting that was looked at stays below its limits."
     if free is not None:
         saves = today.usd - free.usd
@@ -361,25 +388,26 @@ def build_usage(
             setting_text(one.spec) + (" (today)" if one is today else ""),
             _usd(one.usd),
             _usd(today.usd - one.usd, sign=True),
-            f"{one.usage.limited_s / 60:,.0f}",
+            format_seconds(one.usage.limited_s) if one.usage.limited_s else "never",
             max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
             None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
         )
         for one in options
     ]
-    titles = ["setting", "a month", "saves", "minutes at its limit", "which limit", "lowest credits"]
+    titles = ["setting", "a month", "saves", "at its limit for", "which limit", "lowest credits"]
     return Report(
         kind="usage",
-        title=f"Usage of {source}: {len(intervals):,} intervals, {hours:,.1f} hours, prices of {region}",
+        title=f"Usage of {source}: {len(intervals):,} intervals, {length}, prices of {region}",
         about=(),
         facts={"session": source, "state": "usage", "plan": ""},
         verdict=verdict,
         labels=(f"A statement {MODELS}.",),
         tables=(
             plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
-            *([_access(ios)] if ios else []),
+            *([] if ios is None else [_access(ios)]),
         ),
         warnings=(
+            *notes,
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",

@@ -1,28 +1,29 @@
 """What a volume did, minute by minute, on another volume's limits: when those would have been reached.
 
-Takes what operators have: CloudWatch's sums, text of ``iostat -xt`` or ``sar -d``, another tool's trace. That
+Takes what operators have: CloudWatch's sums, text of ``iostat -xt`` or ``sar -d``, the I/Os of a trace. That
 says nothing of latency, and nothing of bursts shorter than an interval.
 """
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from esrally_ebs.catalog.limits import Limit, Model, charged_bytes, of_each, operations_of
 from esrally_ebs.errors import FormatError
 
-_KIB, _SECTOR = 1024, 512
+_KIB = 1024
 _KINDS = (
     "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
-    " or fio's iolog v3"
+    " or fio's iolog"
 )
+_MAX_SECONDS = 366 * 86400
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 
@@ -55,13 +56,12 @@ class Usage:
 def parse_usage(text: str, source: str, device: str | None = None) -> list[Interval]:
     """The intervals of a log, whose kind is seen from its text; ``device`` chooses one of several.
 
-    Traces become seconds. Raises FormatError, naming ``source``, for text of no such kind, or of several
-    devices when none is named.
+    Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
     """
     try:
         if text.lstrip().startswith("{"):
             return _cloudwatch(json.loads(text))
-        rows: list[tuple[Any, ...]] = [*_traced(text)] or [*_device_rows(text)]
+        rows = list(_device_rows(text))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
     devices = list(dict.fromkeys(row[0] for row in rows))
@@ -71,7 +71,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if len({row[0] for row in chosen}) < 2:
         raise FormatError(f"{source}: fewer than two reports with a time of day; give {_KINDS}")
-    return list(_intervals(chosen) if len(chosen[0]) == 2 else _seconds(chosen))
+    return list(_intervals(chosen))
 
 
 def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:
@@ -93,112 +93,25 @@ def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:
     ]
 
 
-# An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
-# completions, those of fio's iolog v3 of issues.
-_BLKPARSE = re.compile(
-    r"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>\d+\.\d+) +\d+ +(?P<action>[DC]) +(?P<op>[A-Z]*[RW][A-Z]*)"
-    r" +(?P<sector>\d+) \+ (?P<sectors>\d+)"
-)
-_PERF = re.compile(
-    r".*?(?P<s>\d+\.\d+): +(block:)?block_rq_(?P<action>issue|complete): (?P<device>\d+,\d+)"
-    r" (?P<op>[A-Z]*[RW][A-Z]*) (\d+ )?\(.*?\) (?P<sector>\d+) \+ (?P<sectors>\d+)"
-)
-_BIOSNOOP = re.compile(
-    r"(?P<s>\d+\.\d+) +.*?\d+ +(?P<device>\S+) +(?P<op>[RW]) +(?P<sector>\d+) +(?P<bytes>\d+)"
-    r"( +[\d.]+)? +(?P<took_ms>[\d.]+)$"
-)
-_IOLOG = re.compile(r"(?P<ms>\d+) (?P<device>\S+) (?P<op>read|write) (?P<offset>\d+) (?P<bytes>\d+)")
-
-
-class TracedIo(NamedTuple):
-    """An I/O of another tool's trace; seconds on the tool's clock."""
-
-    device: str
-    at_s: float  # issued, or done where its issue is not in the trace
-    done_s: float | None
-    write: bool
-    offset: int
-    size: int  # bytes
-
-
-def parse_traced(text: str) -> Iterator[TracedIo]:
-    """The I/Os of a trace, in the order of its lines; nothing for other text."""
-    issued: dict[tuple[str, str], float] = {}
-    for line in text.splitlines():
-        for kind in (_BLKPARSE, _PERF, _BIOSNOOP, _IOLOG):
-            if io := kind.match(line.strip()):
-                of = io.groupdict()
-                seconds = float(of["s"]) if "s" in of else int(of["ms"]) / 1000
-                key = of["device"], of.get("sector", "")
-                if of.get("action", "C")[0] in "Di":
-                    issued[key] = seconds
-                    break
-                offset = int(of["offset"]) if "offset" in of else int(of["sector"]) * _SECTOR
-                size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-                begun_s: float | None = issued.pop(key, None)
-                if of.get("took_ms"):
-                    begun_s = seconds - float(of["took_ms"]) / 1000
-                at_s, done_s = (seconds, None) if begun_s is None else (begun_s, seconds)
-                yield TracedIo(of["device"], at_s, done_s, "w" in of["op"].lower(), offset, size)
-                break
-
-
-def _traced(text: str) -> Iterator[tuple[str, float, bool, int]]:
-    """Device, second at which it was done, whether it is a write, and bytes, of each I/O."""
-    for io in parse_traced(text):
-        yield io.device, io.at_s if io.done_s is None else io.done_s, io.write, io.size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How the I/Os of a trace use the device; what the trace does not say is None."""
-
-    ios: int
-    bytes: int
-    median_bytes: float
-    continuing: float  # share that begin where one of the last I/Os of their kind ended
-    in_flight: float | None  # when an I/O is issued, it included
-    median_s: float | None
-    p99_s: float | None
-
-
-_RECENT = 64  # I/Os among which one is looked for that this one continues
-
-
-def access_of(ios: Sequence[TracedIo]) -> Access:
-    """The pattern of I/Os of one kind on one device, at least one."""
-    ordered = sorted(ios, key=lambda io: io.at_s)
-    ends: deque[int] = deque(maxlen=_RECENT)
-    continuing = 0
-    for io in ordered:
-        continuing += io.offset in ends
-        ends.append(io.offset + io.size)
-    timed = [(io.at_s, io.done_s) for io in ordered if io.done_s is not None]
-    at_s, done_s = (np.array(column) for column in zip(*timed, strict=True)) if timed else (np.zeros(0),) * 2
-    took_s = done_s - at_s
-    before = np.searchsorted(np.sort(done_s), at_s, "right")
-    return Access(
-        ios=len(ios),
-        bytes=sum(io.size for io in ios),
-        median_bytes=float(np.median([io.size for io in ios])),
-        continuing=continuing / len(ios),
-        in_flight=float(np.mean(np.arange(1, len(at_s) + 1) - before)) if timed else None,
-        median_s=float(np.median(took_s)) if timed else None,
-        p99_s=float(np.percentile(took_s, 99)) if timed else None,
-    )
-
-
-def _seconds(ios: Sequence[tuple[float, bool, int]]) -> Iterator[Interval]:
-    """A trace second by second, also those without I/O."""
-    first = int(min(at_s for at_s, _, _ in ios))
-    last = int(max(at_s for at_s, _, _ in ios))
-    sums = [[0.0] * len(_FIELDS) for _ in range(first, last + 1)]
-    for at_s, write, size in ios:
-        second = sums[int(at_s) - first]
-        second[2 * write] += 1
-        second[2 * write + 1] += size
-    for second in sums:
-        yield Interval(seconds=1.0, **dict(zip(_FIELDS, second, strict=True)))
+def intervals_of(ios: pa.Table) -> list[Interval]:
+    """A trace second by second, also those without I/O. FormatError for less than two seconds."""
+    done_s = pc.coalesce(ios["done_s"], ios["at_s"]).to_numpy()
+    second = (np.floor(done_s) - np.floor(done_s.min(initial=np.inf))).astype(np.int64)
+    if second.max(initial=0) < 1:
+        raise FormatError(
+            "a trace of less than two seconds says nothing of a volume's use; record for longer"
+        )
+    if second.max() > _MAX_SECONDS:
+        raise FormatError("a trace of more than a year: its clock jumps; cut it where it does")
+    is_write = pc.equal(ios["op"], "write").to_numpy()
+    sums = [
+        np.bincount(second[chosen], weights, minlength=second.max() + 1)
+        for chosen in (~is_write, is_write)
+        for weights in (None, ios["bytes"].to_numpy()[chosen])
+    ]
+    return [
+        Interval(seconds=1.0, **dict(zip(_FIELDS, row, strict=True))) for row in np.transpose(sums).tolist()
+    ]
 
 
 _FIELDS = ("reads", "read_bytes", "writes", "written_bytes")

@@ -14,6 +14,7 @@ from esrally_ebs.checks.requirements import OFFICIAL_IMAGE, Machine, is_race
 from esrally_ebs.errors import EbsError
 from esrally_ebs.machine import processes as system
 from esrally_ebs.machine import resources
+from esrally_ebs.machine.tracefs import missing_for_tracing, tracefs
 
 _VERSION = "8.8.2"
 _STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
@@ -48,6 +49,7 @@ def look() -> Machine:
         memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
         races=_races(),
         hook=any((Path(place) / _HOOK).exists() for place in _PLACES),
+        tracing_problem=missing_for_tracing(tracefs()),
         listening=_listening(),
         sockets_wanted=resources.sockets_wanted(),
     )

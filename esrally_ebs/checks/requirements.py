@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from esrally_ebs.model import Check
+from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB, format_bytes
 
 OFFICIAL_IMAGE = "docker.elastic.co/elasticsearch/elasticsearch"
@@ -42,6 +42,7 @@ class Machine:
     memory_maps: int  # vm.max_map_count
     races: Sequence[int] = ()  # pids of other Rally processes
     hook: bool = True  # whether esrally_ebs.pth is where Python reads it
+    tracing_problem: str = ""  # why requests of disks cannot be traced, and what to do
     listening: Sequence[str] = ()  # addresses beyond this machine at which Rally's actors do
     sockets_wanted: bool = False
 
@@ -65,6 +66,7 @@ def checks_of(machine: Machine) -> list[Check]:
         _memory_maps(machine),
         _races(machine),
         _actors(machine),
+        _tracing(machine),
     ]
 
 
@@ -197,6 +199,18 @@ def _actors(machine: Machine) -> Check:
         return Check(name=name, ok=False, value=f"listening on {', '.join(machine.listening)}", text=text)
     text = "listen nowhere" if machine.hook else "install esrally_ebs again (make setup), for esrally_ebs.pth"
     return Check(name=name, ok=machine.hook, value="queues" if machine.hook else "would listen", text=text)
+
+
+def _tracing(machine: Machine) -> Check:
+    """Needed by ``esrally-ebs trace`` alone."""
+    problem = machine.tracing_problem
+    return Check(
+        name="tracepoints",
+        ok=not problem,
+        value="missing" if problem else "there",
+        text=f"{problem} (for esrally-ebs trace)" if problem else "for esrally-ebs trace",
+        severity=Severity.WARN,
+    )
 
 
 def is_race(command: str, argv: Sequence[str]) -> bool:

@@ -1,6 +1,9 @@
 """The commands that choose a volume: for what a session recorded, and for what a log says that one did."""
 
 import tempfile
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +14,20 @@ from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
-from esrally_ebs.advice.usage import parse_traced, parse_usage
+from esrally_ebs.advice.traces import parse_trace
+from esrally_ebs.advice.usage import intervals_of, parse_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import give, require_format
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import parse_bytes, parse_rate
+from esrally_ebs.workload.queries import timed_requests
 
 app = typer.Typer()
 _ALL_TYPES = ",".join(TYPES)
@@ -57,6 +63,11 @@ def advise_command(
     bound = parse_bound(keep)
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
+    if recorded.kind == tracing.KIND and (race or plan is not None):
+        raise PlanError(
+            f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
+            " a track of the log, which 'esrally-ebs race' races on two settings"
+        )
     traced = [event.arm for event in recorded.events if event.kind == "trace" and event.arm]
     arms = [volume.spec.name for volume in recorded.arms if not traced or volume.spec.name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
@@ -97,16 +108,24 @@ def _exit_code(advice: Advice) -> int:
     return 0 if advice.best is not None else 1
 
 
+Size = Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")]
+Type = Annotated[str, typer.Option("--type", help="Its type.")]
+Iops = Annotated[int | None, typer.Option(help="Its IOPS, if they are bought.")]
+Throughput = Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")]
+Device = Annotated[str | None, typer.Option(help="The device, if the log is of several.")]
+
+
 @app.command("usage")
 def usage_command(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="CloudWatch's JSON, iostat -xt or sar -d text, or a trace.")
+        Path,
+        typer.Argument(metavar="LOG", help="CloudWatch's JSON, iostat -xt or sar -d text, or a trace."),
     ],
-    size: Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")],
-    type_: Annotated[str, typer.Option("--type", help="Its type.")] = "gp3",
-    iops: Annotated[int | None, typer.Option(help="Its IOPS, if they are bought.")] = None,
-    throughput: Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")] = None,
-    device: Annotated[str | None, typer.Option(help="The device, if the log is of several.")] = None,
+    size: Size,
+    type_: Type = "gp3",
+    iops: Iops = None,
+    throughput: Throughput = None,
+    device: Device = None,
     region: Region = "us-east-1",
     types: Types = _ALL_TYPES,
     form: Format = "text",
@@ -114,6 +133,17 @@ def usage_command(
 ) -> None:
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     require_format(form)
+    today = _today(size, type_, iops, throughput)
+    text = _text(log)
+    ios = parse_trace(text, str(log), device)
+    intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
+    options = usage_options(intervals, today, region=region, types=_listed(types))
+    traced = ios if ios.num_rows else None
+    give(build_usage(str(log), intervals, options, region=region, ios=traced), form, output)
+
+
+def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> VolumeSpec:
+    """Today's volume. Raises PlanError for one that is not sold."""
     today = VolumeSpec(
         name="today",
         type=type_,
@@ -121,12 +151,77 @@ def usage_command(
         iops=iops,
         throughput_bytes_per_s=None if throughput is None else parse_rate(throughput, what="--throughput"),
     )
-    model_for(today)  # refuses what is not sold
+    model_for(today)
+    return today
+
+
+def _text(log: Path) -> str:
     try:
-        text = log.read_text(errors="replace")
+        return log.read_text(errors="replace")
     except OSError as error:
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
-    intervals = parse_usage(text, str(log), device)
-    options = usage_options(intervals, today, region=region, types=_listed(types))
-    ios = [io for io in parse_traced(text) if device in (None, io.device)]
-    give(build_usage(str(log), intervals, options, region=region, ios=ios), form, output)
+
+
+@app.command("trace")
+def trace_command(
+    size: Size,
+    mount: Annotated[
+        Path | None, typer.Option(help="A directory on the file system whose I/Os are recorded.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Instead of --mount: a trace of another tool."),
+    ] = None,
+    began: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When the clock of that trace was 0: 2026-11-22T10:00:00Z."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="A query log of that time: its requests can be predicted.")
+    ] = None,
+    type_: Type = "gp3",
+    iops: Iops = None,
+    throughput: Throughput = None,
+    device: Device = None,
+    region: Region = "us-east-1",
+    types: Types = _ALL_TYPES,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Make the session's folder there.")
+    ] = None,
+) -> None:
+    """Record the I/Os of a mount on any Linux machine, read-only, and say which settings would serve them."""
+    today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
+    if (mount is None) == (source is None):
+        raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
+    logs = partial(timed_requests, log) if log else None
+    if source is not None:
+        ios = parse_trace(_text(source), str(source), device, began_s=_seconds_of(began))
+        if not ios.num_rows:
+            raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
+        folder = tracing.record_trace(ios, source, today, logs=logs, output=output)
+    elif mount is not None:
+        if seconds is None:
+            raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
+        folder = tracing.record_mount(mount, today, seconds=seconds, logs=logs, output=output, say=complain)
+    session = load_session(folder)
+    ios = SessionFolder(folder).read_trace().sort_by("at_s")
+    intervals = intervals_of(ios)
+    options = usage_options(intervals, session.arms[0].spec, region=region, types=_listed(types))
+    name = str(output) if output is not None else session.id
+    report = build_usage(name, intervals, options, region=region, ios=ios, notes=session.warnings)
+    step = f"esrally-ebs advise {name} --keep p99=100ms" if logs else ""
+    give(replace(report, next_step=step), "text", None)
+
+
+def _seconds_of(began: str | None) -> float:
+    """Seconds since the epoch of a time of day with its zone; 0 for none."""
+    if began is None:
+        return 0.0
+    try:
+        moment = datetime.fromisoformat(began)
+    except ValueError as error:
+        raise PlanError(f"--began {began}: is no time; write for example 2026-11-22T10:00:00Z") from error
+    if moment.tzinfo is None:
+        raise PlanError(f"--began {began}: names no time zone; write for example {began}Z")
+    return moment.timestamp()

@@ -117,6 +117,44 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestQueue:
+    """A disk whose requests the kernel reports one by one, and the part of it that a file system uses."""
+
+    name: str  # of the disk
+    number: str  # "major:minor" of the disk
+    first_sector: int  # of 512 bytes
+    end_sector: int
+    is_part: bool  # whether it is a partition
+    is_mount: bool  # whether the file system is made on it: else on an array, LVM or the like above it
+
+
+def request_queues(mount: Mount, roots: Roots) -> tuple[RequestQueue, ...]:
+    """The topmost devices below a mount that have requests; none where there is no such device.
+
+    Arrays, LVM and encryption pass on what they get and have none of their own, so theirs are of their disks.
+    """
+    nodes = _nodes(mount, roots)
+    queues: dict[str, RequestQueue] = {}
+    below = [(node, True) for node in nodes]
+    while below:
+        node, is_mount = below.pop(0)
+        disk = disk_of(node)
+        if not (disk / "mq").is_dir():
+            below += [(path.resolve(), False) for path in sorted((disk / "slaves").glob("*"))]
+            continue
+        first, sectors = (int(text(node / name) or 0) for name in ("start", "size"))
+        queues[node.name] = RequestQueue(
+            name=disk.name,
+            number=text(disk / "dev"),
+            first_sector=first,
+            end_sector=first + sectors,
+            is_part=node != disk,
+            is_mount=is_mount,
+        )
+    return tuple(queues.values())
+
+
 def _caches_of(mount: Mount) -> list[str]:
     """What keeps data of a file system without a device where evicting its pages does not reach."""
     where, kind = mount.mount_point, mount.filesystem

@@ -18,6 +18,7 @@ from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
 from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID, STARTS
+from esrally_ebs.telemetry import block_trace
 from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
@@ -25,7 +26,7 @@ _FILES = (FILE, FIO_PID, ENDING, ENOUGH, STARTS)  # that a session's processes w
 
 
 def take_down(session: str) -> list[str]:
-    """Remove processes, containers, mounts, loop devices and images of a session.
+    """Remove processes, containers, mounts, loop devices, images and tracing of a session.
 
     Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
     """
@@ -33,7 +34,7 @@ def take_down(session: str) -> list[str]:
     steps: list[Callable[[], None]] = [partial(node.remove, session), partial(_remove_unfinished, session)]
     if running.is_ours(session):
         running.claim_by_hand(session)
-        steps.insert(0, partial(_end_fio, directory / FIO_PID))
+        steps[:0] = [partial(_end_fio, directory / FIO_PID), partial(block_trace.remove_trace, session)]
         steps += [partial(volumes.detach, arm) for arm in _arms(directory)]
     problems: list[str] = []
     for step in steps:

@@ -72,13 +72,14 @@ TRACE = pa.schema(
         ("offset", pa.int64()),
         ("bytes", pa.int64()),
         ("op", _TEXT),
-        ("queue_s", pa.float64()),  # waited for a limit
+        ("queue_s", pa.float64()),  # waited for a limit, as far as known
         ("path_s", pa.float64()),  # what the path to the device adds to done_s - at_s
         ("ahead", pa.bool_()),  # known to be readahead, known not to be, or not known
+        ("thread", pa.int64()),  # that issued it, if known
     ]
 )
 MAY_BE_MISSING = frozenset(
-    {"hits", "took_s", "resident_before", "ahead"}
+    {"hits", "took_s", "resident_before", "queue_s", "ahead", "thread"}
 )  # every other column has a value in each row
 
 

@@ -46,17 +46,18 @@ class SessionFolder:
         kind: str,
         plan: Plan,
         started_at: float | None = None,
+        path: Path | None = None,
     ) -> Self:
-        """A new folder in state ``running``, owned by this process.
+        """A new folder in state ``running``, owned by this process; ``path`` is another place for it.
 
         Raises SetupError when the session exists already or the folder cannot be made, PlanError when its id
         is no session's name.
         """
-        path = home / "sessions" / session_name(session_id)
+        path = path or home / "sessions" / session_name(session_id)
         try:
             path.mkdir(parents=True)
         except FileExistsError as error:
-            raise SetupError(f"{path}: this session exists already; use another id or remove it") from error
+            raise SetupError(f"{path}: exists already; use another id or place, or remove it") from error
         except OSError as error:
             cannot_write(path, error)
         record = SessionRecord(
@@ -146,10 +147,10 @@ class SessionFolder:
         """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
         return writer_for(self.path / kind, kind, row)
 
-    def write_trace(self, arm: str, ios: pa.Table) -> None:
-        """Keep an arm's I/Os, a table of ``TRACE``, in place of those it had."""
+    def write_trace(self, arm: str, ios: pa.Table, part: int = 0) -> None:
+        """Keep a part of an arm's I/Os, a table of ``TRACE``, in place of that part as it was."""
         make_directory(self.path / "trace")
-        write_table(self.path / "trace" / f"part-{arm}.parquet", ios)
+        write_table(self.path / "trace" / f"part-{arm}-{part:06d}.parquet", ios)
 
     def read_trace(self) -> pa.Table:
         """The I/Os of all arms. Raises FormatError when a file cannot be read."""

@@ -23,6 +23,7 @@ from small_plan import small_plan
 from stored import GP2
 
 from esrally_ebs import report
+from esrally_ebs.advice.traces import lacks, parse_trace
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws.ebs_statistics import COUNTERS, PAGE_BYTES, parse_log_page, parse_stats_json
 from esrally_ebs.catalog.prices import read_prices
@@ -54,6 +55,7 @@ from esrally_ebs.workload.corpus import ghcn
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "60"))
 LIMIT_S = 60  # of one input; what takes longer hangs
 DATA = Path(__file__).parents[1] / "support" / "data"
+TRACES = Path(__file__).parents[1] / "golden" / "traces"
 PRICES = Path(__file__).parents[2] / "esrally_ebs/catalog/prices.json"
 KEPT: Mapping[str, tuple[int, ...]] = {"session": (7, 408, 935), "names": (138,), "control": (302,)}
 
@@ -275,6 +277,10 @@ KINDS: Mapping[str, Try] = {
     "memory.stat": of_text(parse_memory_stat, "anon 1\nfile 2\nfile_mapped 3\npgmajfault 4\n" * 9),
     "proc stat": of_text(parse_proc_stat, "cpu  1 2 3 4 5 6 7 8 9 10\nctxt 5\nprocs_blocked 0\n"),
     "tcp": of_text(parse_tcp, TCP),
+    "traces": of_bytes(
+        lambda: [path.read_bytes() for path in sorted(TRACES.iterdir())],
+        decoded(lambda text, source: lacks(parse_trace(text, source))),
+    ),
     "gc log": of_text(lambda text, _: parse_pauses(text), PAUSE),
     "volume.json": volume_record,
     "context.json": context,

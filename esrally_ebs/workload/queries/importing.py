@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
+from esrally_ebs.model import TimedRequest
 from esrally_ebs.workload.queries.formats import FORMATS, Format
 from esrally_ebs.workload.queries.logs import Log
 from esrally_ebs.workload.queries.ordering import Ordering
 from esrally_ebs.workload.queries.output import MAX_TASKS, write_track
-from esrally_ebs.workload.queries.prepare import Preparer
+from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest
 from esrally_ebs.workload.queries.replay import QUERIES
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason
 from esrally_ebs.workload.queries.shards import Joiner
@@ -60,6 +61,30 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
         return _write(folder, output, reading, ordering)
 
 
+def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]:
+    """The searches of logs whose duration is logged, by their begin, and what must be known of them.
+
+    Raises PlanError or FormatError as import_logs does, and for logs without durations.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_closing(Log(path))) for path in logs]
+        reading = _Reading(opened, _format_of(opened, AUTO), Options())
+        timed = [
+            TimedRequest(search.at_us / 1e6, search.took_ms / 1e3, request.template, search.hits)
+            for search, request in reading.requests()
+            if search.took_ms is not None and reading.format.has_arrivals
+        ]
+        if not timed:
+            kind = (
+                f"{reading.format.title}: {reading.format.lacks}" if reading.lines else reading.format.title
+            )
+            raise FormatError(
+                f"{logs[0]}: no search with a time and a duration ({kind}); give a slow log with thresholds"
+                " of 0ms, or a query log"
+            )
+        return sorted(timed, key=lambda one: one.began_s), reading.notes()
+
+
 class _Reading:
     """One pass over the logs: counts what it leaves out, hands requests over."""
 
@@ -78,6 +103,13 @@ class _Reading:
 
     def into(self, ordering: Ordering) -> None:
         """Read everything. Raises FormatError or PlanError when there is nothing to race."""
+        for _, request in self.requests():
+            ordering.add(request.at_us, request.fields)
+        if not ordering.count:
+            raise self._nothing()
+
+    def requests(self) -> Iterator[tuple[LoggedSearch, ReplayedRequest]]:
+        """Each search with the request that it becomes; the others are counted."""
         streams = [self._searches(log) for log in self.logs]
         # the shards of one request may be in the logs of several nodes
         by_time = heapq.merge(*streams, key=lambda search: search.at_us) if len(streams) > 1 else streams[0]
@@ -86,9 +118,7 @@ class _Reading:
             if isinstance(request, Reason):
                 self._leave_out(request)
             else:
-                ordering.add(request.at_us, request.fields)
-        if not ordering.count:
-            raise self._nothing()
+                yield search, request
 
     @property
     def lines(self) -> int:

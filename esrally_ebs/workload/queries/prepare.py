@@ -27,6 +27,7 @@ class ReplayedRequest(NamedTuple):
 
     at_us: int
     fields: str  # its line in queries.ndjson, from "method" on
+    template: str  # its name
 
 
 class Preparer:
@@ -70,6 +71,7 @@ class Preparer:
             f'"params":{orjson.dumps(params).decode() if params else "{}"},"body":{body},'
             f'"took_ms":{_json(search.took_ms)},"hits":{_json(search.hits)},'
             f'"client":{orjson.dumps(search.client).decode()},"template":"{template.name}"}}\n',
+            template.name,
         )
 
     def _count_changes(self, search: LoggedSearch, targets: str) -> None:

@@ -85,7 +85,7 @@ def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
 def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
     """The second I/O continues the first; the request goes on long before and after it is done."""
     at_s, done_s = np.array([0.001, 0.0011, 0.005]), np.array([0.002, 0.0022, 0.006])
-    ios = {name: np.full(3, value) for name, value in (("queue_s", 0.0), ("path_s", PATH_S))}
+    ios = {"path_s": np.full(3, PATH_S)}
     ios |= {"write": np.zeros(3, int), "ahead": np.full(3, -1), "bytes": np.full(3, BLOCK)}
     one = Recording(
         spec=GP3,
@@ -316,3 +316,53 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     trace.unlink()
     assert main([*advise_, "--keep", "p99=1s"]) == 4
     assert "trace = true" in capsys.readouterr().err
+
+
+def logged() -> Session:
+    """What a query log knows of the requests, and the kernel's tracepoints of their I/Os."""
+    made = recorded()
+    rows = made.samples.to_pylist()
+    for one in rows:
+        ended_ms = np.floor(1e3 * (one["started_s"] + one["service_time_s"]))
+        took_ms = np.floor(1e3 * one["service_time_s"])
+        one.update(started_s=(ended_ms - took_ms) / 1e3, service_time_s=took_ms / 1e3)
+    trace = made.telemetry.drop_columns("path_s")
+    trace = trace.append_column(TRACE.field("path_s"), pa.array([0.0] * trace.num_rows))
+    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": trace.num_rows, "lost": 0, "missed": 0})
+    return replace(
+        made, kind="trace", samples=table(*rows), telemetry=trace.select(TRACE.names), events=(note,)
+    )
+
+
+def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
+    of, exact = recording(logged()), recording(recorded())
+    assert np.diff(of.first).tolist() == [IOS] * REQUESTS
+    assert of.latency_s == pytest.approx(exact.latency_s, abs=1.6e-3)
+    assert of.slower_s == pytest.approx(-PATH_S, abs=30e-6)  # what is recorded here is done that much sooner
+    made = Predictor(of, thread_of(of))
+    made.require_right()
+    assert made.slower_s == of.slower_s
+
+
+def test_a_volume_that_is_another_than_was_said_is_refused() -> None:
+    made = logged()
+    local = replace(GP3, type="instance-store", iops=200_000, throughput_bytes_per_s=None)
+    other = replace(made, arms=(replace(made.arms[0], spec=local),))
+    with pytest.raises(MeasurementError, match=r"take \+0\.\d\d ms from those of instance-store"):
+        recording(other)
+
+
+def test_a_recording_that_lost_events_is_refused() -> None:
+    made = logged()
+    fields = {**made.events[0].fields, "missed": 7}
+    with pytest.raises(MeasurementError, match=r"7 events .* record it again"):
+        recording(replace(made, events=(replace(made.events[0], fields=fields),)))
+
+
+def test_a_trace_without_completions_predicts_no_requests() -> None:
+    made = logged()
+    place = TRACE.names.index("done_s")
+    nothing = pa.nulls(made.telemetry.num_rows, pa.float64())
+    trace = made.telemetry.set_column(place, TRACE.field(place), nothing)
+    with pytest.raises(MeasurementError, match="usage"):
+        recording(replace(made, telemetry=trace))

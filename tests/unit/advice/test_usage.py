@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.advice.advice import usage_options
-from esrally_ebs.advice.usage import Interval, TracedIo, access_of, parse_traced, parse_usage, replay_usage
+from esrally_ebs.advice.usage import Interval, parse_usage, replay_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError
@@ -73,76 +73,6 @@ def test_cloudwatch_is_read_by_its_labels() -> None:
     assert (second.read_bytes, second.writes) == (12_000, 1)
 
 
-BLKPARSE = """259,0    1        1     0.000000000   697  Q   R 223490 + 8 [java]
-259,0    1        2     0.000500000   697  D   R 223490 + 8 [java]
-259,0    0        3     0.000900000     0  C   R 223490 + 8 [0]
-259,0    0        4     2.100000000     0  C  WS 500 + 256 [0]
-CPU0 (259,0):
- Reads Queued:           1,        4KiB
-"""
-BIOSNOOP = """TIME(s)     COMM           PID     DISK      T SECTOR     BYTES   QUE(ms) LAT(ms)
-10.000000   elasticsearch[ 4711    nvme1n1   R 223490     4096       0.01    0.49
-12.100000   kworker/0:1    12      nvme1n1   W 500        131072     0.01    0.89
-"""
-IOLOG = """fio version 3 iolog
-0 /dev/nvme1n1 add
-0 /dev/nvme1n1 open
-1 /dev/nvme1n1 read 0 4096
-2100 /dev/nvme1n1 write 8192 131072
-2101 /dev/nvme1n1 close
-"""
-
-
-PERF = """java   697 [001]    10.000500: block:block_rq_issue: 259,0 R 4096 () 223490 + 8 none,0,0 [java]
- swapper     0 [000]    10.000900: block:block_rq_complete: 259,0 R () 223490 + 8 none,0,0 [0]
-          <idle>-0       [000] d.h1.    12.100000: block_rq_complete: 259,0 WS () 500 + 256 none,0,0 [0]
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "took_s"),
-    [(BLKPARSE, [400e-6, None]), (BIOSNOOP, [490e-6, 890e-6]), (IOLOG, [None, None]), (PERF, [400e-6, None])],
-    ids=["blkparse", "biosnoop", "iolog", "perf"],
-)
-def test_an_io_of_a_trace_has_its_place_and_its_time_as_far_as_the_tool_says(
-    text: str, took_s: list[float | None]
-) -> None:
-    ios = list(parse_traced(text))
-    assert [(io.write, io.size) for io in ios] == [(False, 4096), (True, 131_072)]
-    assert [io.offset for io in ios] == ([0, 8192] if text is IOLOG else [223490 * 512, 500 * 512])
-    assert [io.done_s and pytest.approx(io.done_s - io.at_s, abs=1e-9) for io in ios] == took_s
-
-
-def test_the_pattern_of_a_trace() -> None:
-    """Two streams in turn, of which each I/O continues its own; always two in flight, each for 2 ms."""
-    ios = [
-        TracedIo("d", n * 1e-3, n * 1e-3 + 1.999e-3, False, (n % 2) * GIB + n // 2 * 16 * KIB, 16 * KIB)
-        for n in range(100)
-    ]
-    of = access_of(ios)
-    assert (of.ios, of.bytes, of.median_bytes) == (100, 1600 * KIB, 16 * KIB)
-    assert of.continuing == 0.98
-    assert of.in_flight == pytest.approx(1.99)
-    assert of.p99_s == pytest.approx(1.999e-3)
-
-
-def test_a_trace_without_completions_says_nothing_of_depth_or_time() -> None:
-    of = access_of(list(parse_traced(IOLOG)))
-    assert (of.in_flight, of.median_s, of.continuing) == (None, None, 0.0)
-
-
-@pytest.mark.parametrize(
-    "text", [BLKPARSE, BIOSNOOP, IOLOG, PERF], ids=["blkparse", "biosnoop", "iolog", "perf"]
-)
-def test_a_trace_becomes_seconds(text: str) -> None:
-    none = Interval(seconds=1, reads=0, read_bytes=0, writes=0, written_bytes=0)
-    assert parse_usage(text, "log") == [
-        replace(none, reads=1, read_bytes=4096),
-        none,
-        replace(none, writes=1, written_bytes=131_072),
-    ]
-
-
 @pytest.mark.parametrize("text", ["", "{}", "nothing of the kind", '{"MetricDataResults": []}', IOSTAT[:400]])
 def test_anything_else_is_refused_with_its_name(text: str) -> None:
     with pytest.raises(FormatError, match="log: "):
@@ -185,15 +115,6 @@ def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
     assert costs == sorted(costs)
     assert limited == sorted(limited, reverse=True)
     assert limited[-1] == 0
-
-
-def test_the_command_shows_the_pattern_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "trace.txt"
-    log.write_text(BLKPARSE)
-    assert main(["usage", str(log), "--size", "500GiB"]) == 0
-    out = capsys.readouterr().out
-    assert "What the trace's I/Os do" in out
-    assert "0.40 ms" in out
 
 
 def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

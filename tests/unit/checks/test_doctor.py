@@ -45,6 +45,7 @@ def test_a_good_machine_passes_every_check() -> None:
     ("worse", "name", "mend"),
     [
         ({"root": False}, "root", "sudo"),
+        ({"tracing_problem": "tracefs is not mounted; run mount"}, "tracepoints", "tracefs is not mounted"),
         ({"hook": False}, "rally's actors", "make setup"),
         ({"listening": ("0.0.0.0:1900",)}, "rally's actors", "end that Rally"),
         ({"engine": None, "image": None}, "docker engine", "make setup"),

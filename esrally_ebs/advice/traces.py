@@ -1,0 +1,179 @@
+"""Traces of other tools to the table that a session keeps of its I/Os, and how those use a device.
+
+What a tool does not tell is missing in the table: fio's logs have no completions, and only perf, the kernel
+and blkparse say what was read ahead.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.errors import FormatError
+from esrally_ebs.store.encoding import TRACE
+
+_SECTOR = 512
+_MAX_LINE = 1000  # characters; a longer line is of no trace
+_MOST = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
+# An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
+# completions, those of fio's iolog of issues; version 2 of it has no times but how long it waits in between.
+_NUMBER = r"\d{1,18}"
+_TIME = r"\d{1,12}\.\d{1,9}"
+_BLKPARSE = re.compile(
+    rf"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>{_TIME}) +(?P<thread>{_NUMBER}) +(?P<action>[DC])"
+    rf" +(?P<op>[A-Z]*[RW][A-Z]*) +(?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
+)
+_PERF = re.compile(
+    rf"(.*?(?P<thread>{_NUMBER}) +\[\d+\])?.*?(?P<s>{_TIME}): +(block:)?block_rq_(?P<action>issue|complete): "
+    r"(?P<device>\d+,\d+) (?P<op>[A-Z]*[RW][A-Z]*) (\d+ )?\(.*?\)"
+    rf" (?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
+)
+_BIOSNOOP = re.compile(
+    rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[RW]) +(?P<sector>{_NUMBER})"
+    rf" +(?P<bytes>{_NUMBER})( +[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
+)
+_IOLOG = re.compile(
+    rf"((?P<us>{_NUMBER}) )?(?P<device>\S+) (?P<op>read|write) (?P<offset>{_NUMBER}) (?P<bytes>{_NUMBER})$"
+)
+_IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
+_IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
+_TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
+
+
+class _Line(NamedTuple):
+    """An I/O of a trace; seconds on the tool's clock. The columns of ``TRACE`` that a tool may know."""
+
+    device: str
+    at_s: float  # issued, or done where its issue is not in the trace
+    done_s: float | None
+    offset: int
+    bytes: int
+    op: str
+    ahead: bool | None
+    thread: int | None
+
+
+def parse_trace(text: str, source: str, device: str | None = None, *, began_s: float = 0.0) -> pa.Table:
+    """The I/Os of one device, a table of ``TRACE`` by the time they came; ``began_s`` is added to its clock.
+
+    A table without rows for text that is no trace. Raises FormatError, naming ``source``, for a trace of
+    several devices of which none is named.
+    """
+    lines = list(_lines(text))
+    devices = list(dict.fromkeys(line.device for line in lines))
+    if device is None and len(devices) > 1:
+        named = ", ".join(devices[:10])
+        raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
+    rows = [
+        {"arm": "", "queue_s": None, "path_s": 0.0, **line._asdict()}
+        for line in lines
+        if device in (None, line.device)
+    ]
+    for row in rows:
+        row["at_s"] += began_s
+        row["done_s"] = None if row["done_s"] is None else row["done_s"] + began_s
+    return pa.Table.from_pylist(rows, schema=TRACE).sort_by("at_s")
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """The I/Os of a trace, in the order of its lines; nothing for other text."""
+    lines = (line.strip() for line in text.splitlines() if len(line) <= _MAX_LINE)
+    if head := _IOLOG_HEAD.match(text.lstrip()):
+        yield from _iolog(lines, has_times=head["version"] != "2")
+        return
+    issued: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+    for line in lines:
+        io = next((match for tool in _TOOLS if (match := tool.match(line))), None)
+        if io is None:
+            continue
+        of = io.groupdict()
+        seconds, key = float(of["s"]), (of["device"], of["sector"])
+        if of.get("action", "C")[0] in "Di":
+            issued[key] = seconds, of
+            continue
+        begun_s, by = issued.pop(key, (None, of))
+        if of.get("took_ms"):
+            begun_s = max(0.0, seconds - float(of["took_ms"]) / 1000)
+        size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
+        if int(of["sector"]) < _MOST and size < 2**32:
+            yield _Line(
+                device=of["device"],
+                at_s=seconds if begun_s is None else begun_s,
+                done_s=None if begun_s is None else seconds,
+                offset=int(of["sector"]) * _SECTOR,
+                bytes=size,
+                op="write" if "W" in of["op"] else "read",
+                ahead=None if "took_ms" in of else "A" in of["op"],
+                thread=None if begun_s is None or not by["thread"] else int(by["thread"]),
+            )
+
+
+def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
+    now_us = 0
+    for line in lines:
+        if not has_times and (wait := _IOLOG_WAIT.match(line)):
+            now_us += int(wait["us"])
+        elif io := _IOLOG.match(line):
+            at_s = (int(io["us"] or 0) if has_times else now_us) / 1e6
+            yield _Line(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
+
+
+def lacks(ios: pa.Table) -> list[str]:
+    """What a trace does not tell, and what cannot be said because of it; a sentence each."""
+    texts = []
+    unknown = ios["done_s"].null_count
+    if unknown == ios.num_rows:
+        texts.append(
+            "It has no completions: nothing is said of depth or times, and requests are not predicted."
+        )
+    elif unknown:
+        texts.append(f"Of {unknown:,} I/Os it has no issue: those are left out of depth and times.")
+    if ios["ahead"].null_count == ios.num_rows:
+        texts.append("It does not say what was read ahead: that is inferred from places and times.")
+    return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How the I/Os of a trace use the device; what the trace does not say is None."""
+
+    ios: int
+    bytes: int
+    median_bytes: float
+    continuing: float  # share that begin where one of the last I/Os of their kind ended
+    ahead: float | None  # share that is readahead
+    in_flight: float | None  # when an I/O is issued, it included
+    median_s: float | None
+    p99_s: float | None
+
+
+_RECENT = 64  # I/Os among which one is looked for that this one continues
+
+
+def access_of(ios: pa.Table) -> Access:
+    """The pattern of I/Os of one kind on one device, at least one, by the time they came."""
+    offset, size = ios["offset"].to_numpy(), ios["bytes"].to_numpy()
+    last_end: dict[int, int] = {}  # the newest I/O that ended at a place
+    continuing = 0
+    for number, (begin, end) in enumerate(zip(offset.tolist(), (offset + size).tolist(), strict=True)):
+        continuing += number - last_end.get(begin, -_RECENT - 1) <= _RECENT
+        last_end[end] = number
+    timed = ios.filter(pc.is_valid(ios["done_s"]))
+    at_s, done_s = timed["at_s"].to_numpy(), timed["done_s"].to_numpy()
+    took_s = done_s - at_s
+    before = np.searchsorted(np.sort(done_s), at_s, "right")
+    known = pc.drop_null(ios["ahead"])
+    return Access(
+        ios=len(offset),
+        bytes=int(size.sum()),
+        median_bytes=float(np.median(size)),
+        continuing=continuing / len(offset),
+        ahead=pc.mean(known.cast(pa.int64())).as_py() if len(known) else None,
+        in_flight=float(np.mean(np.arange(1, len(at_s) + 1) - before)) if len(at_s) else None,
+        median_s=float(np.median(took_s)) if len(at_s) else None,
+        p99_s=float(np.percentile(took_s, 99)) if len(at_s) else None,
+    )

@@ -1,0 +1,173 @@
+"""A recording of a node that is none of ours: the I/Os of a mount, read-only, and requests by its query log.
+
+mount, for some seconds  ---> session folder of kind ``trace`` <--- query log
+or another tool's trace  -/
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.aws.identity import identify
+from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mounts import describe
+from esrally_ebs.machine.resources import home
+from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, VolumeSpec
+from esrally_ebs.plan import Plan
+from esrally_ebs.plan.tables import CachePlan
+from esrally_ebs.session import reaper
+from esrally_ebs.session.clean import take_down
+from esrally_ebs.session.manual import attached
+from esrally_ebs.store import SessionFolder, running
+from esrally_ebs.telemetry import block_trace
+
+KIND = "trace"
+ARM = "mount"
+_ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
+_MOST_CORES = 0.1  # that recording may take before it is a warning
+Say = Callable[[str], None]
+Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
+
+
+def volume_at(path: Path, today: VolumeSpec) -> Volume:
+    """What ``path`` lies on: an attached arm as it is known, anything else taken to be ``today``."""
+    volume = describe(today, path.resolve(), identify(path.resolve(), Roots()).kind)
+    return next((arm for arm in attached() if arm.device and arm.device == volume.device), volume)
+
+
+def record_mount(
+    path: Path, today: VolumeSpec, *, seconds: float, logs: Logs | None, output: Path | None, say: Say
+) -> Path:
+    """Record the I/Os of the mount that ``path`` lies on; returns the session's folder.
+
+    ``logs`` gives requests, and what must be known of them. Raises SetupError where the machine cannot;
+    whatever happens, nothing stays on the machine but the session's folder.
+    """
+    queues, notes = block_trace.queues_of(path)
+    with _folder(volume_at(path, today), output) as (folder, session, arm):
+        for note in notes:
+            folder.add_warning(note)
+        parts = iter(range(block_trace.MAX_IOS))
+        running.begin(session)
+        try:
+            reaper.start(session, folder.path, [os.getpid()])
+            names = ", ".join(queue.name for queue in queues)
+            say(f"recording the requests of {names} for {seconds:g} s; Ctrl-C ends it")
+            summary = block_trace.record(
+                session,
+                queues,
+                arm,
+                seconds=seconds,
+                keep=lambda ios: folder.write_trace(arm, ios, next(parts)),
+            )
+        finally:
+            problems = take_down(session)
+        cores = summary.processor_s / summary.seconds
+        say(
+            f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
+            f" {summary.in_flight:,} requests in flight at the end; recording took {cores:.3f} of a processor"
+        )
+        if cores > _MOST_CORES:
+            folder.add_warning(f"recording took {cores:.2f} of a processor, which requests may have missed")
+        if summary.lost:
+            folder.add_warning(
+                f"{summary.lost:,} events were lost: the machine was too busy to read them in time"
+            )
+        for problem in problems:
+            folder.add_warning(problem)
+        if not summary.ios:
+            raise MeasurementError(
+                f"--mount {path}: nothing was read or written in {seconds:g} s; record for longer"
+            )
+        _note(folder, arm, summary.ios, summary.lost)
+        _add_requests(folder, session, arm, logs)
+    return folder.path
+
+
+def record_trace(
+    ios: pa.Table, source: Path, today: VolumeSpec, *, logs: Logs | None, output: Path | None
+) -> Path:
+    """Keep another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder."""
+    with _folder(Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), output) as (
+        folder,
+        session,
+        arm,
+    ):
+        folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
+        _note(folder, arm, ios.num_rows, 0)
+        _add_requests(folder, session, arm, logs)
+    return folder.path
+
+
+@contextmanager
+def _folder(volume: Volume, output: Path | None) -> Iterator[tuple[SessionFolder, str, str]]:
+    """A session's folder, its id and its arm; complete when the block ends well."""
+    session = str(uuid.uuid4())
+    plan = Plan(name=KIND, arm=(volume.spec,), cache=CachePlan(mode="warm"))
+    folder = SessionFolder.create(home(), session, kind=KIND, plan=plan, path=output)
+    try:
+        folder.update(arms=[volume])
+        yield folder, session, volume.spec.name
+    except BaseException as error:
+        cancelled = isinstance(error, KeyboardInterrupt)
+        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
+        raise
+    folder.finish(State.COMPLETE)
+
+
+def _note(folder: SessionFolder, arm: str, ios: int, missed: int) -> None:
+    folder.note("trace", arm=arm, ios=ios, lost=0, missed=missed)
+
+
+def _same(word: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([word]))
+
+
+def _add_requests(folder: SessionFolder, session: str, arm: str, logs: Logs | None) -> None:
+    """The requests of query logs that came while it was recorded, as samples."""
+    if logs is None:
+        return
+    requests, notes = logs()
+    times = folder.read_trace()["at_s"]
+    first_s, last_s = pc.min(times).as_py(), pc.max(times).as_py()
+    during = [one for one in requests if one.began_s >= first_s and one.began_s + one.took_s <= last_s]
+    if not during:
+        span = f"{requests[0].began_s:.0f} to {requests[-1].began_s:.0f}"
+        raise PlanError(
+            f"--log: no request of it came while I/Os were recorded (its times: {span}, of the trace:"
+            f" {first_s:.0f} to {last_s:.0f}); give the log of that time, and --began where a trace's"
+            " clock is not the time of day"
+        )
+    for note in notes:
+        folder.add_warning(f"--log: {note}")
+    length_s = (last_s - first_s) / _ROUNDS
+    with folder.part_writer("samples") as writer:
+        writer.add(_sample(session, arm, one, 1 + int((one.began_s - first_s) / length_s)) for one in during)
+
+
+def _sample(session: str, arm: str, request: TimedRequest, round_: int) -> Sample:
+    return Sample(
+        session=session,
+        arm=arm,
+        round=min(round_, _ROUNDS),
+        task=request.template,
+        operation=request.template,
+        phase=Phase.MEASURE,
+        iteration=1,
+        client=0,
+        started_s=request.began_s,
+        service_time_s=request.took_s,
+        latency_s=request.took_s,
+        processing_time_s=request.took_s,
+        ops=1.0,
+        success=True,
+        hits=request.hits,
+        took_s=request.took_s,
+        resident_before=None,
+    )

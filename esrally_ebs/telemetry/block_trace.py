@@ -1,0 +1,260 @@
+"""Every request that a disk serves, from the kernel's tracepoints: a mount in, tables of I/Os out.
+
+A request is issued, and later completed; both are events of disk and sector, on any processor. What is seen
+are whole requests, as the disk gets them: after readahead, merging and the scheduler.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.disks import SECTOR_BYTES, RequestQueue, request_queues, stack_of
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.mounts import mount_holding
+from esrally_ebs.machine.ring_buffer import Column, EventFormat, TracedEvents, events_of
+from esrally_ebs.machine.tracefs import REQUEST_EVENTS, BufferReader, TracingInstance, remove_instance
+from esrally_ebs.model import short_name
+from esrally_ebs.store.encoding import TRACE
+
+MAX_IOS = 2**23  # a recording ends with them: 0.5 GiB of memory for whoever reads it
+_BUFFER_BYTES = 8 * 2**20  # a processor: three seconds of 20,000 I/Os a second, were they all its own
+_READ_EVERY_S = 0.5
+_IOS_A_PART = 2**17
+_GIVEN_UP_S = 60.0  # a request that was issued so long before its completion is taken for none
+_MINOR_BITS = 20  # of a device's number in the kernel
+_ISSUE, _COMPLETE = REQUEST_EVENTS
+_RWBS = 5  # letters of what a request is, of which the fifth is the last that may say readahead
+_Rows = Mapping[str, Column]
+
+
+def queues_of(path: Path) -> tuple[tuple[RequestQueue, ...], tuple[str, ...]]:
+    """The disks whose requests are those of the mount that ``path`` lies on, and what must be known of them.
+
+    Raises SetupError where a mount has none, such as NFS or an overlay.
+    """
+    if not path.exists():
+        raise SetupError(f"--mount {path}: there is no such place; name a directory on the file system")
+    roots = Roots()
+    mount = mount_holding(path)
+    queues, stack = request_queues(mount, roots), stack_of(mount, roots)
+    if not queues:
+        raise SetupError(
+            f"--mount {path}: {mount.filesystem} on {mount.source} has no disk whose requests the kernel"
+            " reports; 'esrally-ebs volumes list' shows the mounts that have one"
+        )
+    notes = []
+    names = ", ".join(queue.name for queue in queues)
+    if not all(queue.is_mount for queue in queues):
+        notes.append(
+            f"{stack.device} ({', '.join(stack.layers)}) has no requests of its own: those of {names} are"
+            " recorded, with places on them, whoever sends them"
+        )
+    if stack.beneath:
+        below = ", ".join(sorted(stack.beneath))
+        notes.append(f"{names} is a loop device: what reaches {below} below it is not recorded")
+    return queues, tuple(notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """How a recording went."""
+
+    ios: int
+    seconds: float
+    lost: int  # events that the buffer had no room for
+    in_flight: int  # requests that were not completed at its end
+    processor_s: float  # that this process took to read and keep them
+
+
+def instance_name(session: str) -> str:
+    """Of a session's instance of tracefs."""
+    return f"esrally-ebs-{short_name(session)}"
+
+
+def remove_trace(session: str) -> None:
+    """Remove what a recording left in the kernel, if it did."""
+    remove_instance(instance_name(session))
+
+
+def record(
+    session: str,
+    queues: Sequence[RequestQueue],
+    arm: str,
+    *,
+    seconds: float,
+    keep: Callable[[pa.Table], None],
+    max_ios: int = MAX_IOS,
+) -> TraceSummary:
+    """Record for so many seconds, or until there are ``max_ios``; ``keep`` gets tables of ``TRACE``.
+
+    Memory is bounded whatever comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
+    """
+    began_s, processor_s = time.monotonic(), time.process_time()
+    ios, lost = 0, 0
+    with _instance(session, queues) as (instance, reader):
+        matcher = IoMatcher({event: instance.format(event) for event in REQUEST_EVENTS}, queues, _epoch_s())
+        tables: list[pa.Table] = []
+        stopping = False
+        while not stopping:
+            time.sleep(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
+            stopping = time.monotonic() >= began_s + seconds or ios >= max_ios
+            if stopping:
+                instance.stop()
+                ended_s = time.monotonic()
+            tables.append(matcher.add(events_of(b"".join(reader.pages()), reader.page_bytes), arm))
+            ios += tables[-1].num_rows
+            if stopping or sum(table.num_rows for table in tables) >= _IOS_A_PART:
+                keep(pa.concat_tables(tables).unify_dictionaries())
+                tables = []
+        lost = instance.lost()
+    return TraceSummary(
+        ios=ios,
+        seconds=ended_s - began_s,
+        lost=lost,
+        in_flight=matcher.in_flight,
+        processor_s=time.process_time() - processor_s,
+    )
+
+
+@contextmanager
+def _instance(session: str, queues: Sequence[RequestQueue]) -> Iterator[tuple[TracingInstance, BufferReader]]:
+    chosen = " || ".join(_filter(queue) for queue in queues)
+    events = dict.fromkeys(REQUEST_EVENTS, chosen)
+    instance = TracingInstance.create(instance_name(session), events, buffer_bytes=_BUFFER_BYTES)
+    try:
+        reader = BufferReader.open(instance)
+        try:
+            yield instance, reader
+        finally:
+            reader.close()
+    finally:
+        instance.remove()
+
+
+def _filter(queue: RequestQueue) -> str:
+    text = f"dev == {_kernel_number(queue)}"
+    return (
+        f"({text} && sector >= {queue.first_sector} && sector < {queue.end_sector})"
+        if queue.is_part
+        else text
+    )
+
+
+def _kernel_number(queue: RequestQueue) -> int:
+    major, minor = map(int, queue.number.split(":"))
+    return major << _MINOR_BITS | minor
+
+
+def _epoch_s() -> float:
+    """What CLOCK_MONOTONIC lacks to seconds since the epoch."""
+    return time.time() - time.monotonic()
+
+
+class IoMatcher:
+    """Makes I/Os of events, which come in pieces, a processor's after the other's."""
+
+    def __init__(
+        self, formats: Mapping[str, EventFormat], queues: Sequence[RequestQueue], epoch_s: float
+    ) -> None:
+        """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
+        self._formats = formats
+        self._queues = {_kernel_number(queue): queue for queue in queues}
+        self._epoch_s = epoch_s
+        none = np.zeros(0, np.int64)
+        names = ("dev", "sector", "at_ns", "bytes", "thread", "write", "ahead", "is_issue")
+        self._pending: _Rows = dict.fromkeys(names, none)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were issued and are not completed."""
+        return int(self._pending["is_issue"].sum())
+
+    def add(self, events: TracedEvents, arm: str) -> pa.Table:
+        """The I/Os that are whole with these events, a table of ``TRACE``."""
+        parts = [self._pending, *(self._rows(events, event) for event in REQUEST_EVENTS)]
+        mixed = {name: np.concatenate([part[name] for part in parts]) for name in self._pending}
+        rows = _take(mixed, np.lexsort((mixed["at_ns"], mixed["sector"], mixed["dev"])))
+        begun, done = _pairs(rows)
+        left = rows["at_ns"] > rows["at_ns"].max(initial=0) - _GIVEN_UP_S * 1e9
+        left[begun] = left[done] = False
+        self._pending = _take(rows, left)
+        by_time = np.argsort(rows["at_ns"][begun])
+        return self._table(_take(rows, begun[by_time]), rows["at_ns"][done[by_time]], arm)
+
+    def _rows(self, events: TracedEvents, event: str) -> _Rows:
+        """Reads and writes alone: a flush has no place, and a discard moves no data."""
+        kind = self._formats[event]
+        own = events.of(kind)
+        offset, _ = kind.fields["rwbs"]
+        letters = np.array([own.number(offset + place, 1) for place in range(_RWBS)])
+        op = np.where(letters[0] == ord("F"), letters[1], letters[0])  # F: a flush goes before it
+        size = kind.fields.get("bytes")
+        rows = {
+            "dev": own.number(*kind.fields["dev"]),
+            "sector": own.number(*kind.fields["sector"]),
+            "at_ns": own.at_ns,
+            "bytes": np.zeros_like(op) if size is None else own.number(*size),
+            "thread": own.number(*kind.fields["common_pid"]),
+            "write": (op == ord("W")).astype(np.int64),
+            "ahead": (letters[1:] == ord("A")).any(axis=0).astype(np.int64),
+            "is_issue": np.full(len(op), int(event == _ISSUE)),
+        }
+        return _take(rows, (op == ord("R")) | (op == ord("W")))
+
+    def _table(self, issued: _Rows, done_ns: Column, arm: str) -> pa.Table:
+        count = len(done_ns)
+        numbers = list(self._queues)
+        place = np.searchsorted(np.sort(numbers), issued["dev"])
+        queues = [self._queues[number] for number in sorted(numbers)]
+        first = np.array([queue.first_sector for queue in queues])[place]
+        columns = {
+            "arm": _words(np.zeros(count, np.int32), [arm]),
+            "device": _words(place, [queue.name for queue in queues]),
+            "at_s": issued["at_ns"] / 1e9 + self._epoch_s,
+            "done_s": done_ns / 1e9 + self._epoch_s,
+            "offset": (issued["sector"] - first) * SECTOR_BYTES,
+            "bytes": issued["bytes"],
+            "op": _words(issued["write"], ["read", "write"]),
+            "queue_s": pa.nulls(count),  # whether it waited for a limit cannot be seen from here
+            "path_s": np.zeros(count),
+            "ahead": issued["ahead"].astype(bool),
+            "thread": issued["thread"],
+        }
+        return pa.table(columns).select(TRACE.names).cast(TRACE)
+
+
+def _words(codes: Column, words: Sequence[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
+
+
+def _take(rows: _Rows, which: npt.NDArray[np.generic]) -> _Rows:
+    return {name: column[which] for name, column in rows.items()}
+
+
+def _pairs(rows: _Rows) -> tuple[Column, Column]:
+    """Places of each request's issue and completion, of rows by disk, sector and time.
+
+    A completion is of the last issue before it; two requests of one sector at a time are nested then.
+    """
+    begun, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    left = np.arange(len(rows["at_ns"]))
+    while True:
+        before, after = left[:-1], left[1:]
+        is_pair = (rows["is_issue"][before] == 1) & (rows["is_issue"][after] == 0)
+        for name in ("dev", "sector"):
+            is_pair &= rows[name][before] == rows[name][after]
+        if not is_pair.any():
+            return np.concatenate(begun), np.concatenate(done)
+        begun.append(before[is_pair])
+        done.append(after[is_pair])
+        gone = np.zeros(len(left), bool)
+        gone[:-1] |= is_pair
+        gone[1:] |= is_pair
+        left = left[~gone]

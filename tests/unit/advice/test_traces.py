@@ -1,0 +1,128 @@
+"""Traces of other tools, as each writes the same three I/Os."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from esrally_ebs.advice.traces import access_of, lacks, parse_trace
+from esrally_ebs.advice.usage import intervals_of
+from esrally_ebs.cli import main
+from esrally_ebs.errors import FormatError
+from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.units import GIB, KIB
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "traces"
+TOOLS = sorted(path.stem for path in GOLDEN.iterdir())
+OF_FIO = ("iolog-v2", "iolog-v3")
+
+
+def text(tool: str) -> str:
+    return (GOLDEN / f"{tool}.txt").read_text()
+
+
+def trace(tool: str) -> pa.Table:
+    return parse_trace(text(tool), tool)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_an_io_has_its_place_size_and_direction(tool: str) -> None:
+    ios = trace(tool)
+    assert ios.schema == TRACE
+    assert ios["op"].to_pylist() == ["read", "read", "write"]
+    assert ios["bytes"].to_pylist() == [4096, 16_384, 131_072]
+    assert ios["offset"].to_pylist() == [223490 * 512, 223498 * 512, 500 * 512]
+    at_s = ios["at_s"].to_pylist()
+    assert [round(at - at_s[0], 4) for at in at_s] == [0.0, 0.9995, 2.0985]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_times_threads_and_readahead_are_there_as_far_as_the_tool_says(tool: str) -> None:
+    ios = trace(tool)
+    took_s = [
+        None if row["done_s"] is None else round(row["done_s"] - row["at_s"], 6) for row in ios.to_pylist()
+    ]
+    assert took_s == ([None] * 3 if tool in OF_FIO else [400e-6, 700e-6, 1e-3])
+    assert ios["thread"].to_pylist() == ([None] * 3 if tool in OF_FIO else [697, 697, 12])
+    known = tool not in (*OF_FIO, "biosnoop")
+    assert ios["ahead"].to_pylist() == ([False, True, False] if known else [None] * 3)
+    assert len(lacks(ios)) == (2 if tool in OF_FIO else 1 if tool == "biosnoop" else 0)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_trace_becomes_seconds(tool: str) -> None:
+    seconds = intervals_of(trace(tool))
+    assert sum(one.reads for one in seconds) == 2
+    assert sum(one.written_bytes for one in seconds) == 131_072
+    assert 2 <= len(seconds) <= 3
+
+
+def test_the_clock_of_a_trace_is_moved_to_the_time_of_day() -> None:
+    ios = parse_trace(text("blkparse"), "t", began_s=1e9)
+    assert ios["at_s"].to_pylist()[0] == pytest.approx(1e9 + 500e-6)
+    assert ios["done_s"].to_pylist()[0] == pytest.approx(1e9 + 900e-6)
+
+
+def test_of_several_devices_one_is_named() -> None:
+    both = text("biosnoop") + text("biosnoop").replace("nvme1n1", "nvme2n1")
+    with pytest.raises(FormatError, match="both: of 2 devices; name one with --device: nvme1n1, nvme2n1"):
+        parse_trace(both, "both")
+    assert parse_trace(both, "both", "nvme2n1").num_rows == 3
+
+
+def test_an_io_without_its_issue_is_kept_and_told() -> None:
+    cut = text("perf-script").split("\n", 1)[1]
+    ios = parse_trace(cut, "cut")
+    assert ios["done_s"].null_count == 1
+    assert "1 I/Os" in lacks(ios)[0]
+
+
+@pytest.mark.parametrize(
+    "other", ["", "nothing of the kind", "259,0 R", "fio version 3 iolog\n", "9" * 10**6]
+)
+def test_other_text_has_no_ios(other: str) -> None:
+    assert parse_trace(other, "t").num_rows == 0
+
+
+def test_the_pattern_of_a_trace() -> None:
+    """Two streams in turn, of which each I/O continues its own; always two in flight, each for 2 ms."""
+    plain = {"arm": "", "device": "d", "op": "read", "path_s": 0.0, "bytes": 16 * KIB}
+    rows = [
+        {
+            **plain,
+            "at_s": n * 1e-3,
+            "done_s": n * 1e-3 + 1.999e-3,
+            "offset": (n % 2) * GIB + n // 2 * 16 * KIB,
+        }
+        for n in range(100)
+    ]
+    of = access_of(pa.Table.from_pylist(rows, schema=TRACE))
+    assert (of.ios, of.bytes, of.median_bytes) == (100, 1600 * KIB, 16 * KIB)
+    assert of.continuing == 0.98
+    assert of.in_flight == pytest.approx(1.99)
+    assert of.p99_s == pytest.approx(1.999e-3)
+    assert of.ahead is None
+
+
+def test_an_io_that_continues_one_of_long_ago_continues_none() -> None:
+    offsets = [0, *((n + 1) * GIB for n in range(64)), 16 * KIB]
+    plain = {"arm": "", "device": "d", "op": "read", "path_s": 0.0, "bytes": 16 * KIB}
+    rows = [{**plain, "at_s": float(n), "offset": offset} for n, offset in enumerate(offsets)]
+    assert access_of(pa.Table.from_pylist(rows, schema=TRACE)).continuing == 0.0
+
+
+def test_a_trace_without_completions_says_nothing_of_depth_or_time() -> None:
+    of = access_of(trace("iolog-v3"))
+    assert (of.in_flight, of.median_s) == (None, None)
+
+
+def test_a_trace_of_a_moment_says_nothing_of_use() -> None:
+    with pytest.raises(FormatError, match="less than two seconds"):
+        intervals_of(trace("blkparse").slice(0, 1))
+
+
+def test_usage_shows_the_pattern_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", str(GOLDEN / "blkparse.txt"), "--size", "500GiB"]) == 0
+    out = capsys.readouterr().out
+    assert "What the trace's I/Os do" in out
+    assert "0.55 ms" in out

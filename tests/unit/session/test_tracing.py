@@ -1,0 +1,115 @@
+"""Recordings of nodes that are none of ours, of another tool's trace and a query log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.cli import main
+from esrally_ebs.store import SessionFolder, load_session
+
+READS = 400  # a read each 10 ms
+BEGAN = 1_700_000_000
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    return tmp_path
+
+
+def blkparse(folder: Path) -> Path:
+    """Reads of 0.46 ms, as gp3's are."""
+    lines = []
+    for number in range(READS):
+        at_s, sector = number * 0.01, (7919 * number % 100_000) * 8
+        for action, seconds in (("D", at_s), ("C", at_s + 0.46e-3)):
+            lines.append(f"259,0 1 1 {seconds:.9f} 697 {action} R {sector} + 8 [java]")
+    path = folder / "blkparse.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def queries(folder: Path, *, began: float = BEGAN, took_ms: int | None = 8) -> Path:
+    """A search for each read, which begins a millisecond before it."""
+    body = {"query": {"term": {"user": 7}}}
+    rows = [
+        {"at": began + n * 0.01 - 0.001, "method": "POST", "path": "/logs/_search", "body": body}
+        | ({} if took_ms is None else {"took_ms": took_ms})
+        for n in range(1, READS - 1)
+    ]
+    path = folder / "queries.ndjson"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def run(home: Path, *words: str) -> int:
+    began = ["--began", "2023-11-14T22:13:20Z"]
+    return main(["trace", "--from", str(blkparse(home)), "--size", "500GiB", *began, *words])
+
+
+def test_another_tools_trace_becomes_a_session_with_requests(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = home / "made"
+    assert run(home, "--log", str(queries(home)), "--output", str(made)) == 0
+    out = capsys.readouterr().out
+    assert "What the trace's I/Os do" in out
+    assert f"esrally-ebs advise {made} --keep" in out
+    session = load_session(made)
+    assert session.kind == "trace"
+    assert session.samples.num_rows == READS - 2
+    assert sorted(set(session.samples["round"].to_pylist())) == list(range(1, 11))
+    assert SessionFolder(made).read_trace()["at_s"][0].as_py() == pytest.approx(BEGAN)
+    code = main(["advise", str(made), "--keep", "p99=100ms"])
+    assert (code, capsys.readouterr().err) == (0, "")
+    assert main(["advise", str(made), "--keep", "p99=100ms", "--race"]) == 2
+    assert "workload import" in capsys.readouterr().err
+
+
+def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(home) == 0
+    assert "requests" not in capsys.readouterr().err
+    assert main(["sessions", "--ids"]) == 0
+    session = capsys.readouterr().out.strip()
+    assert main(["report", session]) == 0
+    assert main(["advise", session, "--keep", "p99=1s"]) == 4
+    assert "no measured requests" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--log", "LATE"], "no request of it came"),
+        (["--log", "UNTIMED"], "no search with a time and a duration"),
+        (["--log", "/nowhere.json"], "/nowhere.json"),
+        (["--output", "HERE"], "exists already"),
+        (["--began", "yesterday"], "is no time"),
+        (["--began", "2023-11-14T22:13:20"], "names no time zone"),
+        (["--type", "gp9"], "gp9"),
+        (["--mount", "/"], "name a --mount to record, or"),
+        (["--device", "8,0"], "no trace of blkparse"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    home: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    late = home / "late"
+    late.mkdir()
+    untimed = home / "untimed"
+    untimed.mkdir()
+    paths = {
+        "LATE": str(queries(late, began=BEGAN + 9999)),
+        "UNTIMED": str(queries(untimed, took_ms=None)),
+        "HERE": str(home),
+    }
+    assert run(home, *(paths.get(word, word) for word in words)) in (2, 3, 4)
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+
+
+def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "--mount", "/", "--size", "500GiB"]) == 2
+    assert "--seconds" in capsys.readouterr().err
