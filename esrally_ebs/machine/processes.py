@@ -160,6 +160,11 @@ def give_way() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
+def booted_at_s() -> float:
+    """When this machine was booted, in seconds since the epoch by the clock as it is set now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def is_root() -> bool:
     """Whether this process may mount, attach loop devices and evict others' pages."""
     return os.geteuid() == 0

@@ -23,6 +23,7 @@ from esrally_ebs.machine.private import give_tree, private_directory
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
 from esrally_ebs.node.dataset import Dataset
 from esrally_ebs.store.encoding import parse_sealed, seal
+from esrally_ebs.store.files import sync_folder
 
 ALL_ARMS = "all_arms"  # in place of an arm's name, which has no underscore
 _FORMAT = 1
@@ -85,6 +86,7 @@ def _unfinished(path: Path, session: str) -> Iterator[Path]:
         new.mkdir(mode=0o700)
         yield new
         shutil.rmtree(path, ignore_errors=True)
+        sync_folder(new, {})
         new.rename(path)
     except BaseException:
         nodes.remove(session)

@@ -19,6 +19,7 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
 from esrally_ebs.node import allocation, api
 from esrally_ebs.store.encoding import dump, parse_sealed, seal
+from esrally_ebs.store.files import sync_folder
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated import control
 
@@ -134,6 +135,7 @@ def ensure(
             hash=content_hash(*places),
         )
         (unfinished / "dataset.json").write_text(seal(dump(dataset.record(), indent=2)))
+        sync_folder(unfinished, {})  # a power cut leaves it whole or unfinished
         unfinished.rename(path)
     except BaseException:
         nodes.remove(session)

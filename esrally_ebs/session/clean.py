@@ -13,7 +13,7 @@ from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import Process, argv_of, shares_mounts
+from esrally_ebs.machine.processes import Process, argv_of, booted_at_s, shares_mounts
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
@@ -73,7 +73,8 @@ def _end_fio(pid_file: Path) -> None:
 def clean() -> Iterator[tuple[str, list[str]]]:
     """Take down every session whose owner has died: its name, and a line per thing that stays.
 
-    A session that another ``clean`` has begun to take down is left to it.
+    After a reboot, which leaves no run directory, also the files that only it knew of. A session that another
+    ``clean`` has begun to take down is left to it.
     """
     for session in running.sessions()[0]:
         try:
@@ -87,3 +88,14 @@ def clean() -> Iterator[tuple[str, list[str]]]:
         if not running.is_ours(session):  # only its containers are left
             yield session, take_down(session)
     running.drop_unborn()
+    yield from ((str(path), []) for path in _remove_of_earlier_boots())
+
+
+def _remove_of_earlier_boots() -> list[Path]:
+    """Remove what sessions of earlier boots left on disk: images of volumes, and unfinished indices."""
+    booted_s = booted_at_s()
+    folders = (home() / "datasets").glob("*.unfinished")
+    unfinished = [path for path in folders if path.lstat().st_ctime < booted_s]
+    for path in unfinished:
+        shutil.rmtree(path, ignore_errors=True)
+    return [*unfinished, *volumes.sweep_images(booted_s)]

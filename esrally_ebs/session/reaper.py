@@ -1,6 +1,7 @@
 """A process of its own that takes a session down when the processes that should do so die first.
 
-It watches race control and Rally's main process: each can be killed without the other noticing.
+It watches race control and Rally's main process: each can be killed without the other noticing. Meanwhile it
+forces what they record to the disk, so that a power cut takes no more than a kill does.
 """
 
 import contextlib
@@ -10,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,8 +24,10 @@ from esrally_ebs.model import State
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import ENDING
+from esrally_ebs.store.files import sync_folder
 
 _PATIENCE_S = 20.0
+_SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
 
 
 def start(session: str, folder: Path, pids: Sequence[int]) -> None:
@@ -42,8 +46,8 @@ def _word(pid: int) -> str:
     return f"{pid}:{process.start_ticks if process else 0}"
 
 
-def watch(processes: Sequence[Process]) -> Process:
-    """Wait until one of the processes ends; returns it."""
+def watch(processes: Sequence[Process], meanwhile: Callable[[], object]) -> Process:
+    """Wait until one of the processes ends, calling ``meanwhile`` every 2 s; returns it."""
     poll = select.poll()
     of_fd = {}
     for process in processes:
@@ -55,7 +59,9 @@ def watch(processes: Sequence[Process]) -> Process:
             return process
         of_fd[fd] = process
         poll.register(fd, select.POLLIN)
-    return of_fd[poll.poll()[0][0]]
+    while not (ended := poll.poll(_SYNC_EVERY_S * 1000)):
+        meanwhile()
+    return of_fd[ended[0][0]]
 
 
 def actor_session(control: int, command: int) -> int | None:
@@ -115,7 +121,8 @@ def main(argv: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
-    died = watch(processes)
+    sync = partial(sync_folder, folder, {})
+    died = watch(processes, sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session
     until = time.monotonic() + (_PATIENCE_S if (directory / ENDING).exists() else 1.0)
@@ -123,6 +130,7 @@ def main(argv: Sequence[str]) -> None:
         time.sleep(0.2)
     if directory.exists():
         reap(session, folder, died, processes, actors)
+    sync()
 
 
 if __name__ == "__main__":

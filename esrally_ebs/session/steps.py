@@ -19,6 +19,7 @@ from esrally_ebs.aws import session_telemetry
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import allocation, copies, dataset
@@ -87,7 +88,7 @@ class MachineSteps:
         self._start_reaper = start_reaper
         self._patience_s = patience_s
         self._stages = _STAGES[:2] if race is None else _STAGES if race.source else _STAGES_OF_INDEXING
-        self._clock_s = _clock_ahead_s()
+        self._booted_at_s = booted_at_s()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
         self._traced: dict[str, Path] = {}  # control sockets by arm
@@ -98,7 +99,7 @@ class MachineSteps:
     def record(self) -> None:
         kind = "race" if self.with_nodes else "baseline"
         self.folder = SessionFolder.create(home(), self.session, kind=kind, plan=self._plan)
-        self._clock_s = _clock_ahead_s()
+        self._booted_at_s = booted_at_s()
 
     def preflight(self) -> None:
         preflight.require(self._plan, with_nodes=self.with_nodes)
@@ -257,7 +258,7 @@ class MachineSteps:
 
     def report(self) -> tuple[str, str]:
         self._say("report")
-        moved_s = _clock_ahead_s() - self._clock_s
+        moved_s = booted_at_s() - self._booted_at_s
         if abs(moved_s) > _CLOCK_MOVES_S:
             self._folder.add_warning(
                 f"the clock was set by {moved_s:+.0f} s meanwhile: requests and what devices did then do not "
@@ -348,8 +349,3 @@ class MachineSteps:
 def _part_of(node: Node, arm: Arm) -> Node:
     """A node of all arms as an arm sees it: with the indices on its volume."""
     return replace(node, arm=arm.name, data_dir=arm.volume.mount / "elasticsearch")
-
-
-def _clock_ahead_s() -> float:
-    """How far the clock of records is ahead of the one that nobody sets."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -131,7 +131,7 @@ class SessionFolder:
         """Keep fio's own output, untouched, and say where."""
         path = self.path / "baseline" / f"{round}-{arm}-{job}.json"
         make_directory(path.parent)
-        write_text(path, fio_json_text)
+        write_text(path, fio_json_text, sync=True)
         return path
 
     def rows_baseline(self, rows: Iterable[BaselineRow]) -> None:

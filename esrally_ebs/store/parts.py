@@ -155,9 +155,9 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 @contextmanager
 def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """A ParquetWriter of a file that appears, with its checksum, when the block ends well."""
+    """A ParquetWriter of a file that appears, with its checksum and on the disk, when the block ends well."""
     sealed = schema.with_metadata({**(schema.metadata or {}), _CRC: _NO_CRC})
-    with replacing(path) as file:
+    with replacing(path, sync=True) as file:
         with pq.ParquetWriter(file, sealed, compression="zstd", write_page_checksum=True) as writer:
             yield writer
         place = _place_of_crc(file)

@@ -24,7 +24,7 @@ from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.emulated import backend as _emulated
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import read_state
-from esrally_ebs.volumes.emulated.release import Leftover, leftovers
+from esrally_ebs.volumes.emulated.release import Leftover, leftovers, sweep_images
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "leftovers",
     "open_volume",
     "sweep_aws",
+    "sweep_images",
     "this_owner",
     "wait_refilled",
 ]

@@ -163,7 +163,7 @@ def test_a_later_process_with_the_pid_of_a_watched_one_is_left_alone(tmp_path: P
         now = Process.of(other.pid)
         assert now is not None
         before = Process(now.pid, now.start_ticks - 1)
-        assert reaper.watch([before]) == before
+        assert reaper.watch([before], pytest.fail) == before
         before.signal(signal.SIGKILL)
         assert now.alive
         now.signal(signal.SIGKILL)

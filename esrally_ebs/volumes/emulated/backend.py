@@ -206,6 +206,7 @@ def _instance_page(model: Model, session: Path) -> str | None:
 
 
 def _attach_loop(disk: Path, model: Model, readahead_bytes: int) -> Path:
+    disk.stat()  # until somebody asks for it, a file of FUSE and its loop device have no size on Linux 6.1
     device = Path(run(["losetup", "--find", "--show", "--direct-io=on", disk], timeout_s=_QUICK_S).strip())
     note_loops(disk.parent, [device.name])
     queue = Path("/sys/block") / device.name / "queue"

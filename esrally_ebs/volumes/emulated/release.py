@@ -247,6 +247,21 @@ def _wait_for_loops(directory: Path, clock: Clock) -> None:
         clock.sleep(_POLL_S)
 
 
+def sweep_images(booted_at_s: float) -> list[Path]:
+    """Remove the images on disk whose volumes a reboot has ended, with their directories in /run; which ones.
+
+    One of this boot may be in use in another container, whose run directory may have the same name.
+    """
+    gone = [
+        image
+        for image in image_roots()[1].glob("*/*.img")
+        if image.lstat().st_ctime < booted_at_s and not (run_dir() / image.parent.name / image.stem).exists()
+    ]
+    for image in gone:
+        _remove_image(image)
+    return gone
+
+
 def _remove_image(image: Path) -> None:
     image.unlink(missing_ok=True)
     if image.parent.parent in image_roots():

@@ -1,6 +1,7 @@
 """What the run directory and a killed session leave is told apart, taken down, and never a traceback."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from esrally_ebs.session import clean
 from esrally_ebs.session import manual as by_hand
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated.release import image_of, image_roots
 
 
 @pytest.mark.parametrize("words", ["", "99999999 1"])
@@ -37,6 +39,26 @@ def test_an_index_that_was_being_built_goes_with_its_session_alone(run: Path) ->
         (datasets / name / "elasticsearch").mkdir(parents=True)
     assert clean.take_down("deadbeef-1") == []
     assert sorted(path.name for path in datasets.iterdir()) == ["0123", other]
+
+
+def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "lives" / "a").mkdir(parents=True)
+    images = [image_of(image_roots()[1], run / session / "a") for session in ("ended", "lives")]
+    for image in images:
+        image.parent.mkdir(parents=True)
+        image.write_bytes(b"data")
+    datasets = run.parent / "home" / "datasets"
+    for name in ("0123.dead.unfinished", "0123"):
+        (datasets / name / "elasticsearch").mkdir(parents=True)
+
+    assert list(clean.clean()) == []
+    monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 60)
+    assert list(clean.clean()) == [(str(datasets / "0123.dead.unfinished"), []), (str(images[0]), [])]
+    assert [path.name for path in datasets.iterdir()] == ["0123"]
+    assert not images[0].parent.exists()
+    assert images[1].exists()
 
 
 def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
