@@ -7,17 +7,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.profile import FIO, Profiles, arm_profiles, profiles_of, read_windows
+from esrally_ebs.analysis.profile import FIO, Profile, Profiles, arm_profiles, profiles_of, read_windows
 from esrally_ebs.analysis.summary import is_time
-from esrally_ebs.model import Check, Phase, State, Volume
+from esrally_ebs.model import Check, Kind, Phase, State, Volume
+from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_bytes
+from esrally_ebs.units import format_bytes, format_seconds
 
 # Properties of an attached volume that change a search by themselves.
 VOLUME_SETTINGS = ("filesystem", "readahead_bytes", "scheduler")
 LATENESS, REACH = "lateness", "reach"  # those of these checks that a plan may accept
 # Of what is read of the upper device; the rest may be holes of a loop device's file.
 _LEAST_REACHED = 0.9
+# Of the median that fio has for one random read at a time; half of a disk's reads differ from it by less.
+_LEAST_OF_DIRECT = 0.5
+_SMALL = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
 _HELD_BACK = 0.5  # of the time of a job's I/Os
@@ -210,28 +214,25 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
 
 
 def _reach(session: Session) -> Check | None:
-    """What cold requests read must come from the arm's device, and there from the last device below it.
+    """What cold requests read must come from the arm's device, and there from the last device below it; and
+    take as long as reads that pass by the page cache.
 
-    This needs no knowledge of the layers: what any of them keeps in memory is missing in the bytes below.
+    This needs no knowledge of the layers: what any of them keeps in memory is missing in the bytes below, and
+    what a cache has that the kernel does not see comes too fast.
     """
     if not is_cold(session):
         return None
     profiles = profiles_of(read_windows(session.events)[0])
-    seen, short = [], []
+    direct = _direct_reads(session)
+    seen, wrong = [], []
     for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms]):
-        read, reached = profile.grown.get("device.read_bytes"), profile.grown.get("lowest.read_bytes")
-        if read is None:
-            continue
-        text = f"{arm} {format_bytes(int(read))}"
-        if reached is not None:
-            text += f", {format_bytes(int(reached))} at the last device below"
-        seen.append(text)
-        if not read or (reached is not None and reached < _LEAST_REACHED * read):
-            short.append(text)
+        if "device.read_bytes" in profile.grown:
+            seen.append(_what_was_read(arm, profile))
+            wrong += _cached(arm, profile, direct.get(arm))
     if not seen:
         return None
     value = "; ".join(seen)
-    if not short:
+    if not wrong:
         return Check(
             name=REACH, ok=True, value=value, text=f"cold requests were read from the devices: {value}"
         )
@@ -239,10 +240,42 @@ def _reach(session: Session) -> Check | None:
         name=REACH,
         ok=False,
         value=value,
-        text=f"a cache answered cold requests, which read too little: {'; '.join(short)}",
+        text=f"a cache answered cold requests, which {'; '.join(wrong)}",
         mend="take a volume without a cache of this machine",
         accepted=bool({REACH, "caches-below"} & set(session.plan.accept)),
     )
+
+
+def _what_was_read(arm: str, profile: Profile) -> str:
+    text = f"{arm} {format_bytes(int(profile.grown['device.read_bytes']))}"
+    reached = profile.grown.get("lowest.read_bytes")
+    return text if reached is None else f"{text}, {format_bytes(int(reached))} at the last device below"
+
+
+def _cached(arm: str, profile: Profile, direct_s: float | None) -> list[str]:
+    """How it shows that an arm's requests were answered from a cache; empty if it does not."""
+    read, reached = profile.grown["device.read_bytes"], profile.grown.get("lowest.read_bytes")
+    if not read or (reached is not None and reached < _LEAST_REACHED * read):
+        return [f"read too little: {_what_was_read(arm, profile)}"]
+    await_s = profile.await_s
+    if await_s is None or direct_s is None or await_s >= _LEAST_OF_DIRECT * direct_s:
+        return []
+    return [f"read too fast: {arm} {format_seconds(await_s)} a read, fio {format_seconds(direct_s)}"]
+
+
+def _direct_reads(session: Session) -> dict[str, float]:
+    """The median of fio's small random reads one at a time, s, by real arm; the fastest of several.
+
+    Emulated volumes are left out: how long they take is what ``lateness`` is about.
+    """
+    real = {arm.spec.name for arm in session.arms if arm.kind is not Kind.EMULATED}
+    random = {job.name for job in session.plan.baseline if job.rw == "randread"}
+    fastest: dict[str, float] = {}
+    for row in baseline_of(session.baseline):
+        alone = row.iodepth * row.numjobs == 1 and row.bs_bytes <= _SMALL
+        if row.arm in real and row.job in random and row.op == "read" and alone:
+            fastest[row.arm] = min(row.p50_s, fastest.get(row.arm, row.p50_s))
+    return fastest
 
 
 def _lateness(session: Session) -> Check | None:

@@ -1,8 +1,10 @@
 """What forbids a comparison of arms, and what is only said."""
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ from small_plan import small_plan
 
 from esrally_ebs.analysis.comparable import all_checks, check_comparable
 from esrally_ebs.analysis.summary import summarize
-from esrally_ebs.model import Event, Kind, State, Volume, VolumeSpec
+from esrally_ebs.model import BaselineRow, Event, Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
@@ -145,6 +147,56 @@ def test_what_cold_requests_read_must_reach_the_lowest_device(layers: dict[str, 
             f'name = "p"\naccept = ["{accepted}"]\n[[arm]]\nname = "a"\ntype = "gp2"\n', "p.toml"
         )
         assert not any(check.forbids for check in check_comparable(replace(one, plan=plan)))
+
+
+ALONE = {"name": "alone", "rw": "randread", "bs": "4k"}
+DEEP = {"name": "deep", "rw": "randread", "bs": "4k", "iodepth": 32, "engine": "libaio"}
+
+
+def direct(job: Mapping[str, Any]) -> pa.Table:
+    """What fio had of that job on arm b: a median of a millisecond."""
+    times = dict.fromkeys(("mean_s", "p50_s", "p90_s", "p99_s", "p999_s"), 1e-3)
+    one = BaselineRow(
+        arm="b",
+        round=0,
+        job=job["name"],
+        op="read",
+        bs_bytes=4096,
+        numjobs=1,
+        iodepth=job.get("iodepth", 1),
+        iops=1000.0,
+        bandwidth_bytes_per_s=4096e3,
+        **times,
+    )
+    return pa.Table.from_pylist([asdict(one)], schema=BASELINE)
+
+
+@pytest.mark.parametrize(
+    ("await_s", "kind", "job", "ok"),
+    [
+        (0.9e-3, Kind.EBS, ALONE, True),
+        (0.4e-3, Kind.EBS, ALONE, False),
+        (0.4e-3, Kind.EMULATED, ALONE, True),  # lateness is about these
+        (0.4e-3, Kind.EBS, DEEP, True),  # its reads waited for one another
+    ],
+)
+def test_cold_requests_read_no_faster_than_the_device_does(
+    await_s: float, kind: Kind, job: Mapping[str, Any], ok: bool
+) -> None:
+    begin = {"device.reads": 0.0, "device.read_bytes": 0.0, "device.read_s": 0.0}
+    end = {"device.reads": 100.0, "device.read_bytes": 409_600.0, "device.read_s": 100 * await_s}
+    fields = {"task": "q", "round": 1, "requests": 1, "started_s": 1.0, "begin": begin, "end": end}
+    one = session(
+        table(row(), row(arm="b")),
+        volume("a"),
+        volume("b", kind),
+        events=(Event(at_s=2.0, kind="io", arm="b", fields=fields),),
+        plan=small_plan(baseline=[job]),
+        baseline=direct(job),
+    )
+    (check,) = (check for check in check_comparable(one) if check.name == "reach")
+    assert check.ok is ok
+    assert ok or check.text.endswith("read too fast: b 400 us a read, fio 1 ms")
 
 
 def test_nothing_measured_gives_nothing_rather_than_an_error() -> None:
