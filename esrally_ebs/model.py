@@ -78,16 +78,18 @@ class Kind(StrEnum):
 
 
 class Phase(StrEnum):
-    """Whether a request was meant to warm code or to be counted."""
+    """Whether a request was meant to warm code, to be counted, or to run beside those that are."""
 
     WARMUP = "warmup"
     MEASURE = "measure"
+    BESIDE = "beside"  # of writes while a search is measured: what it is measured beside, and not itself
 
 
 class Work(StrEnum):
     """What is measured in a block."""
 
     FIO = "fio"
+    RESTORE = "restore"  # not measured: the arm gets the same bytes again
     INDEXING = "indexing"
     SEARCH = "search"
 

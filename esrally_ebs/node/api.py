@@ -8,6 +8,7 @@ from typing import Any
 
 from esrally_ebs.errors import SetupError
 
+_REASON_SIGNS = 300
 # 127.0.0.1 is never behind a proxy, whatever the environment says
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -27,11 +28,14 @@ def delete(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: AN
     return _send("DELETE", port, path, timeout_s)
 
 
-def is_ready(port: int, *, nodes: int = 1) -> bool:
-    """Whether the node is of a cluster of so many with a master, and every primary shard is there."""
-    wanted = f"wait_for_status=yellow&wait_for_nodes={nodes}"
+def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
+    """Whether the node is of a cluster of so many with a master, and every primary shard is there.
+
+    Asked once, for an answer within ``patience_s``.
+    """
+    wanted = f"wait_for_status=yellow&wait_for_nodes={nodes}&timeout={patience_s:.0f}s"
     try:
-        health = get(port, f"/_cluster/health?{wanted}&timeout=1s", timeout_s=3.0)
+        health = get(port, f"/_cluster/health?{wanted}", timeout_s=patience_s + 2.0)
     except SetupError:
         return False
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)
@@ -43,4 +47,16 @@ def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: 
         with _OPENER.open(urllib.request.Request(url, method=method), timeout=timeout_s) as answer:
             return json.load(answer)
     except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
-        raise SetupError(f"{url}: {error}; see the node's log with 'docker logs'") from error
+        reason = _reason(error) if isinstance(error, urllib.error.HTTPError) else ""
+        raise SetupError(f"{url}: {error}{reason}; see the node's log with 'docker logs'") from error
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What Elasticsearch says of the root of an error, if it says something."""
+    try:
+        answer = json.load(error)["error"]
+        roots = answer.get("root_cause") or [answer]
+        text = answer.get("caused_by", roots[0]).get("reason") or roots[0]["reason"]
+    except (HTTPException, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return f": {' '.join(str(text).split())[:_REASON_SIGNS]}"

@@ -190,16 +190,14 @@ def _copy(source: Path, volume: Volume) -> None:
             f"arm {volume.spec.name}: {volume.mount} has {format_bytes(free)} free, the index needs "
             f"{format_bytes(size * MERGE_ROOM)}; use a larger volume or fewer documents"
         )
-    if volume.control is not None:
-        control.change(volume.control, unlimited=True)
-    try:
-        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        os.sync()
-    except OSError as error:
-        raise SetupError(f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}") from error
-    finally:
-        if volume.control is not None:
-            control.change(volume.control, unlimited=False)
+    with control.unlimited(volume.control):
+        try:
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+            os.sync()
+        except OSError as error:
+            raise SetupError(
+                f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}"
+            ) from error
 
 
 def require_all(count: int, sent: int, corpus: str) -> None:

@@ -20,7 +20,7 @@ from esrally_ebs.units import MIB, format_bytes
 _HOST = "127.0.0.1"
 _HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
 _DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
-_USER = 1000  # "elasticsearch" in the official image and in ours
+NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 _UP_S = 120.0
 _READY_S = 120.0
 _POLL_S = 0.2
@@ -133,7 +133,7 @@ def prepare_data_dir(volume: Volume) -> Path:
         path.mkdir(mode=0o750, exist_ok=True)
         if path.is_symlink():
             raise NotADirectoryError(errno.ENOTDIR, "a link, and no directory of ours")
-        give_tree(path, _USER)
+        give_tree(path, NODE_USER)
     except OSError as error:
         raise SetupError(f"arm {volume.spec.name}: {path}: {_why(error)}") from error
     return path

@@ -22,7 +22,7 @@ from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.progress import line_writer
-from esrally_ebs.rally.schedule import divide, expand, require_pairs
+from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
@@ -61,6 +61,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 settings=load_settings(plan.node.car, plan.node.params),
                 source=self._source(indexing, plan) if searches else None,
                 prepare_corpus=lambda: self._prepare(indexing),
+                has_writes=has_writes(searches),
             )
             settings = replace(settings, plan=plan)
             self._start(nodes, settings)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -16,16 +17,16 @@ from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
-from esrally_ebs.node import api
+from esrally_ebs.node import api, restore
 from esrally_ebs.node.allocation import PREFERENCE
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
-from esrally_ebs.rally.schedule import BLOCK, FIO
+from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm
+from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.telemetry.counters import device_counters
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 from esrally_ebs.volumes.backends import wait_refilled
@@ -74,7 +75,8 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                 result = await protocol.search(request, search.context.plan.cache, search)
             else:
                 with turns.request():
-                    result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
+                    async with observed(self, block):
+                        result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
                 result = {**result, "iteration": request.number}
         except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
             _raise_cause(block.arm, error)
@@ -149,7 +151,7 @@ class Search:
             raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
         misses = self._misses()
         with turns.request():
-            async with self._observed():
+            async with observed(self.runner, self.request_.block):
                 result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
         if misses is not None and not misses.is_steady:
             self._count(misses)
@@ -185,22 +187,28 @@ class Search:
             )
         return sum(each["device.read_bytes"] for each in counted)
 
-    def _observed(self) -> AbstractAsyncContextManager[None]:
-        block, is_cold = self.request_.block, self.context.plan.cache.mode == "cold"
-        if block.phase is Phase.WARMUP or not self.runner.intervals[block.arm].is_over(every=is_cold):
-            return nullcontext()
-        return observe(self.arm.members, SessionFolder(self.context.folder), block)
-
     def _note(self, kind: str, **fields: Any) -> None:
         SessionFolder(self.context.folder).note(kind, arm=self.arm.name, **fields)
 
 
-class Fio:
-    """One fio job of the plan on one arm, as a Rally task: visible, in the results, and ended by Ctrl-C."""
+def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[None]:
+    """Has the arm's volume observed during a request of a round: cold ones all, others now and then."""
+    context = activation.current()
+    is_cold = context.plan.cache.mode == "cold"
+    if not block.round or not runner_.intervals[block.arm].is_over(every=is_cold):
+        return nullcontext()
+    return observe(context.arm(block.arm).members, SessionFolder(context.folder), block)
+
+
+class BetweenRequests:
+    """What is done on an arm, as a Rally task: visible, in the results, and ended by Ctrl-C."""
 
     multi_cluster = True
 
-    async def __aenter__(self) -> "Fio":
+    def __init__(self, do: Callable[[Context, Arm, Block], None]) -> None:
+        self._do = do
+
+    async def __aenter__(self) -> "BetweenRequests":
         return self
 
     async def __aexit__(self, *exc: object) -> bool:
@@ -210,19 +218,29 @@ class Fio:
         block: Block = params[BLOCK]
         context = activation.current()
         arm = context.arm(block.arm)
-        job = next(job for job in context.plan.baseline if job.name == block.task)
         es["default"].on_request_start()
         try:
-            await asyncio.to_thread(measure_baseline, context, arm, job, block.round)
+            await asyncio.to_thread(self._do, context, arm, block)
         except EbsError as error:
             _record_fault(error, arm.name)
             raise
         finally:
             es["default"].on_request_end()
-        return {"weight": 1, "unit": "ops", "cluster": block.cluster, "fio": job.name}
+        return {"weight": 1, "unit": "ops", "cluster": block.cluster, block.work.value: block.task}
 
     def __str__(self) -> str:
-        return "fio baseline"
+        return self._do.__name__.strip("_").replace("_", " ")
+
+
+def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
+    job = next(job for job in context.plan.baseline if job.name == block.task)
+    measure_baseline(context, arm, job, block.round)
+
+
+def _bring_back(context: Context, arm: Arm, block: Block) -> None:
+    facts = asdict(restore.bring_back(arm.nodes[0], arm.volume))
+    fields = {"task": block.task, "round": block.round, **facts}
+    SessionFolder(context.folder).note("brought-back", arm=arm.name, **fields)
 
 
 def register(registry: Any) -> None:
@@ -236,7 +254,8 @@ def register(registry: Any) -> None:
 
     for operation in list(vars(runner)["__RUNNERS"]):
         rallys(operation, OnArm(runner.runner_for(operation)), async_runner=True)
-    rallys(FIO, Fio(), async_runner=True)
+    rallys(FIO, BetweenRequests(_fio_baseline), async_runner=True)
+    rallys(RESTORE, BetweenRequests(_bring_back), async_runner=True)
     registry.runner_registry = register_on_arm
 
 

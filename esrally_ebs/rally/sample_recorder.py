@@ -12,7 +12,8 @@ from esrally import metrics, telemetry
 
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
-from esrally_ebs.model import Event, Phase, Sample, TelemetryPoint, Work
+from esrally_ebs.model import Event, Node, Phase, Sample, TelemetryPoint, Work
+from esrally_ebs.node import api
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
@@ -61,20 +62,19 @@ class SampleRecorder:
     @staticmethod
     def _is_request(sample: Any) -> bool:
         block = block_of(sample.task)
-        return block is not None and block.work is not Work.FIO
+        return block is not None and block.work in (Work.SEARCH, Work.INDEXING)
 
     def _row(self, sample: Any) -> Sample:
         block = block_of(sample.task)
         assert block is not None
         meta = sample.request_meta_data
-        warming = sample.sample_type == metrics.SampleType.Warmup
         return Sample(
             session=self._session,
             arm=meta.get("arm", block.arm),
             round=block.round,
             task=block.task,
             operation=sample.operation_name,
-            phase=Phase.WARMUP if warming else block.phase,
+            phase=Phase.WARMUP if _warms(sample) else block.phase,
             iteration=meta.get("iteration", 0),
             client=sample.client_id,
             # When the request was sent: Rally's absolute time is that of its runner, before caches are
@@ -89,6 +89,10 @@ class SampleRecorder:
             took_s=meta["took"] / 1000 if isinstance(meta.get("took"), int | float) else None,
             resident_before=meta.get("resident_before"),
         )
+
+
+def _warms(sample: Any) -> bool:
+    return bool(sample.sample_type == metrics.SampleType.Warmup)
 
 
 class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
@@ -115,7 +119,13 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         """Start sampling."""
         arms = [(one.volume, one.node) for arm in self._context.arms for one in arm.members]
         self._writer = self._folder.part_writer("telemetry")
-        sampler = Sampler(arms, clock=SYSTEM_CLOCK, read_state=read_state, on_cut=self._on_cut)
+        sampler = Sampler(
+            arms,
+            clock=SYSTEM_CLOCK,
+            read_state=read_state,
+            read_work=_index_work if self._context.has_writes else None,
+            on_cut=self._on_cut,
+        )
         self._thread = SamplerThread(sampler, partial(self._keep, self._writer))
         self._thread.start()
 
@@ -170,7 +180,8 @@ class DrivenSession:
         rule = self._rule_here()
         for sample in samples if rule else ():
             block = block_of(sample.task)
-            if rule and block and round_of(sample.task) and sample.request_meta_data.get("success", True):
+            counts = block and block.work is Work.SEARCH and block.round and not _warms(sample)
+            if rule and block and counts and sample.request_meta_data.get("success", True):
                 arm = sample.request_meta_data.get("arm", block.arm)
                 rule.add(block.task, arm, block.round, sample.service_time)
 
@@ -208,6 +219,11 @@ class DrivenSession:
         if self._rule is None and context.plan.design.is_auto:
             self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
         return self._rule
+
+
+def _index_work(node: Node) -> Any:
+    """Merges and refreshes of all its open indices since they were opened."""
+    return api.get(node.port, "/_stats/merge,refresh?filter_path=_all.total").get("_all", {}).get("total", {})
 
 
 def _record_look(folder: SessionFolder, look: InterimResult, why: str) -> None:

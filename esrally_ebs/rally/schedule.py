@@ -5,7 +5,7 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -31,8 +31,10 @@ _OF_AN_INDEX = (
     "scroll-search",
     "composite-agg",
 )  # it is one of their parameters
+_WRITE = "bulk"
 _READING = re.compile(r"_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # paths of raw requests
 FIO = "fio-baseline"
+RESTORE = "bring-back"
 PARAM_SOURCE = "ebs-on-arm"
 
 
@@ -41,28 +43,52 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
     Raises PlanError for tasks that arms cannot be compared by.
     """
-    begins = next((number for number, element in enumerate(schedule) if _searches(element)), len(schedule))
+    begins = next(
+        (number for number, element in enumerate(schedule) if any(map(_is_search, element))), len(schedule)
+    )
     for element in schedule[begins:]:
-        names = ",".join(task.name for task in element)
         if element.nested:
+            _require_writes_beside(element)
+        elif not _is_search(element) and not _is_of_the_track(element):
+            name = element.name
             raise PlanError(
-                f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
-                f"do just then, on each volume something else; leave some out with --exclude-tasks={names}"
-            )
-        if not _searches(element) and not _is_of_the_track(element):
-            raise PlanError(
-                f"task {names} ({element.operation.type}): stands after a search, where every round would do "
-                f"it again on each arm; put it before the searches or leave it out: --exclude-tasks={names}"
+                f"task {name} ({element.operation.type}): stands after a search, where every round would do "
+                f"it again on each arm; put it before the searches or leave it out: --exclude-tasks={name}"
             )
     return list(schedule[:begins]), list(schedule[begins:])
 
 
-def _searches(element: Any) -> bool:
-    return any(
-        task.operation.type in SEARCH_TYPES
-        or (task.operation.type == "raw-request" and _READING.search(str(task.operation.params.get("path"))))
-        for task in element
+def _is_search(task: Any) -> bool:
+    return task.operation.type in SEARCH_TYPES or (
+        task.operation.type == "raw-request" and bool(_READING.search(str(task.operation.params.get("path"))))
     )
+
+
+def _require_writes_beside(element: Any) -> None:
+    """Raise PlanError unless a ``parallel`` element has searches, and bulk tasks beside them."""
+    names = ",".join(task.name for task in element)
+    others = [task for task in element if not _is_search(task)]
+    if not others and len(list(element)) > 1:
+        raise PlanError(
+            f"tasks {names}: run in parallel, so that how long a search takes depends on what the others "
+            f"do just then, on each volume something else; leave some out with --exclude-tasks={names}"
+        )
+    for task in others:
+        if task.operation.type != _WRITE:
+            raise PlanError(
+                f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
+                f"tasks can be repeated on each arm; leave it out with --exclude-tasks={task.name}"
+            )
+    if others and len(others) == len(list(element)):
+        raise PlanError(
+            f"tasks {names}: index after a search, where every round would do it again on each arm; put them "
+            f"before the searches, or searches beside them, or leave them out: --exclude-tasks={names}"
+        )
+
+
+def has_writes(searches: Sequence[Any]) -> bool:
+    """Whether any of these elements has bulk tasks beside its searches."""
+    return bool(_writes_of(searches))
 
 
 def _is_of_the_track(task: Any) -> bool:
@@ -73,8 +99,9 @@ def _is_of_the_track(task: Any) -> bool:
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     """The tasks of a whole session from the (already filtered) tasks of a challenge.
 
-    Searches are repeated in rounds; what makes their indices is left out, for the arms get copies. Without
-    searches, all tasks run once per arm. Raises PlanError for tasks that cannot be ordered so.
+    Searches are repeated in rounds; what makes their indices is left out, for the arms get copies. Searches
+    of a ``parallel`` element take turns, each with all of its bulk tasks beside it. Without searches, all
+    tasks run once per arm. Raises PlanError for tasks that cannot be ordered so.
     """
     building, searches = divide(schedule)
     if "default" in [arm.name for arm in plan.arm[1:]]:
@@ -86,18 +113,60 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
             "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
         )
     indexing = [] if searches else building
-    tasks = {task.name: task for task in (*indexing, *searches)}
+    asked = [task for element in searches for task in element if _is_search(task) or not element.nested]
+    beside = _writes_of(searches)
+    _require_warm(beside, plan)
+    tasks = {task.name: task for task in (*indexing, *asked)}
+    for writes in beside.values():
+        tasks |= writes
     blocks = protocol.blocks(
-        plan, indexing=[task.name for task in indexing], searches=[task.name for task in searches]
+        plan, indexing=[task.name for task in indexing], searches=[task.name for task in asked]
     )
     if plan.design.nodes == "one":
         together = [tuple(group) for _, group in groupby(blocks, key=_without_arm)]
     else:
-        together = [(block,) for block in blocks]
-    return [
-        _fio(group[0]) if group[0].work is Work.FIO else _task(group, tasks[group[0].task], plan)
-        for group in together
-    ]
+        together = [(block,) for block in protocol.with_writes(blocks, beside)]
+    elements: list[Any] = []
+    for group in together:
+        work, task = group[0].work, tasks.get(group[0].task)
+        if work in (Work.FIO, Work.RESTORE):
+            elements.append(_on_arm(group[0]))
+        elif group[0].phase is Phase.BESIDE:
+            elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
+        else:
+            elements.append(_task(group, task, plan, is_beside=group[0].task in beside))
+    return elements
+
+
+def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """By search of a ``parallel`` element: its bulk tasks, by what each is called beside that search."""
+    return {
+        task.name: {f"{write.name}-beside-{task.name}": write for write in element if not _is_search(write)}
+        for element in searches
+        for task in element
+        if _is_search(task) and not all(map(_is_search, element))
+    }
+
+
+def _require_warm(beside: Iterable[str], plan: Plan) -> None:
+    """Raise PlanError where documents cannot be added beside these searches."""
+    why, way = {
+        "cold": ("an eviction before each request would hold both up", "cache to warm"),
+        "steady": ("each block begins with nothing of the index in the page cache", "cache to warm"),
+    }.get(plan.cache.mode, ("", ""))
+    if plan.node.count > 1:
+        why, way = "shards on several nodes are not brought back to the same bytes", "node.count = 1"
+    for task in beside if why else ():
+        raise PlanError(f"task {task}: documents are added beside it, and {why}; set {way}")
+
+
+def _beside(element: Any, write: Any) -> Any:
+    """A search and the bulk tasks that end with it."""
+    if element.nested:
+        element.tasks.append(write)
+        return element
+    element.completes_parent = True
+    return rally_track.Parallel([element, write])
 
 
 def _without_arm(block: Block) -> Block:
@@ -107,6 +176,11 @@ def _without_arm(block: Block) -> Block:
 
 def require_pairs(schedule: Sequence[Any]) -> None:
     """Raise PlanError for a task that one node cannot serve to all arms in pairs of requests."""
+    if has_writes(schedule):
+        raise PlanError(
+            "documents are added beside searches, which one node would do to all arms; set design.nodes = "
+            '"per-arm"'
+        )
     for task in schedule:
         why = "" if task.clients == 1 else f"{task.clients} clients would ask several arms at once"
         if task.operation.type not in _OF_AN_INDEX:
@@ -122,20 +196,16 @@ def block_of(task: Any) -> Block | None:
 
 
 def round_of(task: Any) -> int:
-    """The round of a measured search; 0 of everything else."""
+    """The round that a task is a part of; 0 of what comes before the first, and of fio's passes."""
     block = block_of(task)
-    return block.round if block and block.work is Work.SEARCH else 0
+    return block.round if block and block.work is not Work.FIO else 0
 
 
-def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
+def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool = False) -> Any:
     """A task of one arm; or of several, whose requests take turns."""
-    block = replace(blocks[0], arm="+".join(block.arm for block in blocks))
-    clone = copy.copy(task)
-    phase = "-warmup" if block.phase is Phase.WARMUP else f"-r{block.round}" if block.round else ""
-    clone.name = f"{block.task}{phase}" if len(blocks) > 1 else f"{block.task}-{block.arm}{phase}"
-    clone.params = dict(task.params)
-    clone.tags = list(task.tags)
-    clone.meta_data = {**task.meta_data, **_meta_data(block)}
+    clone = _clone(blocks, task, plan)
+    block, operation = block_of(clone), clone.operation
+    assert block is not None
     if block.work is Work.SEARCH and plan.race:
         measures = block.phase is Phase.MEASURE
         windows = steady.MAX_WINDOWS if plan.cache.mode == "steady" else 1  # at most: see runners.OnArm
@@ -145,17 +215,42 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
         # Rally makes at least one request after a task's warm-up; ours all count as warm-up
         clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
-    seed = f"{plan.design.seed} {clone.name}"
+        # Hits and took, read after the service time; hits of an index that grows say nothing.
+        operation.params["detailed-results"] = not is_beside
+        _choose_requests(clone, task, block, plan)
+        if is_beside and measures and clone.iterations:
+            # no page of the bytes that it was brought back to is in the page cache
+            clone.warmup_iterations += plan.race.warmup_iterations
+    return clone
+
+
+def _write(block: Block, task: Any, plan: Plan) -> Any:
+    """A bulk task beside a search: as long as that lasts, from the first document again after the last."""
+    clone = _clone((block,), task, plan)
+    clone.warmup_iterations = clone.iterations = None
+    clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None
+    clone.completes_parent = clone.any_completes_parent = False
+    clone.operation.params["looped"] = True
+    return clone
+
+
+def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
+    """The track's task as one of ours."""
+    block = replace(blocks[0], arm="+".join(block.arm for block in blocks))
+    clone = copy.copy(task)
+    clone.name = block.task if len(blocks) > 1 else f"{block.task}-{block.arm}"
+    warms = block.phase is Phase.WARMUP or (block.phase is Phase.BESIDE and not block.round)
+    clone.name += "-warmup" if warms else f"-r{block.round}" if block.round else ""
+    clone.params = dict(task.params)
+    clone.tags = list(task.tags)
+    clone.meta_data = {**task.meta_data, **_meta_data(block)}
     operation = clone.operation = copy.copy(task.operation)
     operation.params = {
         **operation.params,
         BLOCK: block,
-        _TURNS: (blocks, seed, plan.design.order == "fixed"),
+        _TURNS: (blocks, f"{plan.design.seed} {clone.name}", plan.design.order == "fixed"),
         _INNER: (operation.type, operation.param_source, clone.name),
     }
-    if block.work is Work.SEARCH:
-        operation.params["detailed-results"] = True  # hits and took, read after the service time
-        _choose_requests(clone, task, block, plan)
     operation.param_source = PARAM_SOURCE
     return clone
 
@@ -181,11 +276,17 @@ def _asks_whole_log(task: Any) -> bool:
     return is_log and task.iterations is None
 
 
-def _fio(block: Block) -> Any:
+def _on_arm(block: Block) -> Any:
+    """What is done on an arm between Rally's requests: a job of fio, or bringing it back."""
     params = {BLOCK: block, "include-in-reporting": False}
-    operation = rally_track.Operation(f"fio-{block.task}", FIO, params=params, param_source=None)
-    suffix = f"-end{'' if block.round == 1 else block.round}" if block.round else ""
-    return rally_track.Task(f"fio-{block.task}-{block.arm}{suffix}", operation, meta_data=_meta_data(block))
+    if block.work is Work.FIO:
+        kind, name = FIO, f"fio-{block.task}"
+        suffix = f"-end{'' if block.round == 1 else block.round}" if block.round else ""
+    else:
+        kind, name = RESTORE, f"{RESTORE}-{block.task}"
+        suffix = f"-r{block.round}" if block.round else "-warmup"
+    operation = rally_track.Operation(name, kind, params=params, param_source=None)
+    return rally_track.Task(f"{name}-{block.arm}{suffix}", operation, meta_data=_meta_data(block))
 
 
 def _meta_data(block: Block) -> dict[str, Any]:

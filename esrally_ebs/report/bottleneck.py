@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled
+from esrally_ebs.analysis.beside import BESIDE
+from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
@@ -55,7 +56,8 @@ def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) 
     Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
     """
     loads: dict[str, dict[str, Profile]] = {}
-    for (task, arm), rounds in profiles.items():
+    of_writes = profiles_of(read_windows(session.events, BESIDE)[0])
+    for (task, arm), rounds in (*profiles.items(), *of_writes.items()):
         loads.setdefault(arm, {})[task] = pooled(rounds.values())
     loads = loads or _fio_loads(session)
     names, lines, free = arm_names(session), [], []

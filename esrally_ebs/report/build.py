@@ -8,7 +8,18 @@ from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.model import Check, Event, State
-from esrally_ebs.report import aws, baseline, bottleneck, causes, conditions, costs, figures, head, search
+from esrally_ebs.report import (
+    aws,
+    baseline,
+    beside,
+    bottleneck,
+    causes,
+    conditions,
+    costs,
+    figures,
+    head,
+    search,
+)
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.store.session import Session
 
@@ -32,6 +43,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         conditions.arms_table(session.arms, session.plan.node.count),
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         search.cold_start_table(starts, arms),
+        *beside.tables(session, arms),
         *search.single_tables(session, findings, arms),
         *causes.tables(findings, explained),
         costs.table(session, findings, priced),
@@ -66,7 +78,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         warnings=(
             *session.warnings,
             *_faults(session.events),
-            *_unknown(findings, checks),
+            *(tuple(beside.warnings(session)) or _unknown(findings, checks)),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),
         ),

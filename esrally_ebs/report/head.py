@@ -29,6 +29,8 @@ def labels(session: Session) -> tuple[str, ...]:
             lines.append("node: one for all arms, requests in pairs")
         if session.dataset.get("copied") is False:
             lines.append("segments differ: each arm indexed by itself")
+        if any(event.kind == "brought-back" for event in session.events):
+            lines.append("documents added beside searches; each block begins with the same bytes")
     return tuple(lines)
 
 

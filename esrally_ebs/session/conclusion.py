@@ -31,11 +31,11 @@ def conclude(folder: SessionFolder) -> tuple[str, str]:
 
 def spans(samples: pa.Table) -> list[tuple[str, float]]:
     """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place."""
-    warming = pc.equal(samples["phase"].cast(pa.string()), Phase.WARMUP.value)
-    in_rounds = pc.and_(pc.invert(warming), pc.greater(samples["round"], 0))
+    measured = pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value)
+    in_rounds = pc.greater(samples["round"], 0)
     parts = {
-        "indexing": pc.invert(pc.or_(warming, in_rounds)),
-        "warm-up": warming,
+        "indexing": pc.and_not(measured, in_rounds),
+        "warm-up": pc.invert(pc.or_(measured, in_rounds)),
         "rounds": in_rounds,
     }
     seconds = []

@@ -3,7 +3,7 @@
     prepare   check plan, record, preflight, begin, attach, check, copy, start nodes, describe
     blocks    fio, indexing, warm-up, rounds, fio again
     search    connect, refill, make cold (clear, evict, verify), request
-    complete  take down, collect, report
+    complete  verify, take down, collect, report
     end       take down, say why: after a failure of any of these, at any point, once
 
 What a step does stands in ``steps.py`` (the machine) and in ``rally/runners.py`` (requests).
@@ -11,8 +11,9 @@ What a step does stands in ``steps.py`` (the machine) and in ``rally/runners.py`
 
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +62,9 @@ class SessionSteps(Protocol):
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
         """Record what the session runs on, and write down what its other processes must know."""
+
+    def verify(self) -> None:
+        """Refuse what was measured on arms that were not brought back to the same bytes."""
 
     def take_down(self) -> list[str]:
         """Remove all that was begun, and nothing else; a line for each thing that stays."""
@@ -113,6 +117,11 @@ class LiveSession:
 
         Raises MeasurementError when what was measured cannot be compared, SetupError when something is left.
         """
+        try:
+            self._steps.verify()
+        except EbsError as error:
+            self.fail(error)
+            raise
         left = self._steps.take_down()
         for problem in left:
             self.folder.add_warning(problem)
@@ -197,6 +206,20 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
         yield from (block(Work.SEARCH, task, arm, number) for task in searches for arm in order)
     for pass_ in range(1, last_pass(plan) + 1):
         yield from baselines(pass_)
+
+
+def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) -> Iterator[Block]:
+    """The same, where ``beside`` has the writes that run while a search does.
+
+    Before such a search its arm is brought back, for the writes of the last one are still there; after it
+    come those that begin and end with it.
+    """
+    for block in measured:
+        writes = beside.get(block.task, ()) if block.work is Work.SEARCH else ()
+        if writes:
+            yield replace(block, work=Work.RESTORE)
+        yield block
+        yield from (replace(block, work=Work.INDEXING, task=write, phase=Phase.BESIDE) for write in writes)
 
 
 def jobs_of(plan: Plan, round_: int) -> list[BaselineJob]:

@@ -22,7 +22,7 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
-from esrally_ebs.node import allocation, copies, dataset
+from esrally_ebs.node import allocation, copies, dataset, restore
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import clean, environment, reaper
 from esrally_ebs.session.conclusion import conclude
@@ -57,6 +57,7 @@ class RaceNodes:
     settings: nodes.NodeSettings
     source: dataset.Source | None  # of the dataset that is copied to every arm; None: each indexes by itself
     prepare_corpus: Callable[[], object]  # has ready what each arm indexes
+    has_writes: bool = False  # documents are added beside searches: arms are brought back before each block
 
 
 class MachineSteps:
@@ -91,6 +92,7 @@ class MachineSteps:
         self._booted_at_s = booted_at_s()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
+        self._kept: dict[str, tuple[Volume, str]] = {}  # what arms are brought back to, and its hash
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
@@ -168,6 +170,8 @@ class MachineSteps:
         with self._stage("copy dataset"):
             for arm in arms:
                 dataset.copy_to(index, *arm.volumes)
+                if race.has_writes:
+                    restore.keep(arm.volume)
         with self._stage("calibrate volumes"):
             volumes.calibrate_on_data(volume for arm in arms for volume in arm.volumes)
         return index
@@ -181,6 +185,8 @@ class MachineSteps:
             self._folder.update(dataset=index.record())
             for arm in arms:
                 self._check_segments(arm, index)
+            if self._needs.has_writes:
+                self._kept = {arm.name: (arm.volume, index.hash) for arm in arms}
             self._check_page_cache(index)
         if self._plan.node.count > 1:
             self._check_allocation(arms)
@@ -219,7 +225,12 @@ class MachineSteps:
         environment_ = environment.describe([node for arm in arms for node in arm.nodes])
         self._folder.update(environment=environment_ | self._aws)
         context = Context(
-            session=self.session, folder=self._folder.path, run=self._run, plan=self._plan, arms=arms
+            session=self.session,
+            folder=self._folder.path,
+            run=self._run,
+            plan=self._plan,
+            arms=arms,
+            has_writes=self.with_nodes and self._needs.has_writes,
         )
         context.save()
         for volume in (volume for arm in arms for volume in arm.volumes):
@@ -227,6 +238,12 @@ class MachineSteps:
                 control.change(volume.control, trace=True)
                 self._traced[volume.spec.name] = volume.control
         return context
+
+    def verify(self) -> None:
+        for arm, (volume, hash_) in self._kept.items():
+            actual = restore.require_kept(volume, hash_)
+            text = "still the same segment files as the dataset"
+            self._folder.add_check(Check(name=f"brought back: {arm}", ok=True, value=actual[:16], text=text))
 
     def take_down(self) -> list[str]:
         if not self._begun:  # the id may be another session's

@@ -69,6 +69,7 @@ class Context:
     run: Path  # what is attached and running now
     plan: Plan
     arms: tuple[Arm, ...]
+    has_writes: bool = False  # documents are added beside searches
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""

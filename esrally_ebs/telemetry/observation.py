@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from esrally_ebs.errors import EbsError
-from esrally_ebs.model import Block, Event, Volume
+from esrally_ebs.model import Block, Event, Phase, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry.counters import IN_FLIGHT, snapshot
@@ -45,8 +45,8 @@ class ObservationInterval:
 async def observe(members: Sequence[Member], folder: SessionFolder, block: Block) -> AsyncIterator[None]:
     """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
 
-    Counters of several are added up; each node's own stand under ``nodes``. A block that fails leaves no
-    record.
+    Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
+    makes an event of its own kind. A block that fails leaves no record.
     """
     counters = functools.partial(_counters, members)
     begin = counters()
@@ -68,7 +68,8 @@ async def observe(members: Sequence[Member], folder: SessionFolder, block: Block
         fields["nodes"] = {
             name: {"begin": first, "end": last} for name, (first, last) in zip(names, both, strict=True)
         }
-    folder.event(Event(at_s=ended, kind="io", arm=block.arm, fields=fields))
+    kind = "beside" if block.phase is Phase.BESIDE else "io"
+    folder.event(Event(at_s=ended, kind=kind, arm=block.arm, fields=fields))
 
 
 async def _settled(counters: Callable[[], list[dict[str, float]]]) -> list[dict[str, float]]:

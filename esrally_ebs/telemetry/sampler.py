@@ -11,7 +11,16 @@ from esrally_ebs.machine.proc_stat import ReadText
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.model import Node, TelemetryPoint, Volume
 from esrally_ebs.telemetry.ebs import ebs_statistics
-from esrally_ebs.telemetry.sources import Device, Limiters, Memory, ReadState, Source, Value
+from esrally_ebs.telemetry.sources import (
+    Device,
+    IndexWork,
+    Limiters,
+    Memory,
+    ReadState,
+    ReadWork,
+    Source,
+    Value,
+)
 
 CUT = "cut"  # the metric that says how many of an arm's sources gave nothing at that second
 
@@ -34,17 +43,21 @@ class Sampler:
         arms: Arms,
         *,
         read_state: ReadState,
+        read_work: ReadWork | None = None,
         clock: Clock = SYSTEM_CLOCK,
         read_text: ReadText = Path.read_text,
         on_cut: Callable[[str, str], None] = _ignore,
     ) -> None:
-        """``read_state`` turns a control socket's path into a record or mapping of numbers.
+        """``read_state`` turns a control socket's path into a record or mapping of numbers; ``read_work`` a
+        node into what Elasticsearch says of its merges and refreshes, None: nobody asks.
 
         ``on_cut`` gets arm and reason each time that a source begins to fail, not every second.
         """
         self._clock = clock
         self._on_cut = on_cut
-        self._arms = [(volume, list(_sources(volume, node, read_text, read_state))) for volume, node in arms]
+        self._arms = [
+            (volume, list(_sources(volume, node, read_text, read_state, read_work))) for volume, node in arms
+        ]
         self._failing: set[Source] = set()
 
     def sample(self) -> list[TelemetryPoint]:
@@ -78,7 +91,11 @@ class Sampler:
 
 
 def _sources(
-    volume: Volume, node: Node | None, read_text: ReadText, read_state: ReadState
+    volume: Volume,
+    node: Node | None,
+    read_text: ReadText,
+    read_state: ReadState,
+    read_work: ReadWork | None,
 ) -> Iterator[Source]:
     if volume.device is not None:
         yield Device(volume.device, read_text)
@@ -86,6 +103,8 @@ def _sources(
         yield Memory(node.memory_cgroup, read_text)
     if volume.control is not None:
         yield Limiters(volume.control, read_state)
+    if node is not None and read_work is not None:
+        yield IndexWork(node, read_work)
     statistics = ebs_statistics(volume)
     if statistics is not None:
         yield statistics

@@ -12,8 +12,10 @@ from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
 from esrally_ebs.machine.memory_stat import MemoryCounters, parse_memory_stat
 from esrally_ebs.machine.proc_stat import ReadText
+from esrally_ebs.model import Node
 
 ReadState = Callable[[Path], object]
+ReadWork = Callable[[Node], Mapping[str, Mapping[str, float]]]
 
 DISKSTATS = Path("/proc/diskstats")
 
@@ -107,6 +109,28 @@ class Limiters:
     def read(self, now_s: float) -> list[Value]:
         """One value per number, named by its path: ``emulator.levels.iops``."""
         return list(_numbers(("emulator",), self._read_state(self._control)))
+
+
+class IndexWork:
+    """Merges and refreshes of a node's open indices: those under way, and all since they were opened."""
+
+    def __init__(self, node: Node, read_work: ReadWork) -> None:
+        self._node = node
+        self._read_work = read_work
+
+    def read(self, now_s: float) -> list[Value]:
+        """Counters, which begin anew when the indices are opened again; nothing while none is open."""
+        total = self._read_work(self._node)
+        if not total:
+            return []
+        merges, refreshes = total["merges"], total["refresh"]
+        return [
+            Value("index.merging", merges["current"], ""),
+            Value("index.merges", merges["total"], ""),
+            Value("index.merge_s", merges["total_time_in_millis"] / 1000, "s"),
+            Value("index.refreshes", refreshes["total"], ""),
+            Value("index.refresh_s", refreshes["total_time_in_millis"] / 1000, "s"),
+        ]
 
 
 def _numbers(path: tuple[str, ...], state: object) -> Iterator[Value]:

@@ -37,7 +37,17 @@ def test_what_was_measured_is_reported_after_all_is_taken_down(tmp_path: Path) -
     live = LiveSession(steps)
     live.prepare()
     assert live.complete() == "the report"
-    assert steps.order == [*PREPARED, "take down", "collect", "report"]
+    assert steps.order == [*PREPARED, "verify", "take down", "collect", "report"]
+
+
+def test_arms_that_were_not_brought_back_to_the_same_bytes_are_not_reported(tmp_path: Path) -> None:
+    steps = RecordedSession(tmp_path, fails_at="verify", error=MeasurementError("other bytes"))
+    live = LiveSession(steps)
+    live.prepare()
+    with pytest.raises(MeasurementError, match="other bytes"):
+        live.complete()
+    assert steps.order == [*PREPARED, "verify", "record fault", "take down"]
+    assert load_session(tmp_path / "sessions" / "s").state is State.FAILED
 
 
 @pytest.mark.parametrize("stage", PREPARED[2:])

@@ -82,6 +82,9 @@ class RecordedSession:
         self._take("describe")
         return Context(session="s", folder=self.home, run=self.home, plan=PLAN, arms=arms)
 
+    def verify(self) -> None:
+        self._take("verify")
+
     def take_down(self) -> list[str]:
         self._take("take down")
         return list(self._stays)

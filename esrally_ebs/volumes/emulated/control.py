@@ -72,6 +72,19 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
     return _ask(control, {"command": "set", **settings})
 
 
+@contextmanager
+def unlimited(control: Path | None) -> Iterator[None]:
+    """No limits and no latency within the block, and full buckets after it; None: a volume not emulated."""
+    if control is None:
+        yield
+        return
+    change(control, unlimited=True)
+    try:
+        yield
+    finally:
+        change(control, unlimited=False, refill=True)
+
+
 def save_trace(control: Path) -> list[Path]:
     """Have a volume write the trace that it keeps, and say where: a file for each that is striped into it."""
     _ask(control, {"command": "save trace"})

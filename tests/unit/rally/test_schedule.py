@@ -1,6 +1,7 @@
 """The schedule of a session: what Rally runs, in which order, on which arm."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Block, Phase
+from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.schedule import (
     BLOCK,
@@ -22,6 +23,7 @@ from esrally_ebs.rally.schedule import (
     divide,
     expand,
     require_pairs,
+    round_of,
 )
 from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
@@ -164,17 +166,120 @@ def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
             "task index (bulk): stands after a search, where every round would",
         ),
         ([task("q"), task("rest", "sleep")], "leave it out: --exclude-tasks=rest"),
+        ([parallel(task("q"), task("p"))], "tasks q,p: run in parallel, so that how long a se"),
+        ([task("p"), parallel(task("q"), task("r"))], "leave some out with --exclude-tasks=q,r"),
+        (
+            [parallel(task("q"), task("index", "bulk"), task("merge", "force-merge"))],
+            "task merge (force-merge): runs beside others, where only searches and bulk tasks can",
+        ),
+        (
+            [task("p"), parallel(task("a", "bulk"), task("b", "bulk"))],
+            "tasks a,b: index after a search, where every round would do it again on each arm",
+        ),
         (
             [parallel(task("q"), task("index", "bulk"))],
-            "tasks q,index: run in parallel, so that how long a se",
+            "task q: documents are added beside it, and an eviction before each request would hold both up; "
+            "set cache to warm",
         ),
-        ([task("p"), parallel(task("q"), task("r"))], "leave some out with --exclude-tasks=q,r"),
         ([parallel(task("a", "bulk"), task("b", "bulk"))], "indexing can only be compared task by task"),
     ],
 )
 def test_what_arms_cannot_be_compared_by_is_refused(schedule: list[rally_track.Task], says: str) -> None:
     with pytest.raises(PlanError, match=re.escape(says)):
         expand(schedule, plan())
+
+
+WARM = {"cache.mode": "warm"}
+
+
+def beside(**overrides: object) -> list[Any]:
+    """Two searches and two bulk tasks in one element, as a session runs them."""
+    element = parallel(task("p"), task("q"), task("a", "bulk"), task("b", "bulk"))
+    return expand([task("create", "create-index"), element], plan(**WARM, **overrides))
+
+
+def test_searches_of_an_element_take_turns_and_each_has_all_of_its_bulk_tasks_beside_it() -> None:
+    made = beside()
+    elements = [names(list(each)) for each in made if each.nested]
+    assert elements[0] == ["p-gp2-warmup", "a-beside-p-gp2-warmup", "b-beside-p-gp2-warmup"]
+    assert ["q-gp3-r2", "a-beside-q-gp3-r2", "b-beside-q-gp3-r2"] in elements
+    assert len(elements) == 2 * 2 * (1 + 2)  # searches, arms, the warm-up and rounds
+    everything = [each.name for element in made for each in element]
+    assert len(set(everything)) == len(everything)
+
+
+def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_other() -> None:
+    element = parallel(task("q"), task("a", "bulk"))
+    made = expand([task("p"), element], plan(**WARM))
+    for before, after in pairwise(made):
+        if after.nested:
+            restored, searched = block(before), block(next(iter(after)))
+            assert restored == replace(searched, work=Work.RESTORE)
+        elif not after.name.startswith(("fio", "bring-back")):
+            assert before.nested or block(before).work is not Work.RESTORE
+
+
+def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_long() -> None:
+    search, *writes = next(each for each in beside() if each.nested)
+    assert search.completes_parent
+    for write in writes:
+        assert not write.completes_parent
+        assert (write.iterations, write.warmup_iterations, write.time_period) == (None, None, None)
+        assert write.operation.params["looped"] is True
+        assert block(write).phase is Phase.BESIDE
+
+
+def test_a_search_beside_writes_warms_up_in_each_block_and_its_hits_are_not_asked_for() -> None:
+    searches = [next(iter(each)) for each in beside() if each.nested]
+    counts = {(block(each).phase, each.warmup_iterations, each.iterations) for each in searches}
+    assert counts == {(Phase.WARMUP, 6, 1), (Phase.MEASURE, 7, 3)}
+    assert not any(each.operation.params["detailed-results"] for each in searches)
+
+
+def test_in_an_open_loop_it_warms_up_after_the_request_that_opens_the_connection() -> None:
+    timed = task("q")
+    timed.params["target-throughput"] = 10
+    made = expand([parallel(timed, task("a", "bulk"))], plan(**WARM))
+    counted = {
+        each.warmup_iterations for element in made if element.nested for each in element if "-r" in each.name
+    }
+    assert counted == {8, None}
+
+
+def test_rounds_that_are_over_have_nothing_left_to_bring_back_or_write() -> None:
+    made = beside()
+    of_rounds = [each for element in made for each in element if "-r" in each.name]
+    assert {round_of(each) for each in of_rounds} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            {"cache.mode": "steady"},
+            "each block begins with nothing of the index in the page cache; set cache to w",
+        ),
+        ({**WARM, "node.count": 2}, "shards on several nodes are not brought back .*; set node.count = 1"),
+        ({"cache.mode": "cold"}, "an eviction before each request would hold both up; set cache to warm"),
+    ],
+)
+def test_what_cannot_be_brought_back_is_refused_beside_writes(
+    overrides: dict[str, object], says: str
+) -> None:
+    with pytest.raises(PlanError, match=says):
+        expand([parallel(task("q"), task("a", "bulk"))], plan(**overrides))
+
+
+def test_one_node_cannot_be_written_to_for_one_arm_alone() -> None:
+    with pytest.raises(PlanError, match=r'which one node would do to all arms; set design.nodes = "per-arm"'):
+        require_pairs([parallel(task("q"), task("a", "bulk"))])
+
+
+def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> None:
+    made = expand([parallel(task("q"))], plan())
+    assert names(made) == names(expand([task("q")], plan()))
+    assert not any(each.nested for each in made)
+    assert all(each.operation.params["detailed-results"] for each in made if each.operation.type == "search")
 
 
 def test_the_original_tasks_are_left_as_they_were() -> None:

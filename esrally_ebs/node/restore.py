@@ -1,0 +1,184 @@
+"""The same bytes again: takes an arm whose node has added documents, gives it its dataset's files back.
+
+Lucene never changes a segment's file; it adds files and removes others. So a second name of each (a hard
+link) keeps it through any merge, and costs neither room nor time. A commit and its translog are small, and
+copied. Indices are closed while their files are replaced, and opened again: that takes a fraction of another
+start of the node (benchmarks/restore.py), and the JVM keeps what it has compiled.
+"""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.model import Node, Volume
+from esrally_ebs.node import api
+from esrally_ebs.node.dataset import content_hash
+from esrally_ebs.node.eviction import evict
+from esrally_ebs.node.life import NODE_USER
+from esrally_ebs.volumes.emulated import control
+
+KEPT = "kept"  # beside the node's data directory
+_PARTS = ("index", "translog")  # of a shard; its _state says which copy of it is whose, and stays
+_LOCK = "write.lock"
+_NAMES_AT_ONCE = 15  # of indices, at most 255 bytes each, in a path of at most 4 KiB
+_TIMEOUT_S = 120.0
+_READY_S = 60.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What it took to bring an arm back."""
+
+    seconds: float
+    files: int
+    bytes: int
+    resident: float  # fraction of the index that was in the page cache afterwards
+
+
+def keep(volume: Volume) -> None:
+    """Keep the index on a volume, which no node has opened there, for ``bring_back``. Raises SetupError."""
+    source, target = volume.mount / "elasticsearch", volume.mount / KEPT
+    try:
+        for part in _parts_of(source):
+            (target / part).mkdir(parents=True, mode=0o700)
+            for path in (source / part).iterdir():
+                if _is_segment(path.name):
+                    os.link(path, target / part / path.name, follow_symlinks=False)
+                elif path.name != _LOCK:
+                    shutil.copy2(path, target / part / path.name, follow_symlinks=False)
+    except OSError as error:
+        raise SetupError(
+            f"arm {volume.spec.name}: {error.filename}: {error.strerror}; to be brought back after documents "
+            "were added, its files need a second name each: take a file system with hard links"
+        ) from error
+
+
+def bring_back(node: Node, volume: Volume) -> Restored:
+    """Give a node the files of ``keep`` again, none of them in the page cache, and full buckets.
+
+    Raises SetupError when the node refuses, MeasurementError when what it then has are other segments.
+    """
+    began_s = time.monotonic()
+    kept = volume.mount / KEPT
+    with control.unlimited(volume.control):
+        names = _dataset_indices(node, kept)
+        _each(node, names, "_close")
+        try:
+            files = [_replace(volume, part) for part in _parts_of(kept)]
+        except OSError as error:
+            raise SetupError(
+                f"arm {volume.spec.name}: bringing its index back: {error}; see what else writes there"
+            ) from error
+        _each(node, names, "_open")
+        if not api.is_ready(node.port, patience_s=_READY_S):
+            raise SetupError(
+                f"arm {node.arm}: its node does not open the index that it was brought back to within "
+                f"{_READY_S:.0f} s; see its log with 'docker logs {node.container}'"
+            )
+        _require_same(node, kept)
+        eviction = evict([node.pid], node.data_dir)
+    return Restored(
+        seconds=time.monotonic() - began_s,
+        files=sum(files),
+        bytes=eviction.bytes,
+        resident=eviction.resident_after,
+    )
+
+
+def require_kept(volume: Volume, hash_: str) -> str:
+    """Read all that was kept: it must still be the dataset's. Returns its hash; raises MeasurementError."""
+    with control.unlimited(volume.control):
+        actual = content_hash(volume.mount / KEPT)
+    if actual != hash_:
+        raise MeasurementError(
+            f"arm {volume.spec.name}: the files that it was brought back to changed meanwhile ({actual[:16]} "
+            f"against {hash_[:16]}); see what else writes to {volume.mount}"
+        )
+    return actual
+
+
+def _parts_of(data: Path) -> list[Path]:
+    """The folders that make an index, below a data directory: of each shard the commit and the translog."""
+    return sorted(path.relative_to(data) for name in _PARTS for path in data.glob(f"indices/*/*/{name}"))
+
+
+def _is_segment(name: str) -> bool:
+    """Whether Lucene never changes a file of that name."""
+    return name.startswith("_")
+
+
+def _dataset_indices(node: Node, kept: Path) -> list[str]:
+    """The open indices of the dataset; what has been made since then (by a template) is removed."""
+    uuids = {path.name for path in (kept / "indices").iterdir()}
+    there = api.get(node.port, "/_settings?expand_wildcards=open,hidden&filter_path=*.settings.index.uuid")
+    for name, facts in there.items():
+        if facts["settings"]["index"]["uuid"] not in uuids:
+            api.delete(node.port, f"/{quote(name, safe='')}")
+    return [name for name, facts in there.items() if facts["settings"]["index"]["uuid"] in uuids]
+
+
+def _each(node: Node, names: Sequence[str], what: str) -> None:
+    for first in range(0, len(names), _NAMES_AT_ONCE):
+        some = ",".join(quote(name, safe="") for name in names[first : first + _NAMES_AT_ONCE])
+        api.post(node.port, f"/{some}/{what}", timeout_s=_TIMEOUT_S)
+
+
+def _replace(volume: Volume, part: Path) -> int:
+    """Put the kept files of one folder in the place of those that are there; how many there are.
+
+    The node's user may write there, so every name is looked up below a descriptor, and no link is followed.
+    """
+    with _opened(volume.mount, "elasticsearch", *part.parts) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 - below a descriptor
+            if name != _LOCK:
+                os.unlink(name, dir_fd=folder)
+        kept = [path for path in (volume.mount / KEPT / part).iterdir() if path.name != _LOCK]
+        for path in kept:
+            if _is_segment(path.name):
+                os.link(path, path.name, dst_dir_fd=folder, follow_symlinks=False)
+            else:
+                _copy(path, folder)
+        return len(kept)
+
+
+@contextmanager
+def _opened(*parts: str | Path) -> Iterator[int]:
+    with ExitStack() as stack:
+        folder: int | None = None
+        for part in parts:
+            folder = os.open(part, _FOLDER, dir_fd=folder)
+            stack.callback(os.close, folder)
+        assert folder is not None
+        yield folder
+
+
+def _copy(path: Path, folder: int) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path.name, new, mode, dir_fd=folder), "wb") as file:
+        file.write(path.read_bytes())
+        os.fchown(file.fileno(), NODE_USER, 0)
+
+
+def _require_same(node: Node, kept: Path) -> None:
+    """Its segments must be the very files that were kept: the same inodes by the same names."""
+    actual, wanted = _segments(node.data_dir), _segments(kept)
+    if actual != wanted:
+        other = min(str(path) for path, _ in actual ^ wanted)
+        raise MeasurementError(
+            f"arm {node.arm}: was brought back, and then its node changed {other}; arms would not be "
+            "comparable, see the node's log"
+        )
+
+
+def _segments(data: Path) -> set[tuple[Path, int]]:
+    paths = data.glob("indices/*/*/index/_*")
+    return {(path.relative_to(data), path.lstat().st_ino) for path in paths}

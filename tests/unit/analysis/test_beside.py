@@ -1,0 +1,144 @@
+"""Which searches had a merge or a refresh beside them, and how fast was written meanwhile."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_rows import row, table
+from session_in_memory import session
+
+from esrally_ebs.analysis.beside import MERGE, NEITHER, REFRESH, searches_apart, writes
+from esrally_ebs.model import Event, Phase
+from esrally_ebs.report import beside
+from esrally_ebs.report.bottleneck import bottlenecks
+from esrally_ebs.store.encoding import TELEMETRY
+from esrally_ebs.store.session import Session
+
+
+def telemetry(*seconds: tuple[float, int, int, int], arm: str = "a") -> pa.Table:
+    """A look at a node at each time: merges under way, merges and refreshes so far."""
+    rows = [
+        {"arm": arm, "device": "d", "at_s": at_s, "metric": f"index.{metric}", "value": value, "unit": ""}
+        for at_s, *values in seconds
+        for metric, value in zip(("merging", "merges", "refreshes"), values, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=TELEMETRY)
+
+
+def searched(*times: tuple[float, float], looks: pa.Table) -> Session:
+    """Requests of arm a, by when they began and how long they took."""
+    rows = [row(started_s=at, service_time_s=took, latency_s=took) for at, took in times]
+    return session(samples=table(*rows), telemetry=looks)
+
+
+LOOKS = telemetry((10, 0, 0, 0), (11, 0, 0, 1), (12, 0, 0, 1), (13, 1, 0, 1), (14, 0, 1, 2), (15, 0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("started_s", "took_s", "what"),
+    [
+        (10.1, 0.1, REFRESH),
+        (11.1, 0.1, NEITHER),
+        (11.9, 0.2, MERGE),  # one began within the second that it reaches into
+        (10.5, 1.0, REFRESH),
+        (13.5, 0.1, MERGE),  # beside a refresh as well
+        (14.5, 0.1, NEITHER),
+        (10.5, 3.0, MERGE),
+    ],
+)
+def test_a_request_is_told_by_the_most_that_went_on_in_any_second_it_touches(
+    started_s: float, took_s: float, what: str
+) -> None:
+    ((key, by_arm),) = searches_apart(searched((started_s, took_s), looks=LOOKS)).items()
+    assert key == ("t", what)
+    assert by_arm["a"].requests == 1
+    assert by_arm["a"].p99_s == took_s
+
+
+def test_nothing_is_said_of_requests_while_nobody_looked() -> None:
+    assert searches_apart(searched((5.0, 0.1), (20.0, 0.1), looks=LOOKS)) == {}
+    assert searches_apart(searched((10.0, 0.1), looks=telemetry())) == {}
+
+
+def test_counters_that_begin_anew_when_indices_are_opened_again_are_no_merge() -> None:
+    looks = telemetry((10, 0, 7, 9), (11, 0, 0, 0), (12, 0, 0, 3))
+    apart = searches_apart(searched((10.5, 0.1), (11.5, 0.1), looks=looks))
+    assert [what for _, what in apart] == [NEITHER, REFRESH]
+
+
+@given(st.lists(st.tuples(st.floats(9, 16), st.floats(0.001, 4)), min_size=1, max_size=30))
+def test_every_request_while_somebody_looked_is_in_one_group(times: list[tuple[float, float]]) -> None:
+    apart = searches_apart(searched(*times, looks=LOOKS))
+    touches = [at for at, took in times if at < 15 and at + took > 10]
+    assert sum(each.requests for by_arm in apart.values() for each in by_arm.values()) == len(touches)
+
+
+def written(**changes: Any) -> dict[str, object]:  # noqa: ANN401 - columns
+    plain = {"task": "append-beside-t", "phase": Phase.BESIDE.value, "ops": 100.0, "latency_s": 0.5}
+    return row(**{**plain, "service_time_s": 0.5, **changes})
+
+
+def test_the_rate_of_writes_is_of_the_rounds_and_without_the_time_between_them() -> None:
+    rows = [
+        written(round=0, started_s=0.0),
+        *(written(round=1, started_s=10.0 + 0.5 * number) for number in range(4)),
+        *(written(round=2, started_s=90.0 + 0.5 * number) for number in range(4)),
+        written(round=2, started_s=91.5, success=False),
+    ]
+    (of,) = writes(session(samples=table(*rows))).values()
+    assert of.documents_per_s == pytest.approx(800 / 4)
+    assert (of.p50_s, of.failed) == (0.5, 1)
+
+
+def observed(arm: str, waited_s: float) -> Event:
+    end = {
+        "device.read_s": 0.0,
+        "device.write_s": 10.0,
+        "device.written_bytes": 8.0 * 2**20,
+        "emulator.waited_s.throughput": waited_s,
+    }
+    fields = {
+        "task": "append-beside-t",
+        "round": 1,
+        "requests": 1,
+        "started_s": 0.0,
+        "begin": dict.fromkeys(end, 0.0),
+        "end": end,
+    }
+    return Event(at_s=2.0, kind="beside", arm=arm, fields=fields)
+
+
+def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -> None:
+    rows = [written(arm=arm) for arm in ("a", "b")]
+    raced = session(samples=table(*rows), events=(observed("a", 9.0), observed("b", 0.0)))
+    (made,) = [each for each in beside.tables(raced, ["a", "b"]) if each.key == "writes"]
+    cells = [cell.text for cell in made.rows[0].cells]
+    assert cells == [
+        "200",
+        "500.0 ms",
+        "4.0 MiB/s",
+        "90% volume throughput",
+        "200",
+        "500.0 ms",
+        "4.0 MiB/s",
+        "-",
+    ]
+    assert bottlenecks(raced, {}) == (
+        "a (emulated) is held back by volume throughput (90% of its I/O time); raise throughput.",
+        "No limit held back b (emulated).",
+    )
+
+
+def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
+    assert list(beside.tables(session(), ["a", "b"])) == []
+    assert list(beside.warnings(session())) == []
+
+
+def test_failed_writes_are_a_warning_and_so_is_what_hits_do_not_say() -> None:
+    raced = session(samples=table(written(success=False)))
+    assert list(beside.warnings(raced)) == [
+        "append-beside-t: 1 bulk requests failed on a, so less was added there",
+        "hits change while documents are added, so those searches were not checked to have the same",
+    ]
