@@ -193,9 +193,10 @@ class Search:
 
 def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[None]:
     """Has the arm's volume observed during a request of a round: cold ones all, others now and then."""
+    if not block.round:
+        return nullcontext()
     context = activation.current()
-    is_cold = context.plan.cache.mode == "cold"
-    if not block.round or not runner_.intervals[block.arm].is_over(every=is_cold):
+    if not runner_.intervals[block.arm].is_over(every=context.plan.cache.mode == "cold"):
         return nullcontext()
     return observe(context.arm(block.arm).members, SessionFolder(context.folder), block)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from esrally import metrics
 from esrally import track as rally_track
 from esrally.driver import driver
 from small_plan import small_plan
@@ -92,15 +93,14 @@ class Race:
 
 
 def sample(task: rally_track.Task, service_time_s: float, *, success: bool) -> Any:  # noqa: ANN401
-    no = dict.fromkeys(
-        ("absolute_time", "request_start", "task_start", "sample_type", "latency", "processing_time"), 0.0
-    )
+    no = dict.fromkeys(("absolute_time", "request_start", "task_start", "latency", "processing_time"), 0.0)
     no |= dict.fromkeys(
         ("throughput", "total_ops", "total_ops_unit", "time_period", "percent_completed"), 0.0
     )
     return driver.Sample(
         client_id=0,
         task=task,
+        sample_type=metrics.SampleType.Normal,
         request_meta_data={"success": success},
         service_time=service_time_s,
         **no,

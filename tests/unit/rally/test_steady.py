@@ -41,7 +41,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node) -> Sess
     context = SimpleNamespace(plan=PLAN, folder=folder.path, arms=(arm,), arm=lambda name: arm)
     monkeypatch.setattr(runners.activation, "current", lambda: context)
     monkeypatch.setattr(runners, "device_counters", lambda volume: {"device.read_bytes": node.read_bytes})
-    monkeypatch.setattr(runners.Search, "_observed", lambda self: runners.nullcontext())
+    monkeypatch.setattr(runners, "observed", lambda *_: runners.nullcontext())
     return folder
 
 
