@@ -119,7 +119,7 @@ def _times(plan: Plan, job: BaselineJob, arm: str) -> int:
 
 def _index_bytes(plan: Plan) -> float:
     """About; 0 where there is no index, or one that is not known."""
-    if plan.race is None or plan.race.track != "noaa-ebs" or plan.dataset.data is not None:
+    if plan.race is None or plan.race.track != "noaa-ebs" or plan.dataset.is_own:
         return 0.0
     documents = plan.dataset.documents
     return _INDEX_BYTES_PER_DOCUMENT * (_OFFICIAL_DOCUMENTS if documents == "full" else documents)

@@ -28,6 +28,7 @@ class DataDirectory:
     """A source that copies a data directory; see ``dataset.Source``."""
 
     path: Path
+    repository: None = None
     indices: Sequence[str] = ()  # indices, aliases or data streams to take; none named: all that there are
     searched: Sequence[str] = ()  # what the track searches, by name
 
@@ -45,12 +46,9 @@ class DataDirectory:
             )
         _require_readable(self.path)
         _require_stopped(self.path)
-        written, ours = version_of(self.path), re.search(r":(\d+)\.(\d+)\.(\d+)", image)
-        if written and ours and written > tuple(map(int, ours.groups())):
-            raise SetupError(
-                f"dataset.data: {self.path} was written by Elasticsearch {'.'.join(map(str, written))}, "
-                f"newer than {image}; set ES_IMAGE to an image of that version or later"
-            )
+        written = version_of(self.path)
+        if written:
+            require_version(f"dataset.data: {self.path} was written", written, image)
 
     def shape(self) -> Mapping[str, Any]:
         """Names, sizes and times of all files: Lucene never changes one, so others are another index."""
@@ -89,33 +87,50 @@ class DataDirectory:
 
         Raises PlanError for a name that is not there.
         """
-        with suppress(SetupError):  # the image has no such module, or nothing was managed
-            # policies would merge and delete, on one arm before the other
-            api.post(node.port, "/_ilm/stop")
-        there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
-        members = _members(there)
-        searched = self._members_of("track", self.searched, members)
-        if not self.indices:
-            return
-        named = self._members_of("dataset.indices", self.indices, members)
-        if searched - named:
-            raise PlanError(
-                f"dataset.indices: lacks {min(searched - named)}, which the track searches; add it"
-            )
-        streams = [each for each in there["data_streams"] if named.isdisjoint(each["backing_indices"])]
-        for stream in streams:
-            api.delete(node.port, f"/_data_stream/{quote(stream['name'], safe='')}")
-        gone = {index for stream in streams for index in stream["backing_indices"]}
-        for name in {entry["name"] for entry in there["indices"]} - named - gone:
-            api.delete(node.port, f"/{quote(name, safe='')}")
+        take_only(node, self.indices, self.searched, self.path)
 
-    def _members_of(self, key: str, names: Sequence[str], members: Mapping[str, Sequence[str]]) -> set[str]:
-        """The indices that these names stand for; PlanError for a name that is not there."""
-        unknown = [name for name in names if name not in members]
-        if unknown:
-            there = ", ".join(sorted(name for name in members if not name.startswith("."))) or "none"
-            raise PlanError(f"{key}: no index is named {unknown[0]!r} in {self.path}; there are {there}")
-        return {index for name in names for index in members[name]}
+
+def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path: Path) -> None:
+    """Leave a node that serves what ``path`` holds with the indices that were named; all, if none was.
+
+    Raises PlanError for a name that is not there, and for a searched index that is not among them.
+    """
+    with suppress(SetupError):  # the image has no such module, or nothing was managed
+        # policies would merge and delete, on one arm before the other
+        api.post(node.port, "/_ilm/stop")
+    there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
+    members = _members(there)
+    needed = _members_of("track", searched, members, path)
+    if not indices:
+        return
+    named = _members_of("dataset.indices", indices, members, path)
+    if needed - named:
+        raise PlanError(f"dataset.indices: lacks {min(needed - named)}, which the track searches; add it")
+    streams = [each for each in there["data_streams"] if named.isdisjoint(each["backing_indices"])]
+    for stream in streams:
+        api.delete(node.port, f"/_data_stream/{quote(stream['name'], safe='')}")
+    gone = {index for stream in streams for index in stream["backing_indices"]}
+    for name in {entry["name"] for entry in there["indices"]} - named - gone:
+        api.delete(node.port, f"/{quote(name, safe='')}")
+
+
+def require_version(what: str, version: tuple[int, ...], image: str) -> None:
+    """Raise SetupError when something of that version is newer than an image that says its own."""
+    ours = re.search(r":(\d+)\.(\d+)\.(\d+)", image)
+    if ours and version > tuple(map(int, ours.groups())):
+        raise SetupError(
+            f"{what} by Elasticsearch {'.'.join(map(str, version))}, newer than {image}; set ES_IMAGE to an "
+            "image of that version or later"
+        )
+
+
+def _members_of(key: str, names: Sequence[str], members: Mapping[str, Sequence[str]], path: Path) -> set[str]:
+    """The indices that these names stand for; PlanError for a name that is not there."""
+    unknown = [name for name in names if name not in members]
+    if unknown:
+        there = ", ".join(sorted(name for name in members if not name.startswith("."))) or "none"
+        raise PlanError(f"{key}: no index is named {unknown[0]!r} in {path}; there are {there}")
+    return {index for name in names for index in members[name]}
 
 
 def _members(there: Mapping[str, Any]) -> dict[str, Sequence[str]]:

@@ -62,6 +62,10 @@ class Source(Protocol):
     """What a dataset is made of."""
 
     @property
+    def repository(self) -> Path | None:
+        """A directory of snapshots that nodes must be able to read while they make the dataset."""
+
+    @property
     def label(self) -> str:
         """What is said to be taken, in a few words."""
 
@@ -96,14 +100,15 @@ def ensure(
     source: Source,
     *,
     image: str,
-    start: Callable[[Sequence[Volume]], Sequence[Node]],
+    start: Callable[[Sequence[Volume], Path | None], Sequence[Node]],
     session: str,
     say: Callable[[str], None],
     nodes_per_arm: int = 1,
 ) -> Dataset:
     """The dataset of that source: from the cache, or built now with nodes that ``start`` starts.
 
-    Raises SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
+    ``start`` is given where their data shall be, and a repository of snapshots that they are to see. Raises
+    SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
     """
     key = key_of(source, image, nodes_per_arm)
     path = home / "datasets" / key
@@ -122,7 +127,7 @@ def ensure(
             folder.mkdir(mode=0o700, exist_ok=True)
         say(f"Making the index of {source.label} once; later sessions copy the result")
         source.lay_out(places[0])
-        segments, count = _build(source, start(_plain_directories(folders)))
+        segments, count = _build(source, start(_plain_directories(folders), source.repository))
         for data in places:
             give_tree(data, os.geteuid())  # its node has ended: from here on it is ours alone
         dataset = Dataset(

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.private import give_tree
@@ -20,6 +21,7 @@ from esrally_ebs.units import MIB, format_bytes
 _HOST = "127.0.0.1"
 _HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
 _DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
+REPOSITORY = "/usr/share/elasticsearch/repository"  # of snapshots, in the container
 NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 _UP_S = 120.0
 _READY_S = 120.0
@@ -40,16 +42,18 @@ def start(
     session: str,
     image: str,
     elsewhere: Mapping[str, Path] | None = None,
+    repository: Path | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Node:
     """Start Elasticsearch on a volume and wait until it answers and its shards are there.
 
     On any free port of 127.0.0.1. ``elsewhere`` are folders of the data directory that lie on other volumes,
-    mounted in the container alone until it ends. What was started is removed again on failure, Ctrl-C
+    mounted in the container alone until it ends; ``repository`` is one of snapshots, which the node sees at
+    ``REPOSITORY`` and may only read. What was started is removed again on failure, Ctrl-C
     included. Raises SetupError: engine down, a node that ends during its start (with its own reason).
     """
-    mounts = {"volumes": _mounts(elsewhere or {})}
-    (node,) = _start([volume], [mounts], settings, session=session, image=image, clock=clock)
+    parts = [_seeing(repository, {"volumes": _mounts(elsewhere or {})})]
+    (node,) = _start([volume], parts, settings, session=session, image=image, clock=clock)
     return node
 
 
@@ -59,6 +63,7 @@ def start_cluster(
     *,
     session: str,
     image: str,
+    repository: Path | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Node, ...]:
     """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
@@ -68,16 +73,30 @@ def start_cluster(
     where they are: none is recovered before all nodes are there, and none moved to even out.
     """
     if len(volumes) == 1:
-        return (start(volumes[0], settings, session=session, image=image, clock=clock),)
+        return (
+            start(volumes[0], settings, session=session, image=image, repository=repository, clock=clock),
+        )
     names = [volume.spec.name for volume in volumes]
     first = _container(session, names[0])
     others = range(1, len(names))
-    parts: list[Mapping[str, object]] = [
+    parts: list[Mapping[str, Any]] = [
         {"environment": _membership(0, names), "ports": [f"{_HOST}:0:{_HTTP + at}" for at in others]}
     ]
     for at in others:
         parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
+    parts = [_seeing(repository, part) for part in parts]
     return _start(volumes, parts, settings, session=session, image=image, clock=clock)
+
+
+def _seeing(repository: Path | None, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a node has in Compose, and a repository of snapshots that it may only read."""
+    if repository is None:
+        return part
+    return {
+        **part,
+        "volumes": [*part.get("volumes", ()), {**_bind(repository, REPOSITORY), "read_only": True}],
+        "environment": {**part.get("environment", {}), "path.repo": REPOSITORY},
+    }
 
 
 def _membership(at: int, names: Sequence[str]) -> dict[str, str]:
@@ -213,11 +232,12 @@ def _override(part: Mapping[str, object]) -> str:
 
 
 def _mounts(elsewhere: Mapping[str, Path]) -> list[dict[str, str]]:
+    return [_bind(source, f"{_DATA}/{folder}") for folder, source in elsewhere.items()]
+
+
+def _bind(source: Path, target: str) -> dict[str, str]:
     """Compose would take a dollar for a variable's."""
-    return [
-        {"type": "bind", "source": str(source).replace("$", "$$"), "target": f"{_DATA}/{folder}"}
-        for folder, source in elsewhere.items()
-    ]
+    return {"type": "bind", "source": str(source).replace("$", "$$"), "target": target}
 
 
 def _wait(

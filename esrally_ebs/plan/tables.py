@@ -65,14 +65,25 @@ class DatasetPlan(Section):
     documents: Annotated[int | Literal["full"], count_or("full", MAX_DOCUMENTS)] = 1_000_000
     seed: int = 42
     data: Path | None = None  # of a stopped node; comes before documents
-    indices: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # of it; none: all
+    snapshot: Path | None = None  # a repository's path, and the name of a snapshot in it; likewise
+    indices: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # of data or snapshot; none: all
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the user's own indices are taken instead of documents."""
+        return self.data is not None or self.snapshot is not None
 
     @model_validator(mode="after")
     def _own_data_is_named_in_full(self) -> Self:
-        if self.data is not None and not self.data.is_absolute():
-            raise ValueError(f"data: {str(self.data)!r} does not begin with '/'; give the whole path")
-        if self.indices and self.data is None:
-            raise ValueError("indices: are taken from a data directory, and none is named; give data")
+        for key, path in (("data", self.data), ("snapshot", self.snapshot)):
+            if path is not None and not path.is_absolute():
+                raise ValueError(f"{key}: {str(path)!r} does not begin with '/'; give the whole path")
+        if self.data is not None and self.snapshot is not None:
+            raise ValueError("snapshot: indices are taken from data as well; leave one of them out")
+        if self.indices and not self.is_own:
+            raise ValueError(
+                "indices: are taken from a data directory, and none is named; give data or snapshot"
+            )
         return self
 
 

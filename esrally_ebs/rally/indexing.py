@@ -34,6 +34,7 @@ class TrackIndexing:
     track: Any  # with one challenge, of these tasks alone
     corpora: Mapping[str, Any]  # what decides documents that the track does not tell
     prepare: Callable[[], object]  # has the documents ready
+    repository: None = None
 
     @property
     def label(self) -> str:

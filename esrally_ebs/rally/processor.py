@@ -16,6 +16,7 @@ from esrally.utils import console
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import Source
+from esrally_ebs.node.snapshot import Snapshot
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import interrupt, local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
@@ -110,13 +111,15 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def _source(self, indexing: Any, plan: Plan) -> Source:
         """Where the indices that the track searches come from."""
         dataset = plan.dataset
+        names = [index.name for index in indexing.indices]
         if dataset.data is not None:
-            names = [index.name for index in indexing.indices]
             return DataDirectory(path=dataset.data, indices=dataset.indices, searched=names)
+        if dataset.snapshot is not None:
+            return Snapshot(path=dataset.snapshot, indices=dataset.indices, searched=names)
         if indexing.challenges[0].auto_generated and not indexing.corpora:
             raise PlanError(
                 f"track {indexing.name}: has no documents to make its indices of; name a data directory that "
-                "has them, --track-params=data:/path, or race it on nodes that have them, "
+                "has them, --track-params=data:/path (or a snapshot), or race it on nodes that have them, "
                 "--pipeline=benchmark-only --target-hosts=HOST:PORT"
             )
         generated = (

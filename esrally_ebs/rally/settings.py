@@ -79,6 +79,7 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         ("documents", "dataset.documents"),
         ("cache", "cache.mode"),
         ("data", "dataset.data"),
+        ("snapshot", "dataset.snapshot"),
     ):
         if key in params:
             overrides[where] = params[key]

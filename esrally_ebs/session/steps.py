@@ -307,8 +307,11 @@ class MachineSteps:
     def _start_node(self, volume: Volume) -> Node:
         return nodes.start(volume, self._needs.settings, session=self.session, image=self._image)
 
-    def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
-        return nodes.start_cluster(on, self._needs.settings, session=self.session, image=self._image)
+    def _start_nodes(self, on: Sequence[Volume], repository: Path | None = None) -> tuple[Node, ...]:
+        settings = self._needs.settings
+        return nodes.start_cluster(
+            on, settings, session=self.session, image=self._image, repository=repository
+        )
 
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
         """Every arm must serve the very segments that were built; stored before the first query."""

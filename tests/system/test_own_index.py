@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import elasticsearch
@@ -18,6 +20,7 @@ from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.store import find_session, load_session
 
 pytestmark = pytest.mark.system
+_DATA = "/usr/share/elasticsearch/data"  # in the container
 DOCUMENTS = {"logs-1": 300, "logs-2": 500, "other": 50}
 
 
@@ -48,6 +51,36 @@ def data(at: Homes) -> Path:
             client.bulk(index=index, operations=[part for line in lines for part in line], refresh=True)
         client.indices.put_alias(index="logs-2", name="current")
     return mount / "elasticsearch"
+
+
+@pytest.fixture(scope="module")
+def repository(at: Homes, data: Path) -> Path:
+    """A repository of files with a snapshot of all indices, which a node has taken that is stopped."""
+    there = at.rally / "repository"
+    there.mkdir()
+    os.chown(there, 1000, 0)
+    mount = at.rally / "copy"
+    shutil.copytree(data, mount / "elasticsearch")
+    volume = Volume(
+        spec=VolumeSpec(name="copy", type="directory", size_bytes=0), kind=Kind.DIRECTORY, mount=mount
+    )
+    settings = load_settings(["defaults"], {})
+    settings = replace(settings, es_settings={"path.repo": f"{_DATA}/repository"})
+    started = node.start(
+        volume,
+        settings,
+        session="production",
+        image=node.choose_image(os.environ),
+        elsewhere={"repository": there},
+    )
+    try:
+        client = elasticsearch.Elasticsearch(f"http://{started.host}:{started.port}", request_timeout=60)
+        location = {"location": f"{_DATA}/repository"}
+        client.snapshot.create_repository(name="backup", type="fs", settings=location)
+        client.snapshot.create(repository="backup", snapshot="nightly-1", wait_for_completion=True)
+    finally:
+        node.stop(started)
+    return there
 
 
 def content(data: Path) -> dict[Path, str]:
@@ -104,6 +137,31 @@ def test_the_log_is_raced_on_the_indices_of_the_data_directory(at: Homes, data: 
     assert len(hits) == 2 * 2  # a template for each index, on each arm
     assert {0 < count <= DOCUMENTS["logs-2"] for counts in hits.values() for count in counts} == {True}
     assert max(resident) <= 0.01
+
+
+def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
+    at: Homes, repository: Path, workload: Path
+) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in repository.rglob("*")}
+    bytes_before = content(repository)
+    given = params(at, snapshot=repository / "nightly-1", indices="logs-1;logs-2", rounds=1)
+    ended = at.race(given, track=workload)
+    assert ended.exit_code == 0, ended.output
+    assert content(repository) == bytes_before
+    after = {path: (path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in repository.rglob("*")}
+    assert after == before
+    session = load_session(find_session(at.pack, "latest"))
+    assert session.dataset["documents"] == DOCUMENTS["logs-1"] + DOCUMENTS["logs-2"]
+    assert {segment["index"] for segment in session.dataset["segments"]} == {"logs-1", "logs-2"}
+    assert {check.name: check.ok for check in session.checks}["hits"]
+
+
+def test_a_name_that_is_not_in_the_snapshot_is_one_line(at: Homes, repository: Path, workload: Path) -> None:
+    ended = at.race(params(at, snapshot=repository / "nightly-1", indices="logs-1;none"), track=workload)
+    assert ended.exit_code == 2, ended.output
+    assert "no index is named 'none' in" in ended.output
+    assert "there are logs-1, logs-2, other" in ended.output
+    assert list(at.run.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ _TRACK: Final = """{%%- set session = {
   "cache": cache | default(""),
   "accept": accept | default(""),
   "data": data | default(""),
+  "snapshot": snapshot | default(""),
   "indices": indices | default(""),
   "set": set | default({})
 } %%}

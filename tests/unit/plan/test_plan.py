@@ -38,6 +38,14 @@ def test_sizes_rates_and_times_may_be_written_with_units() -> None:
         ('name = "x"\n', "x.toml: arm: "),
         (SMALLEST + "[design]\nseed = -1\n", "x.toml: design.seed: "),
         (SMALLEST + '[dataset]\ndata = "here"\n', "x.toml: dataset.data: 'here' does not begin with '/'"),
+        (
+            SMALLEST + '[dataset]\nsnapshot = "r/s"\n',
+            "x.toml: dataset.snapshot: 'r/s' does not begin with '/'",
+        ),
+        (
+            SMALLEST + '[dataset]\ndata = "/d"\nsnapshot = "/r/s"\n',
+            "x.toml: dataset.snapshot: indices are taken from data as well; leave one of them out",
+        ),
         (SMALLEST + '[dataset]\nindices = ["a"]\n', "x.toml: dataset.indices: .* none is named; give data"),
         (SMALLEST + f'size = "{"9" * 400}"\n', "x.toml: arm.0.size: more than"),
         (SMALLEST + f"size = {'9' * 400}\n", "x.toml: arm.0.size: .*less than or equal"),

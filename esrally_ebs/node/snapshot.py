@@ -1,0 +1,188 @@
+"""A snapshot in a repository of files: a source of a dataset. The repository is never written to.
+
+What a repository holds stands in its ``index-N``, which is JSON, and the N in ``index.latest``, as a number
+of eight bytes. So most of what cannot be taken is known before a node starts. The node that restores sees the
+repository mounted for reading alone, and registers it as read-only.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import elasticsearch
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.node.data_directory import require_version, take_only
+from esrally_ebs.node.life import NODE_USER, REPOSITORY
+
+_NAME: Final = "ours"  # of the repository, on our node
+_SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
+_STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
+_TIMEOUT_S: Final = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A source that restores a snapshot; see ``dataset.Source``."""
+
+    path: Path  # of the repository, and below it the snapshot's name
+    indices: Sequence[str] = ()  # indices or data streams to take; none named: all that there are
+    searched: Sequence[str] = ()  # what the track searches, by name
+
+    @property
+    def repository(self) -> Path:
+        """Where the repository is."""
+        return self.path.parent
+
+    @property
+    def label(self) -> str:
+        """The snapshot."""
+        return f"snapshot {self.path}"
+
+    def require(self, image: str) -> None:
+        """Raise PlanError for what is no whole snapshot, SetupError for what no such node can take."""
+        if self.repository.is_symlink():
+            raise PlanError(
+                f"dataset.snapshot: {self.repository} is a link; give the directory that it leads to"
+            )
+        state = self._facts.get("state")
+        if state != _SUCCESS:
+            why = next((why for number, why in _STATES.items() if number == state), "is not whole")
+            raise PlanError(f"dataset.snapshot: {self.path} {why}; take one that succeeded")
+        version = tuple(map(int, re.findall(r"\d+", str(self._facts.get("version", "")))[:3]))
+        require_version(f"dataset.snapshot: {self.path} was taken", version, image)
+        _require_readable(self.repository)
+
+    def shape(self) -> Mapping[str, Any]:
+        """The snapshot's own identity, which no other ever has."""
+        return {
+            "snapshot": self._facts["uuid"],
+            "indices": sorted(self.indices),
+            "searched": sorted(self.searched),
+        }
+
+    def room_bytes(self) -> float:
+        """As much as the repository has of all of its indices, of this snapshot and of others."""
+        uuid = self._facts["uuid"]
+        ids = [index["id"] for index in self._contents["indices"].values() if uuid in index["snapshots"]]
+        folders = (self.repository / "indices" / each for each in ids)
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return float(sum(path.stat().st_size for path in files))
+
+    def lay_out(self, data: Path) -> None:
+        """Begins with nothing."""
+
+    def build(self, node: Node) -> None:
+        """Restore it. Raises PlanError for a name that is not in it, SetupError when the node refuses."""
+        client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
+        settings = {"location": REPOSITORY, "readonly": True}
+        try:
+            client.snapshot.create_repository(name=_NAME, type="fs", settings=settings)
+            (facts,) = client.snapshot.get(repository=_NAME, snapshot=self.path.name)["snapshots"]
+            names = self._names(facts)
+            answer = client.snapshot.restore(
+                repository=_NAME,
+                snapshot=self.path.name,
+                indices=names,
+                include_global_state=False,
+                wait_for_completion=True,
+            )
+            failed = answer["snapshot"]["shards"]["failed"]
+            client.snapshot.delete_repository(name=_NAME)  # no other node has the directory
+        except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
+            raise SetupError(f"dataset.snapshot: {self.path} cannot be restored: {_reason(error)}") from error
+        if failed:
+            raise SetupError(
+                f"dataset.snapshot: {self.path}: {failed} shards could not be restored; see whether the "
+                "repository is whole"
+            )
+        take_only(node, self.indices, self.searched, self.path)
+
+    def _names(self, facts: Mapping[str, Any]) -> list[str]:
+        """What to restore: what was named, or all but the system's own. PlanError for a name not in it."""
+        there = [*facts["indices"], *facts.get("data_streams", ())]
+        unknown = [name for name in self.indices if name not in there]
+        if unknown or not there:
+            shown = ", ".join(sorted(name for name in there if not name.startswith("."))) or "none"
+            what = f"no index is named {unknown[0]!r} in" if unknown else "there is no index in"
+            raise PlanError(f"dataset.indices: {what} {self.path}; there are {shown}")
+        return list(self.indices) or ["*", "-.*"]
+
+    @cached_property
+    def _contents(self) -> Mapping[str, Any]:
+        """The repository's own list of what it holds. Raises PlanError for a directory that is none."""
+        latest = self.repository / "index.latest"
+        try:
+            number = int.from_bytes(latest.read_bytes(), "big")
+            contents = json.loads((self.repository / f"index-{number}").read_bytes())
+            if not isinstance(contents["snapshots"], list) or not isinstance(contents["indices"], dict):
+                raise TypeError("no lists of snapshots and indices")
+        except PermissionError as error:
+            raise SetupError(
+                f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
+            ) from error
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise PlanError(
+                f"dataset.snapshot: {self.repository} is no repository of snapshots in files ({error}); give "
+                "the 'location' of the repository, '/', and the snapshot's name"
+            ) from error
+        return dict(contents)
+
+    @cached_property
+    def _facts(self) -> Mapping[str, Any]:
+        """What the repository says of the snapshot; PlanError when it has none of that name."""
+        snapshots = {each["name"]: each for each in self._contents["snapshots"]}
+        if self.path.name not in snapshots:
+            raise PlanError(
+                f"dataset.snapshot: no snapshot is named {self.path.name!r} in {self.repository} (one being "
+                f"taken is not there yet); there are {', '.join(sorted(snapshots)) or 'none'}"
+            )
+        return dict(snapshots[self.path.name])
+
+
+def _require_readable(repository: Path) -> None:
+    """Raise SetupError for a file that the node's user may not read: its container has no right to all."""
+    for path, needed in _all_of(repository):
+        facts = path.lstat()
+        if stat.S_ISLNK(facts.st_mode):
+            raise SetupError(
+                f"dataset.snapshot: {path} is a link, which leads nowhere in a node's container; copy the "
+                "repository with what its links lead to (cp -rL)"
+            )
+        mode = facts.st_mode >> (6 if facts.st_uid == NODE_USER else 3 if facts.st_gid == 0 else 0)
+        if mode & needed != needed:
+            raise SetupError(
+                f"dataset.snapshot: {path} cannot be read by the node's user ({NODE_USER}); give a copy of "
+                f"the repository that belongs to it (cp -r, chown -R {NODE_USER})"
+            )
+
+
+def _all_of(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Everything from ``folder`` down, with the rights that it takes to read it."""
+
+    def refuse(error: OSError) -> None:
+        raise SetupError(
+            f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
+        ) from error
+
+    for below, folders, names in os.walk(folder, onerror=refuse):
+        yield Path(below), 0o5
+        for name in (*folders, *names):  # of folders, links are looked at nowhere else
+            yield Path(below, name), 0o4
+
+
+def _reason(error: Exception) -> str:
+    """The innermost reason that Elasticsearch gives, in one line."""
+    body = getattr(error, "body", None)
+    cause = body.get("error") if isinstance(body, Mapping) else None
+    while isinstance(cause, Mapping) and isinstance(cause.get("caused_by"), Mapping):
+        cause = cause["caused_by"]
+    text = cause.get("reason") if isinstance(cause, Mapping) else None
+    return " ".join(str(text or error).split())[:300]

@@ -1,0 +1,162 @@
+"""Snapshots in a repository of files: what is refused before a node starts, what makes another dataset."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.node import life
+from esrally_ebs.node.dataset import key_of
+from esrally_ebs.node.snapshot import Snapshot
+
+IMAGE = "elasticsearch:8.8.2"
+
+
+def facts(name: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"name": name, "uuid": f"uuid-{name}", "state": 1, "version": "8.8.2", **changes}
+
+
+def repository(folder: Path, *snapshots: dict[str, Any]) -> Path:
+    """What Elasticsearch writes, as far as we look at it, readable for everyone."""
+    (folder / "indices" / "i1").mkdir(parents=True)
+    (folder / "indices" / "i1" / "__blob").write_bytes(b"x" * 1000)
+    (folder / "indices" / "i2").mkdir()
+    (folder / "indices" / "i2" / "__blob").write_bytes(b"x" * 500)
+    indices = {
+        "one": {"id": "i1", "snapshots": [each["uuid"] for each in snapshots]},
+        "two": {"id": "i2", "snapshots": ["uuid-other"]},
+    }
+    (folder / "index-258").write_text(json.dumps({"snapshots": list(snapshots), "indices": indices}))
+    (folder / "index.latest").write_bytes((258).to_bytes(8, "big"))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    return repository(
+        tmp_path / "backup",
+        facts("whole"),
+        facts("old", version="7.17.9"),
+        facts("begun", state=0),
+        facts("failed", state=2),
+        facts("partial", state=3),
+        facts("strange", state=None),
+        facts("newer", version="8.12.0", index_version=8500010),
+        {"name": "bare", "uuid": "u", "state": 1},
+    )
+
+
+@pytest.mark.parametrize("name", ["whole", "old", "bare"])
+def test_a_snapshot_that_succeeded_is_taken(there: Path, name: str) -> None:
+    Snapshot(path=there / name).require(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        (
+            "nothing",
+            PlanError,
+            "no snapshot is named 'nothing' in .*; there are bare, begun, failed, newer, ",
+        ),
+        ("begun", PlanError, "begun was never finished; take one that succeeded"),
+        ("failed", PlanError, "failed failed; take one"),
+        ("partial", PlanError, "is partial: shards are missing in it; take one"),
+        ("strange", PlanError, "is not whole; take one"),
+        (
+            "newer",
+            SetupError,
+            r"was taken by Elasticsearch 8\.12\.0, newer than elasticsearch:8\.8\.2; set ES_",
+        ),
+    ],
+)
+def test_what_cannot_be_restored_is_refused_before_a_node_starts(
+    there: Path, name: str, kind: type[EbsError], says: str
+) -> None:
+    with pytest.raises(kind, match=rf"^dataset\.snapshot: .*{says}"):
+        Snapshot(path=there / name).require(IMAGE)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"snapshots": 3, "indices": {}}', "\x00"])
+def test_a_list_that_is_broken_is_one_line(there: Path, content: str) -> None:
+    (there / "index-258").write_text(content)
+    with pytest.raises(PlanError, match="is no repository of snapshots in files") as error:
+        Snapshot(path=there / "whole").require(IMAGE)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("path", ["whole", "backup", "backup/indices/whole", "none/whole"])
+def test_a_directory_that_is_no_repository_is_refused(tmp_path: Path, there: Path, path: str) -> None:
+    with pytest.raises(PlanError, match=r"is no repository of snapshots in files .*give the 'location'"):
+        Snapshot(path=tmp_path / path).require(IMAGE)
+
+
+def test_a_repository_that_is_a_link_is_refused_and_so_is_one_with_links(tmp_path: Path, there: Path) -> None:
+    (tmp_path / "link").symlink_to(there)
+    with pytest.raises(PlanError, match="link is a link; give the directory that it leads to"):
+        Snapshot(path=tmp_path / "link" / "whole").require(IMAGE)
+    (there / "indices" / "i3").symlink_to(tmp_path)
+    with pytest.raises(SetupError, match=r"i3 is a link, which leads nowhere .* \(cp -rL\)"):
+        Snapshot(path=there / "whole").require(IMAGE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of other users")
+@pytest.mark.parametrize(
+    ("owner", "mode", "is_readable"),
+    [
+        ((1000, 1000), 0o400, True),
+        ((1000, 0), 0o044, False),
+        ((7, 0), 0o040, True),
+        ((7, 7), 0o040, False),
+        ((7, 7), 0o004, True),
+    ],
+)
+def test_what_the_nodes_user_cannot_read_is_refused(
+    there: Path, owner: tuple[int, int], mode: int, is_readable: bool
+) -> None:
+    blob = there / "indices" / "i1" / "__blob"
+    blob.chmod(mode)
+    os.chown(blob, *owner)
+    if is_readable:
+        Snapshot(path=there / "whole").require(IMAGE)
+    else:
+        with pytest.raises(
+            SetupError, match=r"__blob cannot be read by the node's user \(1000\); give a copy"
+        ):
+            Snapshot(path=there / "whole").require(IMAGE)
+
+
+def test_a_folder_needs_to_be_entered_too(there: Path) -> None:
+    (there / "indices").chmod(0o644)
+    with pytest.raises(SetupError, match=re.escape(f"{there / 'indices'} cannot be read by the node's user")):
+        Snapshot(path=there / "whole").require(IMAGE)
+
+
+def test_room_is_that_of_its_own_indices(there: Path) -> None:
+    assert Snapshot(path=there / "whole").room_bytes() == 1000
+
+
+def test_another_snapshot_or_other_indices_are_another_dataset(tmp_path: Path, there: Path) -> None:
+    sources = [
+        Snapshot(path=there / "whole"),
+        Snapshot(path=there / "old"),
+        Snapshot(path=there / "whole", indices=("one",)),
+        Snapshot(path=there / "whole", searched=("one",)),
+    ]
+    assert len({key_of(source, IMAGE) for source in sources}) == len(sources)
+    there.rename(tmp_path / "elsewhere")
+    assert key_of(Snapshot(path=tmp_path / "elsewhere" / "whole"), IMAGE) == key_of(sources[0], IMAGE)
+
+
+def test_the_node_sees_the_repository_and_may_only_read_it() -> None:
+    part = life._seeing(Path("/mnt/a$b"), {"environment": {"http.port": "9201"}})
+    assert part["environment"] == {"http.port": "9201", "path.repo": life.REPOSITORY}
+    (mount,) = part["volumes"]
+    assert mount == {"type": "bind", "source": "/mnt/a$$b", "target": life.REPOSITORY, "read_only": True}
+    assert life._seeing(None, {"ports": []}) == {"ports": []}
