@@ -156,6 +156,7 @@ def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
     assert {check.name: check.ok for check in session.checks}["hits"]
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_in_the_snapshot_is_one_line(at: Homes, repository: Path, workload: Path) -> None:
     ended = at.race(params(at, snapshot=repository / "nightly-1", indices="logs-1;none"), track=workload)
     assert ended.exit_code == 2, ended.output
