@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 
@@ -47,16 +48,22 @@ def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: 
         with _OPENER.open(urllib.request.Request(url, method=method), timeout=timeout_s) as answer:
             return json.load(answer)
     except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
-        reason = _reason(error) if isinstance(error, urllib.error.HTTPError) else ""
+        reason = _answered(error) if isinstance(error, urllib.error.HTTPError) else ""
         raise SetupError(f"{url}: {error}{reason}; see the node's log with 'docker logs'") from error
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    """What Elasticsearch says of the root of an error, if it says something."""
+def _answered(error: urllib.error.HTTPError) -> str:
     try:
-        answer = json.load(error)["error"]
-        roots = answer.get("root_cause") or [answer]
-        text = answer.get("caused_by", roots[0]).get("reason") or roots[0]["reason"]
-    except (HTTPException, OSError, ValueError, LookupError, TypeError, AttributeError):
+        reason = root_cause(json.load(error))
+    except (HTTPException, OSError, ValueError):
         return ""
-    return f": {' '.join(str(text).split())[:_REASON_SIGNS]}"
+    return f": {reason}" if reason else ""
+
+
+def root_cause(answer: object) -> str:
+    """The innermost reason in the body of an error of Elasticsearch, in one line; empty when it has none."""
+    cause = answer.get("error") if isinstance(answer, Mapping) else None
+    while isinstance(cause, Mapping) and isinstance(cause.get("caused_by"), Mapping):
+        cause = cause["caused_by"]
+    text = cause.get("reason") if isinstance(cause, Mapping) else cause
+    return " ".join(str(text or "").split())[:_REASON_SIGNS]

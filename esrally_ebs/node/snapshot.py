@@ -19,6 +19,7 @@ import elasticsearch
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
+from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import require_version, take_only
 from esrally_ebs.node.life import NODE_USER, REPOSITORY
 
@@ -97,7 +98,11 @@ class Snapshot:
             failed = answer["snapshot"]["shards"]["failed"]
             client.snapshot.delete_repository(name=_NAME)  # no other node has the directory
         except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
-            raise SetupError(f"dataset.snapshot: {self.path} cannot be restored: {_reason(error)}") from error
+            reason = api.root_cause(getattr(error, "body", None)) or error
+            raise SetupError(
+                f"dataset.snapshot: {self.path} cannot be restored: {reason}; see whether its repository is "
+                "whole"
+            ) from error
         if failed:
             raise SetupError(
                 f"dataset.snapshot: {self.path}: {failed} shards could not be restored; see whether the "
@@ -176,13 +181,3 @@ def _all_of(folder: Path) -> Iterator[tuple[Path, int]]:
         yield Path(below), 0o5
         for name in (*folders, *names):  # of folders, links are looked at nowhere else
             yield Path(below, name), 0o4
-
-
-def _reason(error: Exception) -> str:
-    """The innermost reason that Elasticsearch gives, in one line."""
-    body = getattr(error, "body", None)
-    cause = body.get("error") if isinstance(body, Mapping) else None
-    while isinstance(cause, Mapping) and isinstance(cause.get("caused_by"), Mapping):
-        cause = cause["caused_by"]
-    text = cause.get("reason") if isinstance(cause, Mapping) else None
-    return " ".join(str(text or error).split())[:300]

@@ -1,0 +1,76 @@
+"""What a node says of why it refuses, in one line."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esrally_ebs.errors import SetupError
+from esrally_ebs.node import api
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["error", "caused_by", "reason", "root_cause"]), inner)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (
+            {"error": {"reason": "outer", "caused_by": {"reason": "inner", "caused_by": {"reason": "a\nb"}}}},
+            "a b",
+        ),
+        ({"error": {"reason": "only", "root_cause": [{"reason": "root"}]}}, "only"),
+        ({"error": "plain text"}, "plain text"),
+        ({"error": {"type": "x"}}, ""),
+        ({}, ""),
+        (None, ""),
+        ("text", ""),
+    ],
+)
+def test_the_innermost_reason_is_given(answer: object, reason: str) -> None:
+    assert api.root_cause(answer) == reason
+
+
+@given(JSON)
+def test_any_answer_has_a_reason_of_one_line_or_none(answer: object) -> None:
+    assert len(api.root_cause(answer).splitlines()) <= 1
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A node that refuses everything, with the body that the path names."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(500)
+            self.end_headers()
+            body = {"/why": json.dumps({"error": {"reason": "no such thing"}}), "/html": "<html>"}
+            self.wfile.write(body.get(self.path, "").encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("/why", "Error: no such thing; see"), ("/html", "Error; see"), ("/", "Error; see")]
+)
+def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> None:
+    with pytest.raises(SetupError, match=f"HTTP Error 500: Internal Server {says} the node's log"):
+        api.get(port, path)
