@@ -59,6 +59,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         raise MeasurementError(
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
+    _require_searches_alone(session)
     lost = _require_whole(session, arm, ios)
     ios = ios.filter(pc.is_valid(ios["done_s"]))
     reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
@@ -144,6 +145,14 @@ def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> flo
             " settings"
         )
     return slower_s
+
+
+def _require_searches_alone(session: Session) -> None:
+    if pc.any(pc.equal(session.samples["phase"], str(Phase.BESIDE))).as_py():
+        raise MeasurementError(
+            f"session {session.id}: documents were added beside its searches, so I/Os of both cannot be told "
+            "apart; record a challenge that only searches"
+        )
 
 
 def _require_whole(session: Session, arm: str, ios: pa.Table) -> int:

@@ -266,6 +266,16 @@ def test_requests_that_overlap_are_refused() -> None:
         recording(replace(made, samples=twice))
 
 
+def test_a_session_with_writes_beside_its_searches_is_refused() -> None:
+    made = recorded()
+    rows = [{**row, "phase": "beside"} for row in made.samples.to_pylist()[:1]]
+    both = pa.concat_tables([made.samples, pa.Table.from_pylist(rows, schema=made.samples.schema)])
+    with pytest.raises(
+        MeasurementError, match="documents were added beside its searches, so I/Os of both can"
+    ):
+        recording(replace(made, samples=both))
+
+
 def test_a_session_without_a_trace_is_refused() -> None:
     made = recorded()
     with pytest.raises(MeasurementError, match="trace = true"):
