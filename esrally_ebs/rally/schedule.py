@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from esrally import track as rally_track
+from esrally.driver import scheduler
 from esrally.track import params as rally_params
 
 from esrally_ebs.analysis import steady
@@ -227,6 +228,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
 def _write(block: Block, task: Any, plan: Plan) -> Any:
     """A bulk task beside a search: as long as that lasts, from the first document again after the last."""
     clone = _clone((block,), task, plan)
+    scheduler.run_unthrottled(clone)  # raises Rally's error for a rate that is none, before anything starts
     clone.warmup_iterations = clone.iterations = None
     clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None
     clone.completes_parent = clone.any_completes_parent = False

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from esrally import exceptions
 from esrally import track as rally_track
 from hypothesis import given
 from hypothesis import strategies as st
@@ -268,6 +269,16 @@ def test_what_cannot_be_brought_back_is_refused_beside_writes(
 ) -> None:
     with pytest.raises(PlanError, match=says):
         expand([parallel(task("q"), task("a", "bulk"))], plan(**overrides))
+
+
+@pytest.mark.parametrize("rate", ["abc docs/s", "0", "-5 docs/s", "5 docs"])
+def test_a_rate_of_writes_that_is_none_is_refused_before_anything_starts(rate: str) -> None:
+    write = task("a", "bulk")
+    write.params["target-throughput"] = rate
+    with pytest.raises(
+        exceptions.InvalidSyntax, match=r"Task \[a-beside-q-gp2-warmup\] specifies invalid target"
+    ):
+        expand([parallel(task("q"), write)], plan(**WARM))
 
 
 def test_one_node_cannot_be_written_to_for_one_arm_alone() -> None:
