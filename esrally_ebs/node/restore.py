@@ -11,12 +11,13 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import content_hash
@@ -85,6 +86,8 @@ def bring_back(node: Node, volume: Volume) -> Restored:
             )
         _require_same(node, kept)
         eviction = evict([node.pid], node.data_dir)
+        if volume.control is not None:
+            _give_back(volume)
     return Restored(
         seconds=time.monotonic() - began_s,
         files=sum(files),
@@ -166,6 +169,12 @@ def _copy(path: Path, folder: int) -> None:
     with os.fdopen(os.open(path.name, new, mode, dir_fd=folder), "wb") as file:
         file.write(path.read_bytes())
         os.fchown(file.fileno(), NODE_USER, 0)
+
+
+def _give_back(volume: Volume) -> None:
+    """Punch what was removed out of an emulated volume's image, which may lie in memory."""
+    with suppress(CommandError):  # a kernel without discards: then the image grows up to the volume's size
+        run(["fstrim", volume.mount], timeout_s=_TIMEOUT_S)
 
 
 def _require_same(node: Node, kept: Path) -> None:
