@@ -251,6 +251,7 @@ def next_step(
     checks: Sequence[Check],
     shared: Sequence[SharedReason],
     arm_costs: Sequence[ArmCost],
+    bottlenecks: Sequence[str],
 ) -> str:
     """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms."""
     broken = next((check for check in checks if check.forbids), None)
@@ -270,7 +271,7 @@ def next_step(
         wanted = max(MIN_ROUNDS, rounds + 1)
         return f"measure {wanted - rounds} more rounds (design.rounds = {wanted})."
     best = min(ranked, key=lambda result: result.ratio.value)
-    step = _step(session, best, shared, arm_costs)
+    step = _step(session, best, shared, arm_costs, bottlenecks)
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )
@@ -278,7 +279,11 @@ def next_step(
 
 
 def _step(
-    session: Session, result: Overall, shared: Sequence[SharedReason], arm_costs: Sequence[ArmCost]
+    session: Session,
+    result: Overall,
+    shared: Sequence[SharedReason],
+    arm_costs: Sequence[ArmCost],
+    bottlenecks: Sequence[str],
 ) -> str:
     a, b = result.a, result.b
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
@@ -287,7 +292,7 @@ def _step(
     if result.verdict is Verdict.INCONCLUSIVE:
         return _more_rounds(result)
     if result.verdict is Verdict.SLOWER:
-        return _slower_step(session, result, shared, more)
+        return _slower_step(session, result, shared, more, bottlenecks)
     faster = "faster" if result.verdict is Verdict.FASTER else "as fast"
     if more is not None and more > 0:
         if result.verdict is Verdict.EQUIVALENT:
@@ -307,13 +312,19 @@ def _more_rounds(result: Overall) -> str:
 
 
 def _slower_step(
-    session: Session, result: Overall, shared: Sequence[SharedReason], more: float | None
+    session: Session,
+    result: Overall,
+    shared: Sequence[SharedReason],
+    more: float | None,
+    bottlenecks: Sequence[str],
 ) -> str:
     a, b = result.a, result.b
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
     for _, reasons in shared:
         limit = limit_name(reasons[0].limit)
         if reasons[0].slower == name and limit in STEPS:
+            if any(line.startswith(f"{name} is held back") for line in bottlenecks):
+                return f"{STEPS[limit]} of {b} as Limits says, or keep {a}"
             return f"{STEPS[limit]} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
     known = any(reasons[0].kind == "reads" for _, reasons in shared)
