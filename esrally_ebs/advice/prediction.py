@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from esrally_ebs.advice.dependencies import access_patterns
+from esrally_ebs.advice.memory import footprint_bytes, with_memory
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.catalog.limits import Model, Service
@@ -81,10 +82,19 @@ class Predictor:
                     " volume, whole, and of one client? Record again"
                 )
 
-    def predict(self, spec: VolumeSpec) -> Prediction:
-        """The requests on the volume of ``spec``. Raises PlanError when its type does not allow it."""
+    @property
+    def footprint_bytes(self) -> int | None:
+        """Of what requests read; None where caches were not dropped, so that not all of it was recorded."""
+        return footprint_bytes(self._of) if self._of.cold.all() else None
+
+    def predict(self, spec: VolumeSpec, *, cache_bytes: int = 0) -> Prediction:
+        """The requests on the volume of ``spec``, and with a page cache that is never dropped.
+
+        Raises PlanError when its type does not allow it.
+        """
         model = model_for(spec)
-        runs = [replay(self._thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
+        thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
+        runs = [replay(thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
         latency_s = np.array([run.latency_s for run in runs])
         total_s = float(latency_s.mean(axis=0).sum())
         tasks = {

@@ -1,5 +1,6 @@
 """An Advice as a report: the setting to take, what others cost and give, and the race that would prove it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,10 +27,11 @@ from esrally_ebs.report.model import (
     word,
 )
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import GIB, KIB, MIB, format_seconds
+from esrally_ebs.units import GIB, KIB, MIB, format_bytes, format_seconds
 from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
+_PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
     " or the instance's own limits unless the plan names the instance.",
@@ -59,7 +61,7 @@ def build_advice(
         tables.append(_tasks(advice, raced))
     if proof is not None:
         tables.insert(0, _proof(advice, session, proof))
-    tables += [_patterns(predictor), _check(predictor)]
+    tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
         title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
@@ -126,24 +128,21 @@ def _proof(advice: Advice, session: Session, proof: Session) -> Table:
                 estimate.value for estimate in predicted[setting_text(spec)].prediction.whole
             ]
         option = predicted[setting_text(spec)]
-        cells: list[str] = []
-        for estimate, seconds, base in zip(option.prediction.whole, measured_s, first, strict=True):
+        for percentile, estimate, seconds, base in zip(
+            PERCENTILES, option.prediction.whole, measured_s, first, strict=True
+        ):
             off = f"{estimate.value / seconds - 1:+.1%}", f"{estimate.value * base / seconds - 1:+.1%}"
-            cells += [_ms(estimate.value), _ms(seconds), *off]
-        place = PERCENTILES.index(advice.bound.percentile)
-        kept = "yes" if measured_s[place] <= advice.bound.seconds else "no"
-        rows.append((f"{spec.name}: {setting_text(spec)}", *cells, kept))
-    titles = [
-        title
-        for percentile in PERCENTILES
-        for title in (f"p{percentile} predicted", f"p{percentile} raced", "off", "change off")
-    ]
+            is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
+            answer = ("yes" if kept else "no") if is_bound else None
+            row = (f"p{percentile}", _ms(estimate.value), _ms(float(seconds)), *off, answer)
+            rows.append((f"{spec.name}: {setting_text(spec)}", *row))
+    titles = ["arm", "", "predicted", "raced", "off", "change off", f"kept {advice.bound}"]
     note = (
         "Change off: of the ratio to the first arm. What a request computes differs from session to session,"
         " which that ratio is free of."
     )
     title = f"Predicted beforehand, and raced in session {proof.id}"
-    return plain_table("proof", title, ["arm", *titles, f"kept {advice.bound}"], rows, note)
+    return plain_table("proof", title, titles, rows, note)
 
 
 def _measured_s(proof: Session, arm: str) -> Column:
@@ -254,6 +253,28 @@ def _tasks(advice: Advice, option: Option) -> Table:
     ]
     titles = ["task", *(["today p50", "today p99"] if today else []), "then p50", "then p99"]
     return plain_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
+
+
+def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
+    """Today's volume with page caches of parts of what requests read; none where that was not recorded."""
+    whole = predictor.footprint_bytes
+    if whole is None:
+        return []
+    rows = []
+    for part in _PARTS_IN_MEMORY:
+        size = math.ceil(whole * part / MIB) * MIB
+        made = predictor.predict(predictor.check.spec, cache_bytes=size)
+        estimate = made.percentile(advice.bound.percentile)
+        keeps = "yes" if (estimate.high or 0.0) <= advice.bound.seconds else "no"
+        rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), keeps))
+    titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
+    note = (
+        "Of the recorded requests, in their order, from an empty cache that is never dropped and has no other"
+        " use: your own requests recur more or less often than these."
+    )
+    return [
+        plain_table("memory", "Memory instead: today's volume, and a larger page cache", titles, rows, note)
+    ]
 
 
 def _patterns(predictor: Predictor) -> Table:

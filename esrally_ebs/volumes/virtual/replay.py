@@ -31,7 +31,7 @@ class Thread(NamedTuple):
     offset: Column
     size: Column  # bytes; 0 for the end of a request
     write: Column
-    path_s: Column  # what of the volume's time the path to it takes up
+    path_s: Column  # what of the volume's time the path to it takes up; inf for what is in memory
     compute_s: Column
     first_needed: Column  # one more than there are events
     needed: Column  # events
@@ -101,7 +101,9 @@ def run(
         for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
             now_s = max(now_s, done_s[thread.needed[place]] + thread.after_s[place])
         if thread.size[event] > 0:
-            took_s = io_s(thread, devices, host, buckets, next_offset, normals, event, now_s)
+            took_s = 0.0
+            if thread.path_s[event] < np.inf:
+                took_s = io_s(thread, devices, host, buckets, next_offset, normals, event, now_s)
             done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
             continue
         latency_s[number] = now_s - began_s
