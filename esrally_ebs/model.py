@@ -26,6 +26,7 @@ MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWri
 # Above this share of the time asked for a machine is not its own; a quiet cloud has some per mille of steal.
 STEAL_TO_WARN_OF = 0.02
 
+NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 BY_HAND = "by-hand"  # begins the names of sessions that only 'volumes up' and 'down' begin and end
 _SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
 

@@ -31,13 +31,13 @@ race_s=$((SECONDS - began))
 
 if [ "$code" -eq 0 ]; then
     say "report"
-    as_root "$VENV/bin/esrally-ebs" report latest || code=$?
+    "$VENV/bin/esrally-ebs" report latest || code=$? # by sudo, too, the session is the user's own
 else
     complain "==> the race ended with exit code $code; see $LOG, and 'esrally-ebs sessions' for what was kept"
 fi
 
 say "where the time went"
 sed -n 's/^\([0-9]*\) \(.*\)$/    set-up, \2: \1 s/p' "$STATE/times" 2>/dev/null || true
-if [ "$code" -eq 0 ]; then as_root "$VENV/bin/python" scripts/stages.py || true; fi
+if [ "$code" -eq 0 ]; then "$VENV/bin/python" scripts/stages.py || true; fi
 printf '    race, all: %s s\n    report: %s s\n' "$race_s" "$((SECONDS - began - race_s))"
 exit "$code"

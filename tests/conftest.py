@@ -18,6 +18,9 @@ install()
 # Such a process is pytest, too, when the checkout's path has that word.
 setproctitle.setproctitle("pytest")
 
+# Under sudo the tests are root's, and so are the commands that they call.
+os.environ.pop("SUDO_UID", None)
+
 # Who was started in the background ignores Ctrl-C, and so would what the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,5 +1,6 @@
 """What a plan needs of this machine, checked before anything is started."""
 
+import os
 import shutil
 
 from esrally_ebs.analysis.compare import needed_rounds
@@ -8,6 +9,7 @@ from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.checks.guards import check_names
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.processes import is_root
 from esrally_ebs.model import Backend
 from esrally_ebs.plan import Plan
@@ -52,12 +54,13 @@ def require_rounds(plan: Plan, searches: int) -> None:
 def require(plan: Plan, *, with_nodes: bool) -> None:
     """Raise SetupError that names the first thing missing and how to get it."""
     emulated = [arm.name for arm in plan.arm if arm.backend is Backend.EMULATED]
-    if emulated and not is_root():
+    has_root = is_root() or KEEPER in os.environ
+    if emulated and not has_root:
         raise SetupError(
             f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts with "
             "--track-params='volumes:name=/mount;name=/mount'"
         )
-    if with_nodes and plan.cache.mode == "cold" and not is_root():
+    if with_nodes and plan.cache.mode == "cold" and not has_root:
         raise SetupError(
             "cache: evicting a node's pages needs root; run as root or say --track-params=cache:warm"
         )

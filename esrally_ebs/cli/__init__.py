@@ -14,6 +14,7 @@ import esrally_ebs
 from esrally_ebs.cli import advice, aws, corpus, machine, plans, sessions, volumes, workload
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.session.keeper import go_on_as_caller
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +41,10 @@ def _group(
 # What is raised for anything typed wrong: ClickException, which newer versions of typer keep to themselves.
 _MISUSE = typer.BadParameter.__mro__[2]
 
+# Under sudo: commands that stay root's, and those of which some steps need root; all others need none.
+_AS_ROOT = {"volumes", "clean", "doctor", "trace"}
+_WITH_KEEPER = {"run", "race", "study", "advise"}
+
 TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # when set, an error that nobody foresaw is printed with its traceback
 # Raised by what was read; any other unforeseen error is laid to the machine.
 _OF_DATA = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, MemoryError)
@@ -49,6 +54,8 @@ _HUNG_UP = 141  # as a shell says of a process that ended because nobody reads i
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and prints every error of ours as one line."""
     _take_any_text()
+    if argv is None:
+        _be_who_called(sys.argv[1:])
     # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
     setproctitle.setproctitle(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
     try:
@@ -70,6 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _hang_up()
         return SetupError.exit_code
     return code
+
+
+def _be_who_called(words: Sequence[str]) -> None:
+    """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command not in _AS_ROOT:
+        go_on_as_caller(sys.orig_argv[1:], needs_root=command in _WITH_KEEPER)
 
 
 def _take_any_text() -> None:

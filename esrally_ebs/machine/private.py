@@ -32,17 +32,29 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def give_tree(path: Path, user: int) -> None:
+def give_tree(path: Path, user: int, *, of: int | None = None) -> None:
     """Give a directory and all in it to a user (and the group 0), following no link.
 
-    Each name is looked up below the descriptor of its directory: nobody can put another place under it.
+    Each name is looked up below the descriptor of its directory: nobody can put another place under it. Only
+    what is that user's is given if ``of`` names one: others' files may have been put there.
     """
     for _, folders, files, descriptor in os.fwalk(path):
         for name in (*folders, *files):
-            if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != user:
-                os.chown(name, user, 0, dir_fd=descriptor, follow_symlinks=False)
-    if path.lstat().st_uid != user:
-        os.chown(path, user, 0, follow_symlinks=False)
+            _give(name, user, of, descriptor)
+    _give(str(path), user, of, None)
+
+
+def _give(name: str, user: int, of: int | None, folder: int | None) -> None:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(handle)  # of the very file that is given
+        if not stat.S_ISLNK(status.st_mode):
+            if status.st_uid != user and of in (None, status.st_uid):
+                os.chown(f"/proc/self/fd/{handle}", user, 0)
+        elif of is None:  # a link itself can only be named
+            os.chown(name, user, 0, dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(handle)
 
 
 def may_be_replaced_by(path: Path) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,9 @@ import elasticsearch
 
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.private import give_tree, private_directory
+from esrally_ebs.machine.private import private_directory
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
-from esrally_ebs.node.dataset import Dataset
+from esrally_ebs.node.dataset import Dataset, NodeServer
 from esrally_ebs.store.encoding import parse_sealed, seal
 from esrally_ebs.store.files import sync_folder
 
@@ -61,10 +61,8 @@ def suffix_of(arm: str) -> str:
     return f"_{arm}"
 
 
-def prepare(
-    dataset: Dataset, arms: Sequence[str], *, start: Callable[[Volume], Node], session: str
-) -> Copies:
-    """The copies for these arms: from the cache, or made now by a node that ``start`` starts."""
+def prepare(dataset: Dataset, arms: Sequence[str], *, server: NodeServer, session: str) -> Copies:
+    """The copies for these arms: from the cache, or made now by a node of ``server``."""
     shape = json.dumps([_FORMAT, dataset.key, *arms]).encode()
     path = dataset.path.with_name(f"{dataset.key}-{hashlib.sha256(shape).hexdigest()[:8]}")
     if path.exists():
@@ -72,7 +70,7 @@ def prepare(
     record = path / _RECORD
     if not record.is_file():
         with _unfinished(path, session) as new:
-            uuids = _make(dataset, arms, new, start)
+            uuids = _make(dataset, arms, new, server)
             (new / _RECORD).write_text(seal(json.dumps(uuids)))
     return Copies(data=path / "elasticsearch", uuids=parse_sealed(record.read_text(), str(record)))
 
@@ -89,17 +87,18 @@ def _unfinished(path: Path, session: str) -> Iterator[Path]:
         sync_folder(new, {})
         new.rename(path)
     except BaseException:
-        nodes.remove(session)
         shutil.rmtree(new, ignore_errors=True)
         raise
 
 
-def _make(
-    dataset: Dataset, arms: Sequence[str], new: Path, start: Callable[[Volume], Node]
-) -> dict[str, dict[str, str]]:
+def _make(dataset: Dataset, arms: Sequence[str], new: Path, server: NodeServer) -> dict[str, dict[str, str]]:
     shutil.copytree(dataset.path / "elasticsearch", new / "elasticsearch", copy_function=_link_segments)
     spec = VolumeSpec(name=ALL_ARMS, type="directory", size_bytes=0)
-    node = start(Volume(spec=spec, kind=Kind.DIRECTORY, mount=new))
+    with server.serve([Volume(spec=spec, kind=Kind.DIRECTORY, mount=new)]) as (node,):
+        return _empty_copies(node, arms)
+
+
+def _empty_copies(node: Node, arms: Sequence[str]) -> dict[str, dict[str, str]]:
     try:
         client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}", request_timeout=_TIMEOUT_S)
         originals = dict(client.indices.get(index="*", expand_wildcards="all"))
@@ -108,10 +107,6 @@ def _make(
             client.indices.delete(index=name)
     except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
         raise _refused(str(error)) from error
-    finally:
-        nodes.stop(node)
-        for data in (new, dataset.path):  # the node's user had both, as their segments are the same files
-            give_tree(data / "elasticsearch", os.geteuid())
     return uuids
 
 

@@ -8,13 +8,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import FormatError, MeasurementError, SetupError
-from esrally_ebs.machine.private import give_tree, private_directory
+from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
 from esrally_ebs.node import allocation, api
@@ -85,6 +86,21 @@ class Source(Protocol):
         """Have the node (its cluster) serve all of the index and nothing else; it is stopped after this."""
 
 
+class NodeServer(Protocol):
+    """What runs nodes on directories of this process's user."""
+
+    def serve(
+        self, on: Sequence[Volume], repository: Path | None = None
+    ) -> AbstractContextManager[Sequence[Node]]:
+        """Nodes of one cluster until the block ends; all files there are the user's again then.
+
+        ``repository`` is one of snapshots, which they may read.
+        """
+
+    def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
+        """The segments of the index of running nodes, with hashes of their files."""
+
+
 def _folders(path: Path, nodes: int) -> tuple[Path, ...]:
     return (path,) if nodes == 1 else tuple(path / str(number) for number in range(1, nodes + 1))
 
@@ -100,14 +116,14 @@ def ensure(
     source: Source,
     *,
     image: str,
-    start: Callable[[Sequence[Volume], Path | None], Sequence[Node]],
+    server: NodeServer,
     session: str,
     say: Callable[[str], None],
     nodes_per_arm: int = 1,
 ) -> Dataset:
-    """The dataset of that source: from the cache, or built now with nodes that ``start`` starts.
+    """The dataset of that source: from the cache, or built now with nodes of ``server``.
 
-    ``start`` is given where their data shall be, and a repository of snapshots that they are to see. Raises
+    They are to see a repository of snapshots, where the source is in one. Raises
     SetupError without room or when Elasticsearch refuses documents; a broken build leaves nothing.
     """
     key = key_of(source, image, nodes_per_arm)
@@ -127,9 +143,8 @@ def ensure(
             folder.mkdir(mode=0o700, exist_ok=True)
         say(f"Making the index of {source.label} once; later sessions copy the result")
         source.lay_out(places[0])
-        segments, count = _build(source, start(_plain_directories(folders), source.repository))
-        for data in places:
-            give_tree(data, os.geteuid())  # its node has ended: from here on it is ours alone
+        with server.serve(_plain_directories(folders), source.repository) as cluster:
+            segments, count = _build(source, cluster, server)
         dataset = Dataset(
             key=key,
             path=path,
@@ -143,23 +158,21 @@ def ensure(
         sync_folder(unfinished, {})  # a power cut leaves it whole or unfinished
         unfinished.rename(path)
     except BaseException:
-        nodes.remove(session)
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return dataset
 
 
-def _build(source: Source, cluster: Sequence[Node]) -> tuple[Sequence[Mapping[str, Any]], int]:
-    """Segments and the number of documents of an index that the nodes have then on disk; ends the nodes."""
+def _build(
+    source: Source, cluster: Sequence[Node], server: NodeServer
+) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Segments and the number of documents of an index that the nodes have then on disk."""
     first = cluster[0]
-    try:
-        source.build(first)
-        if len(cluster) > 1:
-            allocation.settled(cluster)
-        _let_settle(first)
-        return nodes.segments(*cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
-    finally:
-        nodes.stop(*cluster)
+    source.build(first)
+    if len(cluster) > 1:
+        allocation.settled(cluster)
+    _let_settle(first)
+    return server.segments(cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
 
 
 def _let_settle(node: Node) -> None:

@@ -87,13 +87,18 @@ def evict(
     )
 
 
+def evict_node(node: Node) -> Eviction:
+    """``evict`` all that a node has of its data directory."""
+    return evict([node.pid], node.data_dir, metadata=True)
+
+
 def make_cold(
     nodes: Sequence[Node],
     *,
     max_resident: float,
     retries: int = 2,
     clear: Callable[[], None],
-    evict: Callable[..., Eviction] = evict,
+    evict: Callable[[Node], Eviction] = evict_node,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Drop:
     """Clear Elasticsearch's own caches by ``clear``, evict what its nodes have, and return once all is cold.
@@ -106,7 +111,7 @@ def make_cold(
     before: float | None = None
     for attempt in range(1, retries + 2):
         clear()
-        evictions = [evict([node.pid], node.data_dir, metadata=True, clock=clock) for node in nodes]
+        evictions = [evict(node) for node in nodes]
         for node, eviction in zip(nodes, evictions, strict=True):
             if not eviction.bytes:
                 raise MeasurementError(

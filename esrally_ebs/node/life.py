@@ -13,7 +13,7 @@ from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.private import give_tree
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.machine.resources import resource, run_dir
-from esrally_ebs.model import Node, Volume
+from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api, cgroups, engine
 from esrally_ebs.node.settings import NodeSettings, compose_variables, environment_file
 from esrally_ebs.units import MIB, format_bytes
@@ -22,7 +22,6 @@ _HOST = "127.0.0.1"
 _HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
 _DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
 REPOSITORY = "/usr/share/elasticsearch/repository"  # of snapshots, in the container
-NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 _UP_S = 120.0
 _READY_S = 120.0
 _POLL_S = 0.2
@@ -43,17 +42,19 @@ def start(
     image: str,
     elsewhere: Mapping[str, Path] | None = None,
     repository: Path | None = None,
+    data_of: int | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Node:
     """Start Elasticsearch on a volume and wait until it answers and its shards are there.
 
     On any free port of 127.0.0.1. ``elsewhere`` are folders of the data directory that lie on other volumes,
     mounted in the container alone until it ends; ``repository`` is one of snapshots, which the node sees at
-    ``REPOSITORY`` and may only read. What was started is removed again on failure, Ctrl-C
-    included. Raises SetupError: engine down, a node that ends during its start (with its own reason).
+    ``REPOSITORY`` and may only read; ``data_of`` is the user whose files it is given, by default all that
+    there are. What was started is removed again on failure, Ctrl-C included. Raises SetupError: engine down,
+    a node that ends during its start (with its own reason).
     """
     parts = [_seeing(repository, {"volumes": _mounts(elsewhere or {})})]
-    (node,) = _start([volume], parts, settings, session=session, image=image, clock=clock)
+    (node,) = _start([volume], parts, settings, session=session, image=image, data_of=data_of, clock=clock)
     return node
 
 
@@ -64,6 +65,7 @@ def start_cluster(
     session: str,
     image: str,
     repository: Path | None = None,
+    data_of: int | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Node, ...]:
     """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
@@ -73,9 +75,16 @@ def start_cluster(
     where they are: none is recovered before all nodes are there, and none moved to even out.
     """
     if len(volumes) == 1:
-        return (
-            start(volumes[0], settings, session=session, image=image, repository=repository, clock=clock),
+        one = start(
+            volumes[0],
+            settings,
+            session=session,
+            image=image,
+            repository=repository,
+            data_of=data_of,
+            clock=clock,
         )
+        return (one,)
     names = [volume.spec.name for volume in volumes]
     first = _container(session, names[0])
     others = range(1, len(names))
@@ -85,7 +94,7 @@ def start_cluster(
     for at in others:
         parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
     parts = [_seeing(repository, part) for part in parts]
-    return _start(volumes, parts, settings, session=session, image=image, clock=clock)
+    return _start(volumes, parts, settings, session=session, image=image, data_of=data_of, clock=clock)
 
 
 def _seeing(repository: Path | None, part: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,13 +131,14 @@ def _start(
     *,
     session: str,
     image: str,
+    data_of: int | None,
     clock: Clock,
 ) -> tuple[Node, ...]:
     """``parts`` are what each node has in Compose besides what all nodes have."""
     _check_cpus(settings)
     places = []
     for volume in volumes:
-        places.append(prepare_data_dir(volume))
+        places.append(prepare_data_dir(volume, data_of))
         _check_room(volume.spec.name, places[-1])
     try:
         for volume, data_dir, part in zip(volumes, places, parts, strict=True):
@@ -145,14 +155,14 @@ def _container(session: str, arm: str) -> str:
     return f"{engine.project(session, arm)}-node-1"
 
 
-def prepare_data_dir(volume: Volume) -> Path:
-    """``<mount>/elasticsearch``, made if it is missing, with everything in it owned by the node's user."""
+def prepare_data_dir(volume: Volume, data_of: int | None = None) -> Path:
+    """``<mount>/elasticsearch``, made if missing; all in it, or a user's part, is the node's then."""
     path = volume.mount / "elasticsearch"
     try:
         path.mkdir(mode=0o750, exist_ok=True)
         if path.is_symlink():
             raise NotADirectoryError(errno.ENOTDIR, "a link, and no directory of ours")
-        give_tree(path, NODE_USER)
+        give_tree(path, NODE_USER, of=data_of)
     except OSError as error:
         raise SetupError(f"arm {volume.spec.name}: {path}: {_why(error)}") from error
     return path

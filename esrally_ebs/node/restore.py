@@ -18,11 +18,10 @@ from urllib.parse import quote
 
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import run
-from esrally_ebs.model import Node, Volume
+from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import evict
-from esrally_ebs.node.life import NODE_USER
 from esrally_ebs.volumes.emulated import control
 
 KEPT = "kept"  # beside the node's data directory

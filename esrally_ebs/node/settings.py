@@ -1,5 +1,6 @@
 """The settings of a node: Rally cars in, the variables of ``compose/node.yml`` out."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -51,12 +52,14 @@ def compose_variables(settings: NodeSettings) -> dict[str, str]:
 def environment_file(es_settings: Mapping[str, str]) -> str:
     """Elasticsearch settings as a Compose ``env_file``; in single quotes nothing but the quote is special.
 
-    Raises PlanError for a backslash that would take the meaning of a quote away.
+    Raises PlanError for a backslash that would take the meaning of a quote away, and for what is no name.
     """
     return "".join(f"{name}='{_escaped(name, value)}'\n" for name, value in sorted(es_settings.items()))
 
 
 def _escaped(name: str, value: str) -> str:
+    if not re.fullmatch(r"[\w.*\[\]-]+", name, re.ASCII):
+        raise PlanError(f"car variable {name!r}: is no name of a setting; write for example node.attr.rack")
     if "\\'" in value or value.endswith("\\"):
         raise PlanError(
             f"car variable {name}: a backslash at its end, or before a quote; Compose takes neither"

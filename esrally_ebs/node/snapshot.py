@@ -18,10 +18,10 @@ from typing import Any, Final
 import elasticsearch
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.model import Node
+from esrally_ebs.model import NODE_USER, Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import require_version, take_only
-from esrally_ebs.node.life import NODE_USER, REPOSITORY
+from esrally_ebs.node.life import REPOSITORY
 
 _NAME: Final = "ours"  # of the repository, on our node
 _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState

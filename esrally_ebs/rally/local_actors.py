@@ -10,6 +10,7 @@ starts, calls ``install`` in the command ``esrally`` alone, not in ``esrallyd``.
 import importlib.abc
 import importlib.util
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -25,7 +26,14 @@ from esrally_ebs.rally import any_track
 
 
 def install() -> None:
-    """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay."""
+    """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
+
+    Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root.
+    """
+    if os.environ.get("SUDO_UID"):
+        from esrally_ebs.session.keeper import go_on_as_caller  # its imports take a while
+
+        go_on_as_caller(sys.orig_argv[1:], needs_root="race" in sys.argv)
     changes = {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
         changes["esrally.actor"] = _use_queues

@@ -78,7 +78,7 @@ def first_start(task: str, now: float) -> float:
     """
     from esrally_ebs.rally import activation  # which imports the schedule, and that this module
 
-    with (activation.current().run / STARTS).open("a+") as starts:
+    with (activation.current().notes / STARTS).open("a+") as starts:
         fcntl.flock(starts, fcntl.LOCK_EX)
         starts.seek(0)
         for line in starts:

@@ -24,6 +24,7 @@ from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE
 from esrally_ebs.session import diagnosis, protocol
+from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
@@ -134,7 +135,8 @@ class Search:
         indices = f"/{self.arm.named('_all')}/_cache/clear?expand_wildcards=open,hidden"
         clear = partial(api.post, nodes[0].port, indices)
         try:
-            return make_cold(nodes, max_resident=most, clear=clear)
+            root = root_steps(self.context)
+            return make_cold(nodes, max_resident=most, clear=clear, evict=lambda node: root.evict(node.arm))
         except MeasurementError:
             self._note("not-cold", task=self.request_.block.task)
             raise
@@ -270,9 +272,7 @@ def _as_dict(result: Any) -> dict[str, Any]:
 
 def _raise_cause(arm_name: str, error: Exception) -> None:
     context = activation.current()
-    arm = context.arm(arm_name)
-    others = [other for other in context.arms if arm.suffix and other is not arm]
-    fault = diagnosis.explain(error, arm, others)
+    fault = diagnosis.explain(error, root_steps(context).cause(arm_name))
     if fault is not None:
         _record_fault(fault, arm_name)
         raise fault from error

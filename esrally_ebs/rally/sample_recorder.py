@@ -17,6 +17,7 @@ from esrally_ebs.node import api
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
+from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.store.context import ENOUGH, Context
 from esrally_ebs.telemetry.gc_log import GcLog
@@ -113,7 +114,9 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._writer: PartWriter | None = None
         self._watch = Watch()
         self._arms = {volume.spec.name: arm.name for arm in context.arms for volume in arm.volumes}
-        self._gc_logs = [(node.arm, GcLog.of(node)) for arm in context.arms for node in arm.nodes]
+        root = root_steps(context)
+        nodes = [node.arm for arm in context.arms for node in arm.nodes]
+        self._gc_logs = [(name, GcLog(partial(root.gc_log, name))) for name in nodes]
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
@@ -207,7 +210,7 @@ class DrivenSession:
 
     @property
     def _last_round(self) -> Path:
-        return self._session().run / ENOUGH
+        return self._session().notes / ENOUGH
 
     def _recorder_here(self) -> SampleRecorder:
         if self._recorder is None or not self._recorder.is_of_this_process:

@@ -17,12 +17,14 @@ from esrally_ebs.machine.processes import Process, argv_of, booted_at_s, shares_
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
-from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID, STARTS
+from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID, OF_CALLER, STARTS
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
-_FILES = (FILE, FIO_PID, ENDING, ENOUGH, STARTS)  # that a session's processes write into its folder
+_LINE_SIGNS = 80
+_NOTES = (FIO_PID, ENOUGH, STARTS)  # that a session's processes leave for one another
+_FILES = (FILE, ENDING, *_NOTES)  # in its folder
 
 
 def take_down(session: str) -> list[str]:
@@ -31,11 +33,17 @@ def take_down(session: str) -> list[str]:
     Every step is tried, whatever the others do. Returns one line per thing that could not be removed.
     """
     directory = running.folder_of(session)
-    steps: list[Callable[[], None]] = [partial(node.remove, session), partial(_remove_unfinished, session)]
+    steps: list[Callable[[], None]] = [
+        partial(node.remove, session),
+        partial(remove_unfinished, session, home()),
+    ]
     if running.is_ours(session):
         running.claim_by_hand(session)
-        steps[:0] = [partial(_end_fio, directory / FIO_PID), partial(block_trace.remove_trace, session)]
-        steps += [partial(volumes.detach, arm) for arm in _arms(directory)]
+        notes = directory / OF_CALLER
+        ends = [partial(_end_fio, folder / FIO_PID) for folder in (directory, notes)]
+        steps[:0] = [*ends, partial(block_trace.remove_trace, session)]
+        steps += [partial(volumes.detach, arm) for arm in _arms(directory) if arm != notes]
+        steps.append(partial(_remove_notes, notes))
     problems: list[str] = []
     for step in steps:
         try:
@@ -49,17 +57,33 @@ def _arms(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*") if path.is_dir() and not path.is_symlink())
 
 
-def _remove_unfinished(session: str) -> None:
+def _remove_notes(folder: Path) -> None:
+    """What the processes of a session's caller left; other things that the caller put there stay, and it."""
+    if folder.is_dir():
+        for name in _NOTES:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def remove_unfinished(session: str, home: Path) -> None:
     """An index that was being built for it, by the name that dataset.py gives it."""
-    for path in (home() / "datasets").glob(f"*.{short_name(session)}.unfinished"):
+    for path in (home / "datasets").glob(f"*.{short_name(session)}.unfinished"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _end_fio(pid_file: Path) -> None:
-    """End the very fio that a job noted down: that pid since that time, called so, with our mounts."""
+    """End the very fio that a job noted down: that pid since that time, called so, with our mounts.
+
+    It must be of the user who wrote it down: who may write there must not have root end another's.
+    """
     try:
-        pid, start_ticks = (int(word) for word in pid_file.read_text().split())
-    except (FileNotFoundError, ValueError):
+        descriptor = os.open(pid_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor) as file:
+            owner = os.fstat(descriptor).st_uid
+            pid, start_ticks = (int(word) for word in file.read(_LINE_SIGNS).split())
+        if Path(f"/proc/{pid}").stat().st_uid != owner:
+            return
+    except (OSError, ValueError):
         return
     process = Process(pid, start_ticks)
     if not process.alive or argv_of(pid)[:1] != ["fio"] or not shares_mounts(pid):

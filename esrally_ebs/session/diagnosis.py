@@ -19,19 +19,18 @@ _ENGINE_LAG_S = 3.0
 _DYING_S = 1.0  # a killed process closes its connections before it is gone
 
 
-def explain(error: Exception, arm: Arm, others: Sequence[Arm] = ()) -> EbsError | None:
-    """The error to report: what is broken on this arm, else ``error`` if it is ours, else None.
-
-    ``others`` are arms that have their indices on the same node, which ends when a volume of theirs dies.
-    """
-    broken = cause(arm, others)
+def explain(error: Exception, broken: str | None) -> EbsError | None:
+    """The error to report: what is ``broken`` as ``cause`` says, else ``error`` if it is ours, else None."""
     if broken is not None:
         return SetupError(broken)
     return error if isinstance(error, EbsError) else None
 
 
 def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
-    """What is broken on this arm, or on others of its node, and what to do; None when all of it works."""
+    """What is broken on this arm, or on others, and what to do; None when all of it works.
+
+    ``others`` are arms that have their indices on the same node, which ends when a volume of theirs dies.
+    """
     volumes = (volume for each in (arm, *others) for volume in each.volumes)
     broken = (_volume(volume) or _room(volume) for volume in volumes)
     return next(filter(None, broken), None) or next(

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from esrally_ebs.node import api
 _TIMEOUT_S = 10.0
 
 
-def describe(nodes: Sequence[Node]) -> dict[str, Any]:
-    """The environment as it goes into ``session.json``; what cannot be found out is None."""
+def describe(nodes: Sequence[Node], engine: Mapping[str, str | None]) -> dict[str, Any]:
+    """The environment as it goes into ``session.json``; what cannot be found out is None.
+
+    ``engine`` is what ``engine_facts`` gave for the images of the nodes.
+    """
     return {
         "host": platform.node(),
         "kernel": platform.release(),
@@ -29,9 +32,17 @@ def describe(nodes: Sequence[Node]) -> dict[str, Any]:
         "esrally_ebs": esrally_ebs.__version__,
         "rally": _package("esrally"),
         "fio": _tool("fio", "--version"),
-        "engine": _tool("docker", "version", "--format", "{{.Server.Version}}") if nodes else None,
-        "nodes": {node.arm: _node(node) for node in nodes},
+        "engine": engine.get(""),
+        "nodes": {node.arm: _node(node, engine.get(node.image)) for node in nodes},
     }
+
+
+def engine_facts(images: Iterable[str]) -> dict[str, str | None]:
+    """The engine's version, by ``""``, and the id of each image that runs, for a tag may move."""
+    facts = {
+        image: _tool("docker", "image", "inspect", "--format", "{{.Id}}", "--", image) for image in images
+    }
+    return facts | ({"": _tool("docker", "version", "--format", "{{.Server.Version}}")} if facts else {})
 
 
 def cpu_model(cpuinfo: str) -> str | None:
@@ -43,12 +54,12 @@ def cpu_model(cpuinfo: str) -> str | None:
     return None
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: Node, image_id: str | None) -> dict[str, Any]:
     version_ = api.get(node.port, "/")["version"]
     (jvm_node,) = api.get(node.port, "/_nodes/_local/jvm,process,settings")["nodes"].values()
     return {
         "image": node.image,
-        "image_id": _tool("docker", "image", "inspect", "--format", "{{.Id}}", node.image),  # a tag may move
+        "image_id": image_id,
         "version": node.version,
         "build": version_["build_hash"],
         "lucene": version_["lucene_version"],

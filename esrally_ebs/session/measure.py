@@ -9,6 +9,7 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.session import diagnosis
+from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.telemetry.counters import snapshot
@@ -46,7 +47,7 @@ def measure_baseline(
             job, arm.volume, round_=round_, pid_file=context.fio_pid_file, refill=refill
         )
     except EbsError as error:
-        raise diagnosis.explain(error, arm) or error from error
+        raise diagnosis.explain(error, root_steps(context).cause(arm.name)) or error from error
     ended_at, end = time.time(), snapshot(arm.volume, read_state=read_state)
     folder.write_baseline(round_, arm.name, job.name, text)
     folder.rows_baseline(rows)

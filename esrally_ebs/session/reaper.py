@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 import setproctitle
 
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
-from esrally_ebs.session.clean import take_down
+from esrally_ebs.session.clean import remove_unfinished, take_down
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import ENDING
 from esrally_ebs.store.files import sync_folder
@@ -30,10 +31,14 @@ _PATIENCE_S = 20.0
 _SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
 
 
-def start(session: str, folder: Path, pids: Sequence[int]) -> None:
-    """Start the reaper; it ends by itself once the session has been taken down."""
+def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> None:
+    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down.
+
+    ``uid`` is the user whose the other processes and the session's record are.
+    """
+    words = [session, str(folder), str(uid), *map(_word, (os.getpid(), *pids))]
     subprocess.Popen(
-        [sys.executable, "-m", "esrally_ebs.session.reaper", session, str(folder), *map(_word, pids)],
+        [sys.executable, "-P", "-m", "esrally_ebs.session.reaper", *words],
         start_new_session=True,  # Ctrl-C in the terminal must not reach it
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -76,12 +81,35 @@ def actor_session(control: int, command: int) -> int | None:
         return None
 
 
-def reap(session: str, folder: Path, died: Process, processes: Sequence[Process], actors: int | None) -> None:
-    """End what Rally left running, take the session down, and say why: in the record and to the user."""
+def reap(
+    session: str,
+    folder: Path,
+    died: Process,
+    processes: Sequence[Process],
+    actors: int | None,
+    user: Caller | None = None,
+) -> None:
+    """End what Rally left running, take the session down, and say why: in the record and to the user.
+
+    What touches processes and the record is done as their user, if one called by sudo.
+    """
     name = "race control" if died == processes[0] and len(processes) > 1 else "the session's main process"
+    if died not in processes:
+        name = "the session's root process"
     text = (
         f"{name} (process {died.pid}) was killed; everything it started was taken down, start the race again"
     )
+    do = user.do if user else _at_once
+    do(partial(_end, died, processes, actors, text))
+    problems = take_down(session)
+    do(partial(_record, session, folder, text, problems))
+
+
+def _at_once(work: Callable[[], object]) -> None:
+    work()
+
+
+def _end(died: Process, processes: Sequence[Process], actors: int | None, text: str) -> None:
     for process in processes:
         if process != died:
             _tell(process, text)
@@ -89,8 +117,12 @@ def reap(session: str, folder: Path, died: Process, processes: Sequence[Process]
     for pid in psutil.pids() if actors is not None else ():
         actor = Process.of(pid)
         if actor is not None and _session_of(pid) == actors:
-            actor.signal(signal.SIGKILL)
-    problems = take_down(session)
+            with contextlib.suppress(PermissionError):  # of another user
+                actor.signal(signal.SIGKILL)
+
+
+def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
+    remove_unfinished(session, folder.parents[1])
     record = SessionFolder(folder)
     record.note("fault", text=text, problems=problems, exit_code=3)
     record.finish(State.FAILED, reason=text)
@@ -111,25 +143,26 @@ def _session_of(pid: int) -> int | None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """``SESSION FOLDER PID:START...``: watch the processes, race control first; act if the session still
-    stands when one ends.
+    """``SESSION FOLDER USER STARTER PID:START...``: watch the processes, race control before Rally's command;
+    act if the session still stands when one ends.
     """
-    session, folder = argv[0], Path(argv[1])
-    processes = [Process(*map(int, word.split(":"))) for word in argv[2:]]
+    session, folder, uid = argv[0], Path(argv[1]), int(argv[2])
+    starter, *processes = [Process(*map(int, word.split(":"))) for word in argv[3:]]
     # Rally refuses to race while a python process has "esrally" in its command line.
     setproctitle.setproctitle(f"ebs-reaper {session[:8]}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
+    user = Caller.of(uid) if uid else None
     sync = partial(sync_folder, folder, {})
-    died = watch(processes, sync)
+    died = watch([*processes, *([] if starter in processes else [starter])], sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session
     until = time.monotonic() + (_PATIENCE_S if (directory / ENDING).exists() else 1.0)
     while directory.exists() and time.monotonic() < until:
         time.sleep(0.2)
     if directory.exists():
-        reap(session, folder, died, processes, actors)
+        reap(session, folder, died, processes, actors, user)
     sync()
 
 

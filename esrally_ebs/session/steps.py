@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,13 @@ from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import allocation, copies, dataset, restore
 from esrally_ebs.plan import Plan
-from esrally_ebs.session import clean, environment, reaper
+from esrally_ebs.session import environment, reaper
 from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.keeper import BY_ROOT_ALONE, KeeperClient, root_steps
 from esrally_ebs.session.protocol import cluster_of
+from esrally_ebs.session.root_steps import StartReaper
 from esrally_ebs.store import SessionFolder, running
-from esrally_ebs.store.context import ENDING, Arm, Context, Member
+from esrally_ebs.store.context import Arm, Context, Member
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
@@ -71,7 +73,7 @@ class MachineSteps:
         race: RaceNodes | None = None,
         main_pid: int | None = None,
         say: Say = lambda text: None,
-        start_reaper: Callable[[str, Path, Sequence[int]], None] = reaper.start,
+        start_reaper: StartReaper = reaper.start,
         patience_s: float = session_telemetry.PATIENCE_S,
     ) -> None:
         """Nothing is begun yet. Raises PlanError for what is no name of a session.
@@ -85,8 +87,8 @@ class MachineSteps:
         self._plan = plan
         self._race = race
         self._say = say
-        self._watched = [os.getpid(), *([main_pid] if main_pid else [])]
-        self._start_reaper = start_reaper
+        self._watched = (os.getpid(), *([main_pid] if main_pid else []))
+        self._root = root_steps(start_reaper=start_reaper)
         self._patience_s = patience_s
         self._stages = _STAGES[:2] if race is None else _STAGES if race.source else _STAGES_OF_INDEXING
         self._booted_at_s = booted_at_s()
@@ -107,11 +109,15 @@ class MachineSteps:
         preflight.require(self._plan, with_nodes=self.with_nodes)
         if self._race is not None and self._race.source is not None:
             self._race.source.require(self._image)
+        if isinstance(self._root, KeeperClient):
+            if self._shares_node:
+                raise SetupError(f'design.nodes = "one": {BY_ROOT_ALONE}, or set it to "per-arm"')
+            if self._race is not None and self._race.has_writes:
+                raise SetupError(f"a race with writes beside searches: {BY_ROOT_ALONE}")
 
     def begin(self) -> None:
-        running.begin(self.session)
+        self._root.begin(self.session, self._folder.path, self._watched)
         self._begun = True
-        self._start_reaper(self.session, self._folder.path, self._watched)
 
     @property
     def _shares_node(self) -> bool:
@@ -126,14 +132,13 @@ class MachineSteps:
         with self._stage("attach volumes"):
             for caveat in (text for spec in specs for text in volumes.caveats(spec)):
                 self._folder.add_warning(caveat)
+            all_of_them = tuple(each for spec in specs for each in self._plan.volumes_of(spec))
+            attached = iter(self._root.attach(all_of_them, say=self._say))
             arms = tuple(
                 Arm(
                     name=spec.name,
                     cluster=cluster_of(spec.name, names),
-                    members=tuple(
-                        Member(volume=volumes.attach(each, self._run / each.name, say=self._say))
-                        for each in self._plan.volumes_of(spec)
-                    ),
+                    members=tuple(Member(volume=next(attached)) for _ in self._plan.volumes_of(spec)),
                 )
                 for spec in specs
             )
@@ -162,7 +167,7 @@ class MachineSteps:
                 home(),
                 race.source,
                 image=self._image,
-                start=self._start_nodes,
+                server=self,
                 session=self.session,
                 say=self._say,
                 nodes_per_arm=self._plan.node.count,
@@ -173,7 +178,7 @@ class MachineSteps:
                 if race.has_writes:
                     restore.keep(arm.volume)
         with self._stage("calibrate volumes"):
-            volumes.calibrate_on_data(volume for arm in arms for volume in arm.volumes)
+            self._root.calibrate()
         return index
 
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
@@ -205,7 +210,7 @@ class MachineSteps:
     def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
         """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
         names = [arm.name for arm in arms]
-        made = copies.prepare(index, names, start=self._start_node, session=self.session)
+        made = copies.prepare(index, names, server=self, session=self.session)
         elsewhere = {folder: path for arm in arms for folder, path in made.place_on(arm.volume).items()}
         spec = VolumeSpec(name=copies.ALL_ARMS, type="directory", size_bytes=0)
         neutral = volumes.attach(spec, self._run / copies.ALL_ARMS)
@@ -222,17 +227,19 @@ class MachineSteps:
         )
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
-        environment_ = environment.describe([node for arm in arms for node in arm.nodes])
-        self._folder.update(environment=environment_ | self._aws)
-        context = Context(
-            session=self.session,
-            folder=self._folder.path,
-            run=self._run,
-            plan=self._plan,
-            arms=arms,
-            has_writes=self.with_nodes and self._needs.has_writes,
+        started = [node for arm in arms for node in arm.nodes]
+        engine = self._root.engine_facts(tuple({node.image for node in started}))
+        self._folder.update(environment=environment.describe(started, engine) | self._aws)
+        context = self._root.publish(
+            Context(
+                session=self.session,
+                folder=self._folder.path,
+                run=self._run,
+                plan=self._plan,
+                arms=arms,
+                has_writes=self.with_nodes and self._needs.has_writes,
+            )
         )
-        context.save()
         for volume in (volume for arm in arms for volume in arm.volumes):
             if self._plan.trace and volume.control:
                 control.change(volume.control, trace=True)
@@ -248,11 +255,11 @@ class MachineSteps:
     def take_down(self) -> list[str]:
         if not self._begun:  # the id may be another session's
             return []
-        with suppress(OSError):  # taken down already; or a full disk, which must not keep what is attached
-            (self._run / ENDING).touch()  # the reaper waits for us then
+        self._root.ending()
+        with suppress(OSError):
             self._say("take down")
         started = time.monotonic()
-        problems = [*self._save_traces(), *clean.take_down(self.session)]
+        problems = [*self._save_traces(), *self._root.take_down()]
         with suppress(SetupError):
             self._folder.note("stage", name="take down", seconds=time.monotonic() - started)
         return problems
@@ -302,20 +309,24 @@ class MachineSteps:
 
     @cached_property
     def _image(self) -> str:
-        return nodes.choose_image(os.environ)
+        return self._root.image()
 
-    def _start_node(self, volume: Volume) -> Node:
-        return nodes.start(volume, self._needs.settings, session=self.session, image=self._image)
+    def serve(
+        self, on: Sequence[Volume], repository: Path | None = None
+    ) -> AbstractContextManager[Sequence[Node]]:
+        """Nodes on directories that are no arms, for a while."""
+        return self._root.serve(on, self._needs.settings, repository)
 
-    def _start_nodes(self, on: Sequence[Volume], repository: Path | None = None) -> tuple[Node, ...]:
-        settings = self._needs.settings
-        return nodes.start_cluster(
-            on, settings, session=self.session, image=self._image, repository=repository
-        )
+    def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
+        """Those of such nodes."""
+        return self._root.segments(tuple(node.arm for node in cluster))
+
+    def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
+        return self._root.start_nodes(tuple(volume.spec.name for volume in on), self._needs.settings)
 
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
         """Every arm must serve the very segments that were built; stored before the first query."""
-        actual = dataset.content_hash(*(volume.mount / "elasticsearch" for volume in arm.volumes))
+        actual = self._root.content_hash(tuple(volume.spec.name for volume in arm.volumes))
         same = actual == index.hash
         text = "the same segment files as the dataset" if same else f"dataset has {index.hash[:16]}"
         self._folder.add_check(Check(name=f"segments of {arm.name}", ok=same, value=actual[:16], text=text))

@@ -14,6 +14,8 @@ FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
 STARTS = "starts"  # when the first client began each task that keeps to a schedule
+# The folder of what the processes of a session's caller write; no arm's name, which has no underscore.
+OF_CALLER = "of_caller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class Context:
     plan: Plan
     arms: tuple[Arm, ...]
     has_writes: bool = False  # documents are added beside searches
+    of_caller: bool = False  # its processes are not root's
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
@@ -78,7 +81,12 @@ class Context:
     @property
     def fio_pid_file(self) -> Path:
         """Where the pid of a running fio stands, so that whoever cleans up can end it."""
-        return self.run / FIO_PID
+        return self.notes / FIO_PID
+
+    @property
+    def notes(self) -> Path:
+        """Where the session's processes leave files for one another."""
+        return self.run / OF_CALLER if self.of_caller else self.run
 
     @property
     def path(self) -> Path:

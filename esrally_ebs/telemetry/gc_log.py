@@ -4,10 +4,13 @@ Source: JEP 158 for the decorations, JEP 271 for what the collector says. A paus
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
+from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Node
 
 # Where compose/node.yml lets the JVM write it, inside the node's container.
@@ -50,28 +53,29 @@ def _pause(line: str) -> Pause | None:
     )
 
 
+def log_of(node: Node) -> Path:
+    """The log of a node in its container, by the root directory of its process."""
+    return Path(f"/proc/{node.pid}/root") / LOG
+
+
 class GcLog:
     """The pauses of one JVM; a log that is not there (a node of another make) has none."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, open_: Callable[[], BinaryIO]) -> None:
+        """``open_`` gives the log as it is now, at its beginning; it may raise OSError or SetupError."""
+        self._open = open_
         self._read = 0
         self._rest = b""
-
-    @classmethod
-    def of(cls, node: Node) -> "GcLog":
-        """The log of a node in its container, by the root directory of its process."""
-        return cls(Path(f"/proc/{node.pid}/root") / LOG)
 
     def new(self) -> list[Pause]:
         """Pauses since the last call; the first call gives all since the node's start. Raises nothing."""
         try:
-            with self._path.open("rb") as file:
+            with self._open() as file:
                 if file.seek(0, 2) < self._read:  # the JVM began a new file
                     self._read, self._rest = 0, b""
                 file.seek(self._read)
                 data = file.read()
-        except OSError:
+        except (OSError, SetupError):
             return []
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")

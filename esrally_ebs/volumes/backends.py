@@ -18,6 +18,7 @@ from esrally_ebs.model import Backend, Kind, Volume, VolumeSpec
 from esrally_ebs.plan.plan import PLUG_INS, Plan
 from esrally_ebs.volumes import aws as _aws
 from esrally_ebs.volumes import directory as _directory
+from esrally_ebs.volumes import lent as _lent
 from esrally_ebs.volumes import mounted as _mounted
 from esrally_ebs.volumes.aws import dry_run, grow, this_owner
 from esrally_ebs.volumes.aws import sweep as sweep_aws
@@ -25,6 +26,7 @@ from esrally_ebs.volumes.emulated import backend as _emulated
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.emulated.release import Leftover, leftovers, sweep_images
+from esrally_ebs.volumes.lent import lend
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "dry_run",
     "grow",
     "leftovers",
+    "lend",
     "open_volume",
     "sweep_aws",
     "sweep_images",
@@ -49,6 +52,7 @@ _BUILT_IN: Mapping[str, ModuleType] = {
     Backend.DIRECTORY: _directory,
     Backend.EMULATED: _emulated,
     Backend.MOUNTED: _mounted,
+    "lent": _lent,
 }
 _ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idle second fills them
 

@@ -19,10 +19,11 @@ RECORD_NAME = "volume.json"
 class Record:
     """Who made the directory, for which volume, and what of it is ours to delete."""
 
-    backend: str  # emulated, directory or mounted
+    backend: str  # emulated, directory, lent or mounted
     name: str
     type: str
     created: tuple[Path, ...] = ()  # files and directories that detaching removes
+    owner: int | None = None  # the user who lent it
 
 
 _RECORD = TypeAdapter(Record)

@@ -13,8 +13,9 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import golden_session
 import pytest
@@ -43,6 +44,8 @@ from esrally_ebs.rally.cars import VARIABLES, load_settings
 from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.report.documents import documents
 from esrally_ebs.report.gate import judge_session, render_gate, render_junit
+from esrally_ebs.session import keeper
+from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import find_session, list_sessions, load_session
 from esrally_ebs.store.context import Arm, Context, Member, load_context
 from esrally_ebs.telemetry.gc_log import parse_pauses
@@ -236,6 +239,43 @@ def control(place: Place) -> object:
     return due_s
 
 
+class Asked:
+    """Takes what the steps that need root take, and does nothing."""
+
+    def __init__(self) -> None:
+        steps = RootSteps()
+        for name in keeper.OPERATIONS:
+            setattr(self, name, wraps(getattr(steps, name))(lambda **arguments: None))
+
+
+SETTINGS = {"heap_bytes": 1, "memory_bytes": 2, "cpus": 1.5, "es_settings": {"a.b": "c"}}
+REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "begin": {"session": "s", "folder": "/home/u/s", "watched": [7, 8]},
+    "attach": {"specs": [{"name": "a", "type": "gp3", "size_bytes": GIB, "mount": "/mnt"}]},
+    "start_nodes": {"on": ["a"], "settings": SETTINGS},
+    "engine_facts": {"images": ["image:1"]},
+    "evict": {"arm": "a"},
+    "lend": {},
+    "take_down": {},
+}
+SERVICE = keeper.KeeperService(cast(RootSteps, Asked()), 0)
+
+
+def root_request(place: Place) -> object:
+    """What a caller's process sends to root's, as values and as bytes."""
+    operation = place.draw.choice(sorted(REQUESTS))
+    request = {"operation": operation, "arguments": REQUESTS[operation]}
+    valid = json.dumps(request).encode()
+    if place.draw.random() < 0.5:
+        line = mutated(place.draw, valid, [valid])
+    else:
+        line = json.dumps(changed(place.draw, request)).encode()
+    answer, _ = SERVICE.answer(line, [0])
+    if "error" in answer:
+        raise SetupError(answer["error"]["text"])
+    return answer["result"]
+
+
 FIO = sorted(DATA.glob("fio-*.json"))
 ROWS = ("USW00093193,20160117,TMIN,161,,,7,0700", "AE000041196,20160101,TAVG,229,H,,S,")
 STATION = "USW00093193  36.7800 -119.7194  101.5 CA FRESNO YOSEMITE INTL AP        GSN HCN 72389"
@@ -285,6 +325,7 @@ KINDS: Mapping[str, Try] = {
     "volume.json": volume_record,
     "context.json": context,
     "control": control,
+    "helper": root_request,
 }
 SLOW = {"session": 2, "prices": 2, "plan": 2, "plan keys": 2, "track params": 2}  # so many times fewer
 

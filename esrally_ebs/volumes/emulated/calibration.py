@@ -106,7 +106,7 @@ def _opened(control: Path, probe: Path, data: Sequence[Path]) -> Iterator["_Path
     with contextlib.ExitStack() as stack:
 
         def opened(file: Path, flags: int) -> int:
-            descriptor = os.open(file, flags | os.O_DIRECT)
+            descriptor = os.open(file, flags | os.O_DIRECT | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
             return descriptor
 

@@ -85,16 +85,20 @@ def unlimited(control: Path | None) -> Iterator[None]:
         change(control, unlimited=False, refill=True)
 
 
+def sockets_of(control: Path) -> list[Path]:
+    """The sockets of a volume: one, or that of each volume that is striped into it."""
+    return sorted(control.glob(f"*/{SOCKET_NAME}")) if control.is_dir() else [control]
+
+
 def save_trace(control: Path) -> list[Path]:
     """Have a volume write the trace that it keeps, and say where: a file for each that is striped into it."""
     _ask(control, {"command": "save trace"})
-    sockets = sorted(control.glob(f"*/{SOCKET_NAME}")) if control.is_dir() else [control]
-    return [socket.with_name(TRACE_NAME) for socket in sockets]
+    return [socket.with_name(TRACE_NAME) for socket in sockets_of(control)]
 
 
 def _ask(control: Path, request: Mapping[str, Any]) -> LimiterState:
     if control.is_dir():
-        sockets = sorted(control.glob(f"*/{SOCKET_NAME}"))
+        sockets = sockets_of(control)
         if not sockets:
             raise SetupError(f"{control}: no volume is attached there; run 'esrally-ebs volumes list'")
         return together({socket.parent.name: _ask(socket, request) for socket in sockets})

@@ -28,7 +28,6 @@ def take_trace(socket: Path, arm: str) -> tuple[pa.Table, int]:
     tables, lost = [], 0
     for path in control.save_trace(socket):
         data = path.read_bytes()
-        path.unlink()
         count, epoch_s = HEAD.unpack_from(data)
         ios = np.frombuffer(data, _RECORD, offset=HEAD.size)
         lost += count - len(ios)

@@ -91,5 +91,5 @@ def test_a_directory_without_an_index_is_not_called_cold(tmp_path: Path) -> None
             [node_of(os.getpid(), tmp_path)],
             max_resident=0.01,
             clear=lambda: None,
-            evict=lambda pids, directory, **_: evict(pids, directory),
+            evict=lambda node: evict([node.pid], node.data_dir),
         )

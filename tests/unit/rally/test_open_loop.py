@@ -55,7 +55,7 @@ def measured(one: rally_track.Task, **overrides: object) -> rally_track.Task:
 
 @pytest.fixture(autouse=True)
 def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(run=tmp_path))
+    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(notes=tmp_path))
     known = vars(scheduler)["__SCHEDULERS"]
     monkeypatch.setitem(known, open_loop.NAME, open_loop.OpenLoop)
     monkeypatch.setitem(known, open_loop.ARRIVALS, open_loop.Arrivals)

@@ -53,7 +53,7 @@ def test_a_day_that_is_none_is_passed_over() -> None:
 
 def test_a_growing_log_gives_each_pause_once_and_a_half_written_line_later(tmp_path: Path) -> None:
     path = tmp_path / "gc.log"
-    log = GcLog(path)
+    log = GcLog(lambda: path.open("rb"))
     assert log.new() == []  # not there yet
 
     cut = LOG.index("13.347ms") + 3
@@ -68,7 +68,7 @@ def test_a_growing_log_gives_each_pause_once_and_a_half_written_line_later(tmp_p
 def test_a_log_that_the_jvm_began_anew_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "gc.log"
     path.write_text(LOG)
-    log = GcLog(path)
+    log = GcLog(lambda: path.open("rb"))
     log.new()
 
     path.write_text(LOG.splitlines(keepends=True)[1])

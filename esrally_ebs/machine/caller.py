@@ -1,0 +1,70 @@
+"""The user who called a command by sudo, and going on as that user.
+
+Root is needed for volumes and caches, not for reading tracks, logs and other people's sessions.
+"""
+
+import os
+import pwd
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from esrally_ebs.errors import SetupError
+
+KEEPER = "ESRALLY_EBS_KEEPER"  # where the root process listens that does what this user may not
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A user of this machine."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+    @classmethod
+    def of(cls, uid: int) -> "Caller":
+        """The user of that number; SetupError when the machine knows none."""
+        try:
+            entry = pwd.getpwuid(uid)
+        except (KeyError, OverflowError) as error:
+            raise SetupError(f"SUDO_UID={uid}: no user of this machine; call by sudo, or unset it") from error
+        return cls(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
+
+    def become(self) -> None:
+        """Be this user from here on, for good: numbers, groups and home."""
+        os.initgroups(self.name, self.gid)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        os.environ.update(HOME=self.home, USER=self.name, LOGNAME=self.name)
+
+    def go_on(self, argv: list[str]) -> None:
+        """Be this user and run a program in the place of this one; SetupError where the user may not."""
+        self.become()
+        if not os.access(argv[0], os.R_OK | os.X_OK):
+            raise SetupError(
+                f"{argv[0]}: user {self.name}, who called by sudo, may not use it; install the pack"
+                " where all may read it, or be root alone: unset SUDO_UID"
+            )
+        os.execv(argv[0], argv)
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Do something as this user, in a process of its own; what goes wrong there is left out."""
+        child = os.fork()
+        if child == 0:
+            try:
+                self.become()
+                work()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+
+def caller() -> Caller | None:
+    """Who called this root process by sudo; None where nobody did, or it is not root."""
+    text = os.environ.get("SUDO_UID", "")
+    if os.geteuid() != 0 or text in ("", "0"):
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise SetupError(f"SUDO_UID={text}: is no number of a user; call by sudo, or unset it")
+    return Caller.of(int(text))

@@ -1,0 +1,404 @@
+"""The keeper: a process of root's that does for a caller by sudo what needs root, and nothing else.
+
+``sudo esrally race`` starts as root. It becomes the keeper, and what it was called for goes on in a child
+that is the caller's. The child's processes ask by name for steps of ``RootSteps``: one JSON line each way,
+over an abstract Unix socket (there is no file to leave behind), where only that user is answered.
+"""
+
+import io
+import json
+import os
+import pwd
+import secrets
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, BinaryIO
+
+import setproctitle
+from pydantic import AfterValidator, TypeAdapter, ValidationError, validate_call
+
+from esrally_ebs import errors
+from esrally_ebs import node as nodes
+from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.machine.caller import KEEPER, Caller, caller
+from esrally_ebs.model import Node, Volume, VolumeSpec
+from esrally_ebs.node.eviction import Eviction
+from esrally_ebs.session import reaper
+from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
+from esrally_ebs.store.context import Context
+
+# All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
+OPERATIONS = (
+    *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
+    *("stop_nodes", "remove_nodes", "segments", "content_hash", "publish", "evict", "cause", "gc_log"),
+    *("ending", "take_down"),
+)
+BY_ROOT_ALONE = "needs Rally to be root; run it as root alone (unset SUDO_UID)"
+MAX_REQUEST_BYTES = 1 << 18
+_MAX_CALLS = 64  # at once
+_SLOW_S = 10.0  # a request comes at once, or not at all
+_SOME = 1 << 16
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_POLL_S = 0.1
+_PATIENCE_S = 30.0
+_ERROR_SIGNS = 500  # of an answer: what was asked may be quoted in it
+
+
+def _say_nothing(text: str) -> None:
+    """For those whom progress does not concern."""
+
+
+# --- of the caller's processes ---
+
+
+class KeeperClient:
+    """The steps of ``RootSteps``, asked of the keeper."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def image(self) -> str:
+        return str(self._ask("image"))
+
+    def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
+        self._ask("begin", session=session, folder=folder, watched=watched)
+
+    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = _say_nothing) -> tuple[Volume, ...]:
+        return _VOLUMES.validate_python(self._ask("attach", say=say, specs=specs))
+
+    def calibrate(self) -> None:
+        self._ask("calibrate")
+
+    def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
+        return _NODES.validate_python(self._ask("start_nodes", on=on, settings=settings))
+
+    def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
+        segments: list[nodes.Segment] = self._ask("segments", on=on)
+        return segments
+
+    def content_hash(self, on: tuple[str, ...]) -> str:
+        return str(self._ask("content_hash", on=on))
+
+    def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
+        return dict(self._ask("engine_facts", images=images))
+
+    def publish(self, context: Context) -> Context:
+        return _CONTEXT.validate_python(self._ask("publish", context=context))
+
+    def evict(self, arm: str) -> Eviction:
+        return _EVICTION.validate_python(self._ask("evict", arm=arm))
+
+    def cause(self, arm: str) -> str | None:
+        answer = self._ask("cause", arm=arm)
+        return None if answer is None else str(answer)
+
+    def gc_log(self, arm: str) -> BinaryIO:
+        descriptors: list[int] = []
+        self._ask("gc_log", descriptors=descriptors, arm=arm)
+        return os.fdopen(descriptors[0], "rb")
+
+    def ending(self) -> None:
+        self._ask("ending")
+
+    def take_down(self) -> list[str]:
+        return [str(line) for line in self._ask("take_down")]
+
+    @contextmanager
+    def serve(
+        self, on: Sequence[Volume], settings: nodes.NodeSettings, repository: Path | None = None
+    ) -> Iterator[tuple[Node, ...]]:
+        """Nodes on directories of this user's, until the block ends."""
+        if repository is not None:
+            raise SetupError(f"dataset.snapshot: {repository}: {BY_ROOT_ALONE}")
+        try:
+            names = tuple(self._lend(volume.mount / "elasticsearch") for volume in on)
+            yield self.start_nodes(names, settings)
+            self._ask("stop_nodes", on=names)
+        except BaseException:
+            self._ask("remove_nodes")
+            raise
+        finally:
+            self._ask("give_back")
+
+    def _lend(self, data: Path) -> str:
+        data.mkdir(mode=0o750, exist_ok=True)
+        descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return str(self._ask("lend", data=descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _ask(
+        self,
+        operation: str,
+        /,
+        *,
+        say: Say = _say_nothing,
+        descriptors: list[int] | None = None,
+        **arguments: Any,  # noqa: ANN401 - what the operation takes
+    ) -> Any:  # noqa: ANN401 - what it gives
+        """The result of an operation; descriptors that come with it are added to the list."""
+        lent = [arguments.pop("data")] if operation == "lend" else []
+        request = _JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n"
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.connect(f"\0{self._address}")
+                _send_with(connection, request, lent)
+                for line, given in _lines(connection):
+                    if descriptors is not None:
+                        descriptors += given
+                    answer = json.loads(line)
+                    if "say" in answer:
+                        say(answer["say"])
+                        continue
+                    if "error" in answer:
+                        raise _error(answer["error"])
+                    return answer["result"]
+        except OSError as error:
+            raise _ended(error.strerror or str(error)) from error
+        raise _ended("it hung up")
+
+
+def _ended(why: str) -> SetupError:
+    return SetupError(f"the root process of this session has ended ({why}); run 'sudo esrally-ebs clean'")
+
+
+def _error(told: Mapping[str, str]) -> EbsError:
+    kind = getattr(errors, told["kind"], SetupError)
+    error: EbsError = kind(told["text"])
+    return error
+
+
+def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tuple[bytes, list[int]]]:
+    """Lines, each with the descriptors that came with it; SetupError beyond the limit."""
+    rest, given = b"", list[int]()
+    while True:
+        part, descriptors, _, _ = socket.recv_fds(connection, _SOME, 1, socket.MSG_CMSG_CLOEXEC)
+        rest, given = rest + part, given + descriptors
+        while b"\n" in rest:
+            line, _, rest = rest.partition(b"\n")
+            yield line, given
+            given = []
+        if not part:
+            return
+        if limit is not None and len(rest) > limit:
+            raise SetupError(f"a request has over {limit} bytes; ask for less at a time")
+
+
+def _send_with(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
+    rest = line[socket.send_fds(connection, [line], descriptors) :]
+    if rest:  # the other end may have answered and gone already
+        connection.sendall(rest)
+
+
+def root_steps(
+    context: Context | None = None, *, start_reaper: StartReaper = reaper.start
+) -> RootSteps | KeeperClient:
+    """The steps that need root, of a session that runs where one is given: done here, or by the keeper."""
+    address = os.environ.get(KEEPER)
+    if address:
+        return KeeperClient(address)
+    steps = RootSteps(start_reaper=start_reaper)
+    if context is not None:
+        steps.take(context)
+    return steps
+
+
+# --- of root ---
+
+
+def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
+    """Where a user called by sudo, run the command again as that user; here then is the keeper, if need be.
+
+    Returns where nobody did. Errors are printed: there is nobody to raise them to.
+    """
+    try:
+        user = caller()
+        if user is not None:
+            command = [sys.executable, *argv]
+            _become_keeper(user, command) if needs_root else user.go_on(command)
+    except (EbsError, OSError) as error:
+        sys.stderr.write(f"[ERROR] {error}\n")
+        os._exit(SetupError.exit_code)
+
+
+def _become_keeper(user: Caller, command: list[str]) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    address = f"esrally-ebs-{secrets.token_hex(16)}"
+    listener.bind(f"\0{address}")
+    listener.listen()
+    wait, ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ready)
+        if not os.read(wait, 1):
+            os._exit(SetupError.exit_code)  # it has said why
+        os.environ[KEEPER] = address
+        user.go_on(command)
+    for descriptor in (listener.fileno(), ready):
+        os.set_inheritable(descriptor, True)
+    words = [str(listener.fileno()), str(ready), str(child), str(user.uid)]
+    os.execv(sys.executable, [sys.executable, "-P", "-m", __name__, *words])
+
+
+def _known(operation: str) -> str:
+    if operation not in OPERATIONS:
+        raise ValueError("there is no such operation")
+    return operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootRequest:
+    """One line of a caller's."""
+
+    operation: Annotated[str, AfterValidator(_known)]
+    arguments: dict[str, Any]
+
+
+class KeeperService:
+    """Answers the requests of one user."""
+
+    def __init__(self, steps: RootSteps, uid: int) -> None:
+        self._steps = steps
+        self._uid = uid
+        self._free = threading.BoundedSemaphore(_MAX_CALLS)
+        self._calls = {name: _checked(getattr(steps, name)) for name in OPERATIONS}
+
+    def listen(self, listener: socket.socket) -> None:
+        """Answer each connection in a thread of its own, until the socket is closed."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            if not self._free.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            try:
+                self._answer(connection)
+            finally:
+                self._free.release()
+
+    def _answer(self, connection: socket.socket) -> None:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(credentials)[1] != self._uid:
+            return
+        connection.settimeout(_SLOW_S)
+        given: list[int] = []
+        try:
+            for line, given in _lines(connection, MAX_REQUEST_BYTES):
+                answer, file = self.answer(line, given, partial(_say, connection))
+                with file or nullcontext():
+                    _send(connection, answer, file)
+                break
+        except SetupError as error:
+            _send(connection, _told(error))
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+
+    def answer(
+        self, line: bytes, given: Sequence[int] = (), say: Say = _say_nothing
+    ) -> tuple[dict[str, Any], BinaryIO | None]:
+        """What is answered to a request, and a file that goes with it."""
+        try:
+            result = self._perform(_REQUEST.validate_json(line), given, say)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            return _told(PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])), None
+        except EbsError as error:
+            return _told(error), None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
+            return _told(SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])), None
+        return (
+            ({"result": None}, result)
+            if isinstance(result, io.BufferedReader)
+            else ({"result": result}, None)
+        )
+
+    def _perform(self, request: RootRequest, given: Sequence[int], say: Say) -> Any:  # noqa: ANN401
+        arguments = dict(request.arguments)
+        if request.operation == "attach":
+            arguments["say"] = say
+        if request.operation == "lend":
+            if len(given) != 1:
+                raise PlanError("request: a directory comes as one descriptor")
+            arguments["data"] = given[0]
+        return self._calls[request.operation](**arguments)
+
+
+def _checked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step, which takes what its signature says and refuses the rest."""
+    checked: Callable[..., Any] = validate_call(step)
+    return checked
+
+
+def _told(error: EbsError) -> dict[str, Any]:
+    return {"error": {"kind": type(error).__name__, "text": str(error)}}
+
+
+def _say(connection: socket.socket, text: str) -> None:
+    with suppress(OSError):  # nobody listens any more, and what was asked goes on
+        _send(connection, {"say": text})
+
+
+def _send(connection: socket.socket, answer: Mapping[str, Any], file: BinaryIO | None = None) -> None:
+    _send_with(connection, _JSON.dump_json(answer) + b"\n", [file.fileno()] if file else [])
+
+
+def main(argv: Sequence[str]) -> int:
+    """``LISTENER READY CHILD UID``: descriptors, the command's process and user; gives its exit code."""
+    # Rally refuses to race while a python process has "esrally" in its command line.
+    setproctitle.setproctitle("ebs-keeper")
+    fileno, ready, child, uid = map(int, argv)
+    os.umask(0o022)
+    user = Caller.of(uid)
+    for name in [name for name in os.environ if name.startswith("SUDO_") or name == "ESRALLY_EBS_HOME"]:
+        del os.environ[name]  # from here on nothing is the caller's: neither mounts nor images
+    os.environ["HOME"] = pwd.getpwuid(0).pw_dir
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the command as well
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, pass_on)
+    steps = RootSteps(user)
+    listener = socket.socket(fileno=fileno)
+    threading.Thread(target=KeeperService(steps, uid).listen, args=(listener,), daemon=True).start()
+    os.write(ready, b"1")
+    os.close(ready)
+    _, status = os.waitpid(child, 0)
+    until = time.monotonic() + _PATIENCE_S
+    while not steps.is_over and time.monotonic() < until:  # race control, or the reaper, takes it down
+        time.sleep(_POLL_S)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_REQUEST = TypeAdapter(RootRequest)
+_VOLUMES = TypeAdapter(tuple[Volume, ...])
+_NODES = TypeAdapter(tuple[Node, ...])
+_EVICTION = TypeAdapter(Eviction)
+_CONTEXT = TypeAdapter(Context)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,298 @@
+"""What of a session needs root, one method each; what calls it is root, or asks the keeper (``keeper.py``).
+
+No request names a path or a process of its own choice: volumes and nodes go by the names of their arms.
+"""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from esrally_ebs import node as nodes
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.caller import Caller
+from esrally_ebs.machine.private import give_tree, may_be_replaced_by
+from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.node.dataset import content_hash
+from esrally_ebs.node.eviction import Eviction, evict_node
+from esrally_ebs.session import clean, diagnosis, environment, reaper
+from esrally_ebs.store import running
+from esrally_ebs.store.context import ENDING, OF_CALLER, Context, Member
+from esrally_ebs.telemetry.gc_log import log_of
+from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import control
+
+Say = Callable[[str], None]
+StartReaper = Callable[[str, Path, Sequence[int], int], None]
+_OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_POLL_S = 0.2
+_MOST_LENT = 32
+_LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
+_OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm: what the caller's processes fill
+
+
+class RootSteps:
+    """A session's steps that need root, for root itself, or for the ``caller`` who has it by sudo."""
+
+    def __init__(self, caller: Caller | None = None, *, start_reaper: StartReaper = reaper.start) -> None:
+        self.caller = caller
+        self._session = ""
+        self._context: Context | None = None
+        self._volumes: dict[str, Volume] = {}
+        self._lent: dict[str, Volume] = {}
+        self._nodes: dict[str, Node] = {}
+        self._starting = 0  # threads that start nodes
+        self._start_reaper = start_reaper
+        self._lock = threading.RLock()  # of what changes which session, volumes and nodes there are
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of a session stands, whoever took it down."""
+        return not (self._session and running.is_ours(self._session))
+
+    def image(self) -> str:
+        """The image that nodes run; SetupError when there is none on this machine."""
+        return nodes.choose_image(os.environ)
+
+    def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
+        """Own a session, and have it taken down when one of the watched processes, or this one, dies."""
+        session_name(session)  # no other's, and no volumes that the user attached by hand
+        with self._lock:
+            if not self.is_over:
+                raise SetupError(f"session {self._session}: runs still; begin {session} after its end")
+            for pid in watched:
+                self._require_callers(pid)
+            run = running.begin(session)
+            self._session = session
+            try:
+                self._start_reaper(session, folder, watched, self.caller.uid if self.caller else 0)
+                if self.caller is not None:
+                    for path in (run.parent, run):
+                        path.chmod(0o711)  # to be passed through, by names that one knows
+                    self._give(run / OF_CALLER)
+            except BaseException:
+                self.take_down()
+                raise
+
+    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
+        """Attach every arm's volume; on those of a caller two folders are the caller's."""
+        with self._lock:
+            if self._volumes:
+                raise SetupError(f"session {self._session}: has its arms; take it down first")
+            for spec in specs:
+                volume = volumes.attach(self._safe(spec), self._run / spec.name, say=say)
+                self._let_in(volume)
+                self._volumes[spec.name] = volume
+            return tuple(self._volumes[spec.name] for spec in specs)
+
+    def lend(self, data: int) -> str:
+        """Bind a directory of the caller's, given as a descriptor, for a node; the name that it goes by."""
+        with self._lock:
+            assert self.caller is not None, "root starts a node on the directory itself"
+            if len(self._lent) == _MOST_LENT:
+                raise SetupError(f"{_MOST_LENT} directories are lent; give them back first")
+            name = f"{_LENT}{len(self._lent) + 1}"
+            self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=self.caller.uid)
+            return name
+
+    def give_back(self) -> None:
+        """End what all of ``lend`` began."""
+        with self._lock:
+            for name in tuple(self._lent):
+                volumes.detach(self._run / name)
+                del self._lent[name]
+
+    def calibrate(self) -> None:
+        """Measure what I/Os of emulated arms cost where the data now are."""
+        volumes.calibrate_on_data(self._volumes.values())
+
+    def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
+        """Start a node on each volume of an arm, or on each that was lent, as one cluster."""
+        chosen = [self._of(self._volumes | self._lent, name) for name in on]
+        if not chosen:
+            raise SetupError("no volume is named; name those of an arm")
+        with self._lock:
+            self._starting += 1
+        try:
+            started = nodes.start_cluster(
+                chosen,
+                settings,
+                session=self._session,
+                image=self.image(),
+                data_of=self.caller.uid if self.caller else None,
+            )
+        finally:
+            with self._lock:
+                self._starting -= 1
+        self._nodes.update({node.arm: node for node in started})
+        return started
+
+    def stop_nodes(self, on: tuple[str, ...]) -> None:
+        """Shut nodes down cleanly."""
+        nodes.stop(*(self._of(self._nodes, name) for name in on))
+        for name in on:
+            self._nodes.pop(name, None)
+
+    def remove_nodes(self) -> None:
+        """Remove all nodes of the session at once, also those that another thread is about to start."""
+        nodes.remove(self._session)
+        while self._starting:
+            time.sleep(_POLL_S)
+            nodes.remove(self._session)
+        self._nodes.clear()
+
+    def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
+        """The segments of the index of running nodes."""
+        return nodes.segments(*(self._of(self._nodes, name) for name in on))
+
+    def content_hash(self, on: tuple[str, ...]) -> str:
+        """Of the segment files on the volumes of an arm."""
+        return content_hash(*(self._of(self._volumes, name).mount / "elasticsearch" for name in on))
+
+    def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
+        """What the engine says of itself, by ``""``, and of images."""
+        return environment.engine_facts(images)
+
+    def publish(self, context: Context) -> Context:
+        """Write down what the session's other processes must know; what is attached, as it is known here."""
+        if self.caller is None:
+            self.take(context)
+        else:
+            arms = tuple(
+                replace(arm, members=tuple(self._as_it_is(member.volume) for member in arm.members))
+                for arm in context.arms
+            )
+            context = replace(context, session=self._session, run=self._run, arms=arms, of_caller=True)
+            self._context = context
+        context.save()
+        return context
+
+    def evict(self, arm: str) -> Eviction:
+        """Take an arm's index out of memory."""
+        return evict_node(self._of(self._nodes, arm))
+
+    def cause(self, arm: str) -> str | None:
+        """What is broken on an arm; None when all of it works."""
+        assert self._context is not None, "nothing is diagnosed before it was published"
+        broken = self._context.arm(arm)
+        others = [other for other in self._context.arms if broken.suffix and other is not broken]
+        return diagnosis.cause(broken, others)
+
+    def gc_log(self, arm: str) -> BinaryIO:
+        """The log of collections of an arm's node, opened; OSError when it has none."""
+        node = self._of(self._nodes, arm)
+        descriptor = os.open(log_of(node), _OPEN_SAFELY)
+        facts = os.fstat(descriptor)
+        # who is in the container might put a link to a file of root's there
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != NODE_USER:
+            os.close(descriptor)
+            raise SetupError(f"arm {arm}: the log of collections is no file of its node's; see its container")
+        return os.fdopen(descriptor, "rb")
+
+    def ending(self) -> None:
+        """Have the reaper wait: the session is about to be taken down."""
+        with suppress(OSError):  # taken down already; or a full disk, which must not keep what is attached
+            (self._run / ENDING).touch()
+
+    def take_down(self) -> list[str]:
+        """Remove all of the session that was begun here; a line for each thing that stays."""
+        if not self._session:
+            return []
+        self.ending()
+        if self._starting:  # for one who has gone: nothing may come up once its volume has gone
+            self.remove_nodes()
+        with self._lock:
+            problems = clean.take_down(self._session)
+            for each in (self._volumes, self._lent, self._nodes):
+                each.clear()
+            return problems
+
+    @contextmanager
+    def serve(
+        self, on: Sequence[Volume], settings: nodes.NodeSettings, repository: Path | None = None
+    ) -> Iterator[tuple[Node, ...]]:
+        """Nodes on directories that are no arms, until the block ends; then the files are this user's."""
+        try:
+            started = nodes.start_cluster(
+                on, settings, session=self._session, image=self.image(), repository=repository
+            )
+            self._nodes.update({node.arm: node for node in started})
+            yield started
+            self.stop_nodes(tuple(node.arm for node in started))
+        except BaseException:
+            self.remove_nodes()
+            raise
+        finally:
+            for data in (volume.mount / "elasticsearch" for volume in on):
+                if data.is_dir():
+                    give_tree(data, os.geteuid())
+
+    @property
+    def _run(self) -> Path:
+        if not self._session:
+            raise SetupError("no session was begun; begin one first")
+        return running.folder_of(self._session)
+
+    def take(self, context: Context) -> None:
+        """Be of a session that runs, in another process of it."""
+        self._session, self._context = context.session, context
+        self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
+        self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
+
+    def _as_it_is(self, said: Volume) -> Member:
+        """A volume as it was found to be, but where it is, and the node on it, as they were made here."""
+        volume = self._of(self._volumes, said.spec.name)
+        made = replace(said, mount=volume.mount, control=volume.control, device=volume.device)
+        return Member(volume=made, node=self._nodes.get(said.spec.name))
+
+    def _of(self, what: dict[str, Any], arm: str) -> Any:  # noqa: ANN401 - a volume or a node
+        if arm not in what:
+            raise SetupError(f"arm {arm}: is none of this session, or has no node; it has {', '.join(what)}")
+        return what[arm]
+
+    def _require_callers(self, pid: int) -> None:
+        if self.caller is None:
+            return
+        try:
+            owner = Path(f"/proc/{pid}").stat().st_uid
+        except OSError as error:
+            raise SetupError(f"process {pid}: is gone; start again") from error
+        if owner != self.caller.uid:
+            raise SetupError(f"process {pid}: is another user's; name one of your own")
+
+    def _safe(self, spec: VolumeSpec) -> VolumeSpec:
+        """The spec with its mount as it is, no part of which anyone but root could exchange."""
+        if self.caller is None or spec.mount is None:
+            return spec
+        try:
+            mount = spec.mount.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise PlanError(f"arm {spec.name}: {spec.mount} does not exist; mount it there first") from error
+        for place in (mount, *mount.parents):
+            if others := may_be_replaced_by(place):
+                raise SetupError(
+                    f"arm {spec.name}: {place} may be changed by {others}, while root works below it: have it"
+                    f" be root's (chown root {place} && chmod 0755 {place})"
+                )
+        return replace(spec, mount=mount)
+
+    def _let_in(self, volume: Volume) -> None:
+        """Let the caller's processes fill an arm, and ask and set its limiters."""
+        if self.caller is None:
+            return
+        place = volume.control
+        sockets = [] if place is None else control.sockets_of(place)
+        for socket in sockets:
+            os.chown(socket, self.caller.uid, self.caller.gid, follow_symlinks=False)
+        for name in _OWN_FOLDERS:
+            self._give(volume.mount / name)
+
+    def _give(self, path: Path) -> None:
+        assert self.caller is not None
+        path.mkdir(mode=0o700)
+        os.chown(path, self.caller.uid, self.caller.gid, follow_symlinks=False)

@@ -1,0 +1,148 @@
+"""Commands that a user calls by sudo are that user's; root does what needs root, and leaves nothing."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from shared_python import NOBODY, by_sudo, environment
+
+from esrally_ebs.volumes.backends import leftovers
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+ROOT = Path(__file__).parents[2]
+PLAN = """\
+name = "by-sudo"
+accept = ["lateness"]
+[[arm]]
+name = "gp3"
+type = "gp3"
+size = "1GiB"
+[[baseline]]
+name = "short"
+rw = "randread"
+bs = "16k"
+size = "4m"
+runtime = "{seconds}s"
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Path]:
+    with environment() as folder:
+        for seconds in (1, 60):
+            (folder / f"{seconds}.toml").write_text(PLAN.format(seconds=seconds))
+        yield folder
+
+
+@pytest.fixture
+def sudo(shared: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    env = by_sudo(shared, shared / "run")
+    monkeypatch.setenv("ESRALLY_EBS_RUN", env["ESRALLY_EBS_RUN"])
+    return env
+
+
+def call(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_command_that_reads_is_the_caller_s(shared: Path, sudo: dict[str, str], tmp_path: Path) -> None:
+    log = shared / "home" / "slow.log"
+    log.write_text('{"query": {"match_all": {}}}\n')
+    made = call("esrally-ebs", "simulate", shared / "1.toml", env=sudo)
+    assert (made.returncode, made.stderr) == (0, "")
+    (session,) = (shared / "home" / "ebs" / "sessions").iterdir()
+    assert {path.stat().st_uid for path in session.rglob("*")} == {NOBODY}
+    session.rename(tmp_path / "roots")  # where only root may look
+    assert "Permission denied" in call("esrally-ebs", "report", tmp_path / "roots", env=sudo).stderr
+    alone = {**sudo, "SUDO_UID": "0"}
+    assert call("esrally-ebs", "report", tmp_path / "roots", env=alone).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("race", "--track-path=tracks/noaa-ebs"), ("list", "tracks")])
+def test_rally_is_the_caller_s_before_it_reads_anything(
+    shared: Path, sudo: dict[str, str], words: tuple[str, ...]
+) -> None:
+    """Seen from a module of Rally's own that it imports first."""
+    script = shared / "bin" / "probe" / "esrally"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(
+        "import os, sys\nprint(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['HOME'],"
+        " 'ESRALLY_EBS_KEEPER' in os.environ)\n"
+    )
+    done = call(shared / "bin" / "python", script, *words, env=sudo)
+    three = str((NOBODY,) * 3)
+    assert done.stdout == f"{three} {three} [{NOBODY}] /nonexistent {words[0] == 'race'}\n"
+    assert done.stderr == ""
+
+
+def test_a_python_that_the_caller_may_not_run_is_one_line(shared: Path, sudo: dict[str, str]) -> None:
+    home = shared / "roots"
+    home.mkdir(mode=0o700)
+    (home / "python").symlink_to((shared / "bin" / "python").resolve())
+    done = call(home / "python", "-m", "esrally_ebs", "simulate", "x", env={**sudo, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 3
+    assert re.fullmatch(r"\[ERROR\] .*: user nobody, who called by sudo, may not use it; .*\n", done.stderr)
+
+
+def left(run: Path) -> list[str]:
+    until = time.monotonic() + 30
+    while (found := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
+        time.sleep(0.2)
+    return found + [path.name for path in run.glob("*")]
+
+
+def processes() -> list[str]:
+    return [
+        " ".join(each.info["cmdline"])
+        for each in psutil.process_iter(["cmdline", "status"])
+        if (each.info["cmdline"] or [""])[0].startswith(("ebs-keeper", "ebs-reaper", "ebs-volume", "fio"))
+        and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("able_machine")
+def test_a_session_on_emulated_volumes_is_the_caller_s(shared: Path, sudo: dict[str, str]) -> None:
+    done = call("esrally-ebs", "run", shared / "1.toml", env=sudo)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The report is" in done.stdout
+    assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
+    assert left(shared / "run") == []
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("able_machine")
+@pytest.mark.parametrize("victim", ["keeper", "command"])
+def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
+    shared: Path, sudo: dict[str, str], victim: str
+) -> None:
+    words = ["esrally-ebs", "run", str(shared / "60.toml")]
+    with subprocess.Popen(words, env=sudo, cwd="/", stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        for line in command.stdout:
+            if line.startswith("fio short"):
+                break
+        while not any(line.startswith("fio") for line in processes()):
+            time.sleep(0.1)
+        (child,) = (each for each in psutil.Process(command.pid).children() if each.uids().real == NOBODY)
+        os.kill(command.pid if victim == "keeper" else child.pid, signal.SIGKILL)
+        command.communicate(timeout=60)
+    assert left(shared / "run") == []
+    listed = call("esrally-ebs", "sessions", "--last", "1", env=sudo).stdout
+    assert "failed" in listed
+    assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed

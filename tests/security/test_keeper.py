@@ -1,0 +1,318 @@
+"""What the keeper does for a user is that user's: nobody else is answered, and no request leads elsewhere."""
+
+import json
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from shared_python import NOBODY, as_user
+
+from esrally_ebs.errors import EbsError
+from esrally_ebs.machine.caller import KEEPER, Caller, caller
+from esrally_ebs.machine.private import give_tree
+from esrally_ebs.machine.processes import Process
+from esrally_ebs.model import NODE_USER, Node
+from esrally_ebs.session import clean, keeper, root_steps
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClient, KeeperService
+from esrally_ebs.session.root_steps import RootSteps
+from esrally_ebs.store import running
+from esrally_ebs.store.context import FIO_PID, OF_CALLER
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+
+OTHER = 65533
+
+
+@pytest.fixture
+def steps(run: Path) -> Iterator[RootSteps]:
+    made = RootSteps(Caller(NOBODY, NOBODY, "nobody", "/nonexistent"), start_reaper=lambda *_: None)
+    yield made
+    made.take_down()
+
+
+@pytest.fixture
+def address(steps: RootSteps) -> Iterator[str]:
+    name = f"ebs-test-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        service = KeeperService(steps, NOBODY)
+        threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
+        yield name
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def sent(address: str, data: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(f"\0{address}")
+        with suppress(BrokenPipeError, ConnectionResetError):
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+        answer = b""
+        with suppress(ConnectionResetError):
+            while part := client.recv(65536):
+                answer += part
+        return answer
+
+
+def answered(address: str, data: bytes, uid: int = NOBODY) -> str:
+    """What that user gets to read."""
+    return as_user(uid, lambda: sent(address, data).decode())
+
+
+def request(operation: str, **arguments: object) -> bytes:
+    return json.dumps({"operation": operation, "arguments": arguments}).encode() + b"\n"
+
+
+def refused(address: str, operation: str, **arguments: object) -> str:
+    return str(json.loads(answered(address, request(operation, **arguments)))["error"]["text"])
+
+
+@pytest.mark.parametrize("uid", [0, OTHER])
+def test_only_the_user_who_called_is_answered(address: str, uid: int) -> None:
+    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert answered(address, request("take_down"), uid) == ""
+
+
+@pytest.mark.parametrize("operation", ["serve", "take", "caller", "is_over", "_run", "__init__", "", "fork"])
+def test_what_is_no_operation_is_refused(address: str, operation: str) -> None:
+    assert operation not in OPERATIONS
+    assert "there is no such operation" in refused(address, operation)
+
+
+@pytest.mark.parametrize("session", ["", "..", "../x", "/etc", "a/b", "by-hand-gp2", "-x", "a\n", "x" * 99])
+def test_what_is_no_name_of_a_session_is_not_begun(address: str, run: Path, session: str) -> None:
+    assert refused(address, "begin", session=session, folder="/x", watched=[]).startswith("session ")
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("operation", ["attach", "lend", "publish", "ending"])
+def test_nothing_is_done_before_a_session_is_begun(address: str, run: Path, operation: str) -> None:
+    arguments = {"specs": [{"name": "a", "type": "gp2"}]} if operation == "attach" else {}
+    assert json.loads(answered(address, request(operation, **arguments)))["error"]
+    assert not run.exists()
+
+
+def test_a_session_of_another_process_stays_another_s(address: str, run: Path) -> None:
+    running.begin("theirs")
+    assert "this session runs, or was killed" in refused(
+        address, "begin", session="theirs", folder="/x", watched=[]
+    )
+    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert (run / "theirs" / "owner").exists()
+    clean.take_down("theirs")
+
+
+def begun(address: str) -> None:
+    assert json.loads(answered(address, request("begin", session="s", folder="/x", watched=[]))) == {
+        "result": None
+    }
+
+
+def test_processes_of_others_are_not_watched_or_ended(address: str, run: Path) -> None:
+    text = refused(address, "begin", session="s", folder="/x", watched=[os.getpid()])
+    assert text == f"process {os.getpid()}: is another user's; name one of your own"
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", OF_CALLER, "lent_1", "", "A"])
+def test_an_arm_lies_in_its_session(address: str, run: Path, name: str) -> None:
+    begun(address)
+    assert "name" in refused(address, "attach", specs=[{"name": name, "type": "directory"}])
+    assert sorted(path.name for path in (run / "s").iterdir()) == [OF_CALLER, "owner"]
+
+
+def test_an_arm_on_a_directory_that_the_user_can_exchange_is_refused(
+    address: str, run: Path, tmp_path: Path
+) -> None:
+    begun(address)
+    mount = tmp_path / "theirs" / "mount"
+    mount.mkdir(parents=True)
+    os.chown(mount.parent, NOBODY, NOBODY)
+    for path in (mount, mount.parent / "link"):
+        with suppress(FileExistsError):
+            (mount.parent / "link").symlink_to(mount)
+        specs = [{"name": "a", "type": "directory", "mount": str(path)}]
+        text = refused(address, "attach", specs=specs)
+        assert f"arm a: {mount.parent} may be changed by user {NOBODY}" in text
+    assert list(mount.iterdir()) == []
+
+
+def test_on_an_arm_the_user_has_two_folders_and_no_more(address: str, run: Path) -> None:
+    begun(address)
+    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
+    mount = Path(answer["result"][0]["mount"])
+    assert {path.name: path.stat().st_uid for path in mount.iterdir()} == dict.fromkeys(
+        ("elasticsearch", "fio"), NOBODY
+    )
+    assert mount.stat().st_uid == 0
+    assert stat.S_IMODE(run.stat().st_mode) == stat.S_IMODE((run / "s").stat().st_mode) == 0o711
+    assert "has its arms" in refused(address, "attach", specs=[{"name": "b", "type": "directory"}])
+    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert not (run / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\n", id="nothing"),
+        pytest.param(b"\0\xff\xfe{\n", id="no text"),
+        pytest.param(b"[" * 20_000 + b"\n", id="deep nesting"),
+        pytest.param(b'{"operation": "begin", "arguments": ' + b'{"a":' * 9_000 + b"\n", id="deep keys"),
+        pytest.param(request("begin", session={"a": 1}, folder=1, watched="x"), id="other types"),
+        pytest.param(request("begin", session="s", folder="/x", watched=[10**400]), id="long numbers"),
+        pytest.param(request("begin", session="s", folder="/x", watched=[], more=1), id="more"),
+        pytest.param(b"x" * (MAX_REQUEST_BYTES + 70_000) + b"\n", id="oversized"),
+        pytest.param(request("lend", data=0), id="a number for a descriptor"),
+    ],
+)
+def test_garbage_is_refused_in_one_line(address: str, run: Path, data: bytes) -> None:
+    answer = answered(address, data)
+    assert answer.count("\n") <= 1
+    assert not answer or json.loads(answer)["error"]["text"]
+    assert not run.exists()
+    assert answered(address, request("take_down")) == '{"result":[]}\n'  # it answers still
+
+
+def test_who_sends_half_a_line_keeps_nobody_waiting(address: str) -> None:
+    def two() -> str:
+        with socket.socket(socket.AF_UNIX) as slow:
+            slow.connect(f"\0{address}")
+            slow.sendall(b'{"operation"')
+            return sent(address, request("take_down")).decode()
+
+    assert as_user(NOBODY, two) == '{"result":[]}\n'
+
+
+def lend(address: str, path: Path) -> str:
+    """As a user whose descriptors lead elsewhere than asked for."""
+
+    def ask() -> str:
+        client = KeeperClient(address)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            client._ask("lend", data=descriptor)
+        except EbsError as error:
+            return str(error)
+        return ""
+
+    return as_user(NOBODY, ask)
+
+
+def test_only_a_directory_of_the_user_s_own_is_lent(address: str, run: Path) -> None:
+    begun(address)
+    for path in (Path("/etc"), Path("/etc/passwd"), Path("/dev/null")):
+        assert f"is no directory of user {NOBODY}" in lend(address, path)
+    assert not (run / "s" / "lent_1").exists()
+
+
+def test_of_a_directory_only_the_user_s_own_files_are_given_away_and_back(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, uid in (("own", NOBODY), ("root's", 0), ("other's", OTHER)):
+        (folder / name).touch()
+        os.chown(folder / name, uid, uid)
+    (folder / "link").symlink_to("/etc/passwd")
+    os.chown(folder, NOBODY, NOBODY)
+    give_tree(folder, NODE_USER, of=NOBODY)
+    assert (folder / "own").stat().st_uid == folder.stat().st_uid == NODE_USER
+    give_tree(folder, NOBODY, of=NODE_USER)
+    owners = {path.name: path.lstat().st_uid for path in folder.iterdir()}
+    assert owners == {"own": NOBODY, "root's": 0, "other's": OTHER, "link": 0}
+    assert Path("/etc/passwd").stat().st_uid == 0
+
+
+def test_a_log_that_is_a_link_out_of_the_container_is_not_handed_on(
+    steps: RootSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "gc.log"
+    monkeypatch.setattr(root_steps, "log_of", lambda node: log)
+    steps._nodes["a"] = Node(
+        arm="a", container="c", host="", port=0, pid=0, data_dir=tmp_path, memory_cgroup=None
+    )
+    log.symlink_to("/etc/shadow")
+    with pytest.raises(OSError, match="symbolic link"):
+        steps.gc_log("a")
+    log.unlink()
+    log.write_text("root's")  # what a link further up would lead to
+    with pytest.raises(EbsError, match="is no file of its node's"):
+        steps.gc_log("a")
+    os.chown(log, NODE_USER, 0)
+    with steps.gc_log("a") as file:
+        assert file.read() == b"root's"
+
+
+@pytest.mark.parametrize("written_by", [NOBODY, 0])
+def test_a_pid_that_a_user_wrote_down_ends_no_process_of_others(
+    address: str, run: Path, written_by: int
+) -> None:
+    begun(address)
+    victim = subprocess.Popen(["/bin/bash", "-c", "exec -a fio /bin/sleep 60"], process_group=0)
+    try:
+        while (process := Process.of(victim.pid)) is None or not Path(
+            f"/proc/{victim.pid}/cmdline"
+        ).read_bytes().startswith(b"fio"):
+            pass
+        noted = run / "s" / OF_CALLER / FIO_PID
+        noted.write_text(f"{process.pid} {process.start_ticks}\n")
+        os.chown(noted, written_by, 0)
+        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert (victim.poll() is None) == (written_by == NOBODY)
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_a_user_puts_in_place_of_a_note_holds_nothing_up(address: str, run: Path, kind: str) -> None:
+    begun(address)
+    noted = run / "s" / OF_CALLER / FIO_PID
+    os.mkfifo(noted) if kind == "pipe" else noted.symlink_to("/dev/zero")
+    assert answered(address, request("take_down")) == '{"result":[]}\n'
+    assert Path("/dev/zero").exists()
+    assert not (run / "s").exists()
+
+
+def test_what_the_user_left_beside_the_notes_is_named_and_stays(
+    address: str, run: Path, steps: RootSteps
+) -> None:
+    begun(address)
+    more = run / "s" / OF_CALLER / "thesis"
+    more.touch()
+    (problem,) = json.loads(answered(address, request("take_down")))["result"]
+    assert "not empty" in problem
+    assert more.exists()
+    more.unlink()
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1e3", "٣", "99999999999999999999"])
+def test_a_user_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SUDO_UID", text)
+    with pytest.raises(EbsError, match=r"^SUDO_UID=.*sudo, or unset it$"):
+        caller()
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_root_without_another_user_stays_root(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SUDO_UID", text)
+    assert caller() is None
+
+
+def test_a_keeper_that_has_ended_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEEPER, "ebs-test-nobody-listens")
+    with pytest.raises(EbsError, match=r"^the root process of this session has ended \(.*clean'$"):
+        keeper.root_steps().ending()
+
+
+def test_every_operation_has_a_row_in_the_documents() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert [name for name in OPERATIONS if f"`{name}`" not in text] == []
