@@ -16,7 +16,7 @@ test: setup ## set up, run the unit tests and the system tests (TEST_ARGS: furth
 test-long: export TEST_MARKS = system
 test-long: test ## the same, with the races and faults whose like the shorter tests have
 
-guest-test: setup ## boot a Debian guest under QEMU with NVMe disks and run tests/guest in it (GUEST_TESTS: which)
+guest-test: setup ## boot Debian guests under QEMU, run tests/guest in them, cut their power (GUEST_TESTS: which; CUTS)
 	@scripts/guest/test.sh
 
 setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to run again

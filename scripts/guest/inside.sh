@@ -1,28 +1,31 @@
 #!/bin/bash
-# Runs inside the guest, once its services are up: the tests of tests/guest, then power off. The host shares a directory
-# with the checkout and takes the results from it.
-export PYTHONPATH=/home/bench/checkout:/opt/packages PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+# Runs inside the guest, once its services are up: what the host has written to `command`, as a user with sudo; then
+# powers off. The directory that host and guest share has the checkout, too, and takes output and exit code.
+export PYTHONPATH=/home/bench/checkout:/home/bench/checkout/tests/support:/opt/packages PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+ip address add 10.0.2.15/24 dev eth0 && ip link set eth0 up # the host is 10.0.2.2; there is no way further
 if [ ! -d /home/bench/checkout ]; then
-    mkdir /home/bench/checkout
-    tar -C /home/bench/checkout -xf /mnt/checkout.tar
+    mkdir -p /home/bench/checkout.part
+    tar -C /home/bench/checkout.part -xf /mnt/checkout.tar
     chown -R bench: /home/bench
+    mv /home/bench/checkout.part /home/bench/checkout
+    sync
 fi
-# QEMU's NVMe disks have a fixed model; what Amazon's say is laid over it, by the serial
-while sleep 0.1; do
+echo 'Amazon Elastic Block Store' >/run/model-vol
+echo 'Amazon EC2 NVMe Instance Storage' >/run/model-AWS
+# QEMU's NVMe disks have a fixed model; what Amazon's say is laid over it, by the serial. No programs: emulated, they cost
+name_disks() {
+    local model serial now
     for model in /sys/class/nvme/nvme*/model; do
-        case $(cat "${model%model}serial" "$model" 2>/dev/null | tr -d ' \n') in
-            vol*QEMU*) name='Amazon Elastic Block Store' ;;
-            AWS*QEMU*) name='Amazon EC2 NVMe Instance Storage' ;;
-            *) continue ;;
-        esac
-        echo "$name" >/run/model-"${name//[^A-Z]/}"
-        mount --bind /run/model-"${name//[^A-Z]/}" "$(realpath "$model")"
+        read -r now <"$model" && read -r serial <"${model%model}serial" || continue
+        [[ $now == QEMU* && -f /run/model-${serial:0:3} ]] && mount --bind "/run/model-${serial:0:3}" "$(realpath "$model")"
     done
-done 2>/dev/null &
-cd /home/bench/checkout || poweroff -f
-read -ra tests </mnt/tests
-runuser -u bench -- sudo --preserve-env=PYTHONPATH,PYTEST_DISABLE_PLUGIN_AUTOLOAD \
-    python3 -m pytest -p no:cacheprovider -v --color=no --durations=0 --confcutdir=tests/guest --junitxml=/mnt/results.xml "${tests[@]}" >/mnt/output 2>&1
+} 2>/dev/null
+name_disks
+mkfifo /run/never
+while ! read -rt 0.3 <>/run/never; do name_disks; done &
+cd /home/bench/checkout || poweroff -ff
+runuser -u bench -- bash /mnt/command >/mnt/output 2>&1
 echo $? >/mnt/code
+dmesg >/mnt/kernel
 sync
-poweroff -f
+poweroff -ff

@@ -1,0 +1,91 @@
+"""Power cuts: QEMU is killed at random moments of up, session and down; the same disks are booted again."""
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import random
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+from guest_aws import instance_of_guest
+from moto_server import Moto
+from virtual_machine import DISKS, Disk, VirtualMachine
+
+from esrally_ebs.aws.clients import Aws
+
+_LOG = logging.getLogger(__name__)
+_ARMS = ("emulated", "disk", "mdadm", "lvm")
+_PHASES = {"session": 40.0, "up": 20.0, "down": 10.0}  # seconds that it takes about, emulated
+_BOOT_S = 900.0
+_MAY_BE_LOST_S = 5.0
+_FOREIGN_MIB = 64
+# a boot record whose one partition, of Linux (0x83), begins at 1 MiB
+_PARTITIONED = bytes(446) + struct.pack("<4xB3xII", 0x83, 2048, 2**16) + bytes(48) + b"\x55\xaa"
+
+
+def wait_for(machine: VirtualMachine, name: str, wanted: str = "") -> str:
+    """A file that the guest writes, when it has that text."""
+    until = time.monotonic() + _BOOT_S
+    while not (text := machine.read(name)) or (wanted and text != wanted):
+        assert machine.runs, machine.read("output")
+        assert time.monotonic() < until, f"no {wanted or name}: {machine.read('output')}"
+        time.sleep(0.05)
+    return text
+
+
+def check(checked: dict[str, Any], beats: list[str]) -> float:
+    """Everything that must hold after a cut; how many seconds of the session's record it has cost."""
+    assert checked["clean"][0] == 0, checked["clean"]
+    assert checked["clean_again"] == [0, "nothing is left behind"]
+    assert checked["left"] == []
+    session = checked["session"]
+    if session is None:
+        return 0.0
+    assert checked["warnings"] == []
+    code, text = checked["report"]
+    assert code == 0 or "\n" not in text, text
+    last = [line.split() for line in beats if line.count(" ") == 2 and line.endswith("\n")]
+    if not last or last[0][0] != session["id"]:
+        return 0.0
+    if session["state"] != "complete":
+        assert (session["state"], session["reason"]) == ("failed", "its process ended without saying so")
+    times = {int(number): float(at_s) for _, number, at_s in last}
+    end_s = max(times.values())
+    recorded = min(checked["events"], checked["rows"])
+    return end_s - times.get(recorded, min(times.values())) if recorded < max(times) else 0.0
+
+
+def test_cuts(aws: Moto, tmp_path: Path) -> None:
+    machine = VirtualMachine(
+        tmp_path, (*DISKS, Disk(name="foreign", serial="vol0fedcba9876543210", mib=_FOREIGN_MIB))
+    )
+    foreign = machine.folder / "foreign"
+    foreign.write_bytes(_PARTITIONED + os.urandom(_FOREIGN_MIB * 1024**2 - len(_PARTITIONED)))
+    before = hashlib.sha256(foreign.read_bytes()).digest()
+    cuts = int(os.environ.get("CUTS", "6"))
+    moments = itertools.cycle((arms, phase) for arms in _ARMS for phase in _PHASES)
+    beats: list[str] = []
+    with instance_of_guest(Aws()) as (_, _, sudo):
+        for number, (arms, phase) in enumerate(itertools.islice(moments, cuts + 1)):
+            for name in ("checked.json", "phase", "heartbeat"):
+                (machine.share / name).unlink(missing_ok=True)
+            with machine.booted(f"{sudo} python3 tests/support/power.py {arms}", services=False):
+                checked = json.loads(wait_for(machine, "checked.json"))
+                lost_s = check(checked, beats)
+                _LOG.info("after %d cuts: %.1f s lost; clean: %r", number, lost_s, checked["clean"][1])
+                assert lost_s <= _MAY_BE_LOST_S, checked
+                assert hashlib.sha256(foreign.read_bytes()).digest() == before
+                if number < cuts:
+                    wait_for(machine, "phase", phase)
+                    delay_s = random.uniform(0, _PHASES[phase])
+                    time.sleep(delay_s)
+                    now = machine.read("phase")
+            if number < cuts:
+                _LOG.info(
+                    "cut %d of %d: %s, %.1f s after %s, in %s", number + 1, cuts, arms, delay_s, phase, now
+                )
+            beats = machine.read("heartbeat").splitlines(keepends=True)
