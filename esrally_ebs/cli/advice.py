@@ -194,6 +194,8 @@ def trace_command(
     today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
     if (mount is None) == (source is None):
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
+    if absent := [path for path in log or [] if not path.is_file()]:
+        raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
     logs = partial(timed_requests, log) if log else None
     if source is not None:
         ios = parse_trace(_text(source), str(source), device, began_s=_seconds_of(began))

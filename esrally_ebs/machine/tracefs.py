@@ -25,16 +25,25 @@ def tracefs() -> Path | None:
     return next((mount.mount_point for mount in mounts() if mount.filesystem == "tracefs"), None)
 
 
-def missing_for_tracing(root: Path | None, events: Sequence[str] = REQUEST_EVENTS) -> str:
+def missing_for_tracing(root: Path | None) -> str:
     """Why requests of disks cannot be traced and what to do, in one line; empty when they can be."""
     if root is None:
         return f"tracefs is not mounted; run {MOUNT_IT}, as root"
     if not os.access(root / "instances", os.W_OK):
         return f"{root}: may not be used; run it as root, outside of containers"
-    gone = [name for name in events if not (root / "events" / name).is_dir()]
+    gone = [name for name in REQUEST_EVENTS if not (root / "events" / name).is_dir()]
     return (
         f"this kernel has no tracepoint {gone[0]}; it needs one with CONFIG_BLK_DEV_IO_TRACE" if gone else ""
     )
+
+
+def require_tracing() -> Path:
+    """Where tracefs is. Raises SetupError, with what to do, where requests of disks cannot be traced."""
+    root = tracefs()
+    problem = missing_for_tracing(root)
+    if root is None or problem:
+        raise SetupError(f"tracing: {problem}")
+    return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +58,7 @@ class TracingInstance:
 
         Times are of CLOCK_MONOTONIC. Raises SetupError, and leaves nothing, where the machine cannot.
         """
-        root = tracefs()
-        if problem := missing_for_tracing(root, list(events)):
-            raise SetupError(f"tracing: {problem}")
-        assert root is not None
-        instance = cls(root / "instances" / name)
+        instance = cls(require_tracing() / "instances" / name)
         try:
             instance.path.mkdir()
             instance._write("trace_clock", "mono")

@@ -18,6 +18,7 @@ from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe
 from esrally_ebs.machine.resources import home
+from esrally_ebs.machine.tracefs import require_tracing
 from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, VolumeSpec
 from esrally_ebs.plan import Plan
 from esrally_ebs.plan.tables import CachePlan
@@ -50,6 +51,7 @@ def record_mount(
     whatever happens, nothing stays on the machine but the session's folder.
     """
     queues, notes = block_trace.queues_of(path)
+    require_tracing()
     with _folder(volume_at(path, today), output) as (folder, session, arm):
         for note in notes:
             folder.add_warning(note)

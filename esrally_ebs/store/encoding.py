@@ -79,7 +79,7 @@ TRACE = pa.schema(
     ]
 )
 MAY_BE_MISSING = frozenset(
-    {"hits", "took_s", "resident_before", "queue_s", "ahead", "thread"}
+    {"hits", "took_s", "resident_before", "done_s", "queue_s", "ahead", "thread"}
 )  # every other column has a value in each row
 
 

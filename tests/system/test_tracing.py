@@ -122,3 +122,4 @@ def test_a_machine_without_tracefs_says_how_to_mount_it(
     )
     assert ended.returncode == 3
     assert "mount -t tracefs nodev /sys/kernel/tracing" in ended.stderr
+    assert not (tmp_path / "out").exists()

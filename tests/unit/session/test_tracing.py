@@ -110,6 +110,16 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert line.count("\n") == 1
 
 
+@pytest.mark.parametrize("tool", ["iolog-v2", "iolog-v3", "biosnoop", "perf-script"])
+def test_a_trace_of_each_tool_becomes_a_session(
+    home: Path, capsys: pytest.CaptureFixture[str], tool: str
+) -> None:
+    source = Path(__file__).parents[2] / "golden" / "traces" / f"{tool}.txt"
+    assert main(["trace", "--from", str(source), "--size", "500GiB", "--output", str(home / "made")]) == 0
+    assert "never" in capsys.readouterr().out
+    assert SessionFolder(home / "made").read_trace().num_rows == 3
+
+
 def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--mount", "/", "--size", "500GiB"]) == 2
     assert "--seconds" in capsys.readouterr().err
