@@ -35,19 +35,23 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     coldness, and lateness of emulated volumes. Of a session that was ``cut``, the last round is no whole one
     and its requests are not counted.
     """
+    # Each arm is asked as often as it takes, so not the same queries of a mix.
+    seeks_knee = session.plan.design.knee is not None
     looked_at = ["task", "arm", "round", "iteration", "success", "hits", "resident_before"]
     measured = session.samples.select(looked_at).filter(
         pc.equal(session.samples["phase"], Phase.MEASURE.value)
     )
     found = [
-        _hits(measured),
+        None if seeks_knee else _hits(measured),
         _segments(session),
         _agree(
             "versions",
             {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        _requests(_whole_rounds(measured) if cut else measured, [arm.spec.name for arm in session.arms]),
+        None
+        if seeks_knee
+        else _requests(_whole_rounds(measured) if cut else measured, [arm.spec.name for arm in session.arms]),
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),

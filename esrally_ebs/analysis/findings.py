@@ -67,7 +67,8 @@ def find(
     """
     margin, confidence = session.plan.design.margin, confidence_of(session.plan.design)
     arms = arms or _reference_first(session, against)
-    blocks = measured_blocks(session.samples, scope)
+    # steps of a search for the knee have rates of their own on each arm
+    blocks = {} if session.plan.design.knee is not None else measured_blocks(session.samples, scope)
     judged = judge(blocks, arms, margin=margin, confidence=confidence)
     is_refused = any(check.forbids for check in checks)
     if is_refused:

@@ -40,7 +40,7 @@ def require_rounds(plan: Plan, searches: int) -> None:
     Fewer rounds than any verdict needs are a rehearsal, which the report says.
     """
     design = plan.design
-    if len(plan.arm) < 2 or not searches or design.most_rounds < MIN_ROUNDS:
+    if len(plan.arm) < 2 or not searches or design.knee is not None or design.most_rounds < MIN_ROUNDS:
         return
     needed = needed_rounds(len(plan.arm), searches, confidence_of(design))
     if design.most_rounds < needed:

@@ -48,6 +48,24 @@ def run_command(
     return code
 
 
+@app.command("knee")
+def knee_command(
+    plan: PlanName,
+    latency: Annotated[str, typer.Option(metavar="pNN=TIME", help="What latency must keep: p99=100ms.")],
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this task of the track; may be repeated.")
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long each rate is kept; default: the plan's, or 30s."),
+    ] = None,
+    settings: Settings = None,
+) -> int:
+    """Find the highest rate of queries at which a bound on latency holds, on each arm."""
+    given = overrides_of(settings) | ({} if step is None else {"design.step": step})
+    return runs.run_knee(plan, latency, given, task or ())
+
+
 @app.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def race_command(
     context: typer.Context,

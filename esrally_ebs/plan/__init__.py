@@ -2,6 +2,15 @@
 
 from esrally_ebs.plan.jobs import BaselineJob
 from esrally_ebs.plan.plan import Plan, load_plan, parse_plan
-from esrally_ebs.plan.tables import DesignPlan, ModifyPlan
+from esrally_ebs.plan.tables import DesignPlan, LatencyBound, ModifyPlan, parse_latency
 
-__all__ = ["BaselineJob", "DesignPlan", "ModifyPlan", "Plan", "load_plan", "parse_plan"]
+__all__ = [
+    "BaselineJob",
+    "DesignPlan",
+    "LatencyBound",
+    "ModifyPlan",
+    "Plan",
+    "load_plan",
+    "parse_latency",
+    "parse_plan",
+]

@@ -89,6 +89,23 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_knee_has_queries_that_come_when_they_are_due(self) -> Self:
+        if self.design.knee is None:
+            return self
+        if self.race is None:
+            raise ValueError("design.knee: is a rate of queries, and the plan has none; give a [race]")
+        if self.cache.mode == "cold":
+            raise ValueError(
+                "cache.mode: 'cold' evicts before each query, which would delay those that are due; set "
+                'cache.mode = "steady" or "warm"'
+            )
+        if self.design.nodes == "one":
+            raise ValueError(
+                'design.nodes: "one" sends requests in pairs, not when they are due; set "per-arm"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reference_is_an_arm(self) -> Self:
         names = [arm.name for arm in self.arm]
         if self.design.reference not in (None, *names):

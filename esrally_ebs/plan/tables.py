@@ -1,18 +1,30 @@
 """The tables of a plan but its arms and jobs, one class each: which keys there are, and what they may be."""
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION
-from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
+from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, parse_seconds
 
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
 MAX_REQUESTS = 1_000_000  # of one task, arm and round
 MAX_NODES = 9  # of an arm, on one machine
+MAX_PROBES = 16  # short steps to the order of magnitude of a knee
 
 
 class Section(BaseModel):
@@ -127,6 +139,38 @@ class ModifyPlan(Section):
         return self
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyBound:
+    """What requests must keep, as ``p99=100ms``."""
+
+    percentile: float
+    seconds: float
+
+    @property
+    def allowed(self) -> float:
+        """Share of requests that may take longer."""
+        return 1 - self.percentile / 100
+
+    def __str__(self) -> str:
+        return f"p{self.percentile:g} of {self.seconds * 1e3:g} ms"
+
+
+def parse_latency(text: str, what: str = "--latency") -> LatencyBound:
+    """``p99=100ms`` to a bound. Raises PlanError, which begins with ``what``, for anything else."""
+    name, _, time = (part.strip() for part in text.partition("="))
+    percentile = float(name[1:]) if re.fullmatch(r"p[0-9]{2}(\.[0-9]{1,2})?", name) else 0.0
+    if not 50 <= percentile <= 99.9 or not time:
+        raise PlanError(
+            f"{what} {text}: write a percentile from p50 to p99.9 and a time, for example p99=100ms"
+        )
+    if re.fullmatch(r"[0-9.]+", time):
+        raise PlanError(f"{what} {text}: {time} of what? write the unit, for example {name}={time}ms")
+    seconds = parse_seconds(time, what=f"{what} {name}")
+    if seconds <= 0:
+        raise PlanError(f"{what} {text}: no request takes no time; write for example {name}=100ms")
+    return LatencyBound(percentile=percentile, seconds=seconds)
+
+
 class DesignPlan(Section):
     """``[design]``: rounds, their order, and what a verdict must reach."""
 
@@ -139,6 +183,19 @@ class DesignPlan(Section):
     reference: str | None = Field(default=None, pattern=NAME)  # the arm that others are compared with
     margin: float = Field(default=0.05, gt=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    knee: str | None = None  # "p99=100ms": rounds are steps of a search for the highest rate that keeps it
+    step: Seconds = Field(default=30.0, ge=10, le=600)  # of such a search, at one rate on one arm
+    steps: int = Field(default=10, ge=6, le=100)  # of that length on each arm, at most
+
+    @field_validator("knee")
+    @classmethod
+    def _knee_is_a_bound(cls, text: str | None) -> str | None:
+        if text is not None:
+            try:
+                parse_latency(text, "is")
+            except PlanError as error:
+                raise ValueError(str(error)) from error
+        return text
 
     def reference_first(self, arms: Iterable[str]) -> list[str]:
         """Names of arms in the order in which they are compared."""
@@ -147,11 +204,18 @@ class DesignPlan(Section):
     @property
     def is_auto(self) -> bool:
         """Whether rounds go on until every task is decided."""
-        return self.rounds == "auto"
+        return self.rounds == "auto" and self.knee is None
+
+    @property
+    def bound(self) -> LatencyBound | None:
+        """What the highest rate is sought for; None where rounds are not steps."""
+        return None if self.knee is None else parse_latency(self.knee)
 
     @property
     def most_rounds(self) -> int:
-        """The number of rounds; with "auto" the largest."""
+        """The number of rounds; with "auto", or in search of a knee, the largest."""
+        if self.knee is not None:
+            return 1 + MAX_PROBES + self.steps
         return self.max_rounds if isinstance(self.rounds, str) else self.rounds
 
 

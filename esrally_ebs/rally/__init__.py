@@ -16,7 +16,7 @@ def register(registry: Any) -> None:
     from esrally.exceptions import SystemSetupError
     from esrally.track import loader
 
-    from esrally_ebs.rally import open_loop, processor, runners, schedule
+    from esrally_ebs.rally import open_loop, processor, runners, schedule, steps
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
@@ -27,7 +27,11 @@ def register(registry: Any) -> None:
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
     registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:
-        for name, own in ((open_loop.NAME, open_loop.OpenLoop), (open_loop.ARRIVALS, open_loop.Arrivals)):
+        for name, own in (
+            (open_loop.NAME, open_loop.OpenLoop),
+            (open_loop.ARRIVALS, open_loop.Arrivals),
+            (steps.NAME, steps.StepSchedule),
+        ):
             with suppress(SystemSetupError):  # registered by the process that this worker was forked from
                 registry.register_scheduler(name, own)
         runners.register(registry)

@@ -67,6 +67,11 @@ def lift(clone: Any) -> None:
     """Warm up as fast as the node answers, and for as long as it takes."""
     clone.operation.params["cycle"] = True
     clone.schedule = None
+    lift_rate(clone)
+
+
+def lift_rate(clone: Any) -> None:
+    """Leave out the rate of the track."""
     for key in ("target-throughput", "target-interval"):
         clone.params.pop(key, None)
 

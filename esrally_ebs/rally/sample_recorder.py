@@ -3,23 +3,25 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from esrally import metrics, telemetry
 
+from esrally_ebs.analysis.knee import NextStep
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Event, Node, Phase, Sample, TelemetryPoint, Work
 from esrally_ebs.node import api
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
+from esrally_ebs.rally.steps import StepRule
 from esrally_ebs.rally.stop_rule import StopRule
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
-from esrally_ebs.store.context import ENOUGH, Context
+from esrally_ebs.store.context import ENOUGH, STEP, Context
 from esrally_ebs.telemetry.gc_log import GcLog
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread
 from esrally_ebs.telemetry.watch import Watch
@@ -173,19 +175,22 @@ class DrivenSession:
         self._write = write
         self._lines: StageLines | None = None
         self._recorder: SampleRecorder | None = None
-        self._rule: StopRule | None = None
+        self._rule: StopRule | StepRule | None = None
 
     def add_samples(self, samples: Sequence[Any]) -> None:
-        """Record requests, and count those that succeeded for the stop rule."""
+        """Record requests, and count them for the rule that ends rounds."""
         if not samples:
             return
         self._recorder_here().add(samples)
         rule = self._rule_here()
         for sample in samples if rule else ():
             block = block_of(sample.task)
-            counts = block and block.work is Work.SEARCH and block.round and not _warms(sample)
-            if rule and block and counts and sample.request_meta_data.get("success", True):
-                arm = sample.request_meta_data.get("arm", block.arm)
+            if rule is None or block is None or block.work is not Work.SEARCH or not block.round:
+                continue
+            arm = sample.request_meta_data.get("arm", block.arm)
+            if isinstance(rule, StepRule):
+                rule.add(arm, sample)
+            elif not _warms(sample) and sample.request_meta_data.get("success", True):
                 rule.add(block.task, arm, block.round, sample.service_time)
 
     def telemetry_device(self) -> VolumeTelemetry:
@@ -203,6 +208,8 @@ class DrivenSession:
             if self._lines is None:
                 self._lines = StageLines(self._session().plan.design.most_rounds, write=self._write)
             self._lines.begins(block, left)
+            if isinstance(rule, StepRule) and round_ and (text := rule.describe(block.arm)):
+                self._write(text)
 
     def is_over(self, round_: int) -> bool:
         """Whether the stop rule has ended the rounds before this one."""
@@ -217,8 +224,14 @@ class DrivenSession:
             self._recorder = SampleRecorder(self._session())
         return self._recorder
 
-    def _rule_here(self) -> StopRule | None:
+    def _rule_here(self) -> StopRule | StepRule | None:
         context = self._session()
+        if self._rule is None and context.plan.design.knee is not None:
+            self._rule = StepRule(
+                context.plan,
+                publish=(context.run / STEP).write_text,
+                record=partial(_record_step, SessionFolder(context.folder)),
+            )
         if self._rule is None and context.plan.design.is_auto:
             self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
         return self._rule
@@ -227,6 +240,10 @@ class DrivenSession:
 def _index_work(node: Node) -> Any:
     """Merges and refreshes of all its open indices since they were opened."""
     return api.get(node.port, "/_stats/merge,refresh?filter_path=_all.total").get("_all", {}).get("total", {})
+
+
+def _record_step(folder: SessionFolder, arm: str, round_: int, step: NextStep) -> None:
+    folder.note("step", arm=arm, round=round_, **asdict(step))
 
 
 def _record_look(folder: SessionFolder, look: InterimResult, why: str) -> None:

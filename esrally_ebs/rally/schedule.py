@@ -18,7 +18,7 @@ from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import open_loop
+from esrally_ebs.rally import open_loop, steps
 from esrally_ebs.session import protocol
 from esrally_ebs.workload.queries import replay
 
@@ -120,6 +120,8 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     tasks = {task.name: task for task in (*indexing, *asked)}
     for writes in beside.values():
         tasks |= writes
+    if plan.design.knee is not None:
+        tasks[protocol.QUERIES] = _in_turn(asked, beside)
     blocks = protocol.blocks(
         plan, indexing=[task.name for task in indexing], searches=[task.name for task in asked]
     )
@@ -170,6 +172,30 @@ def _beside(element: Any, write: Any) -> Any:
     return rally_track.Parallel([element, write])
 
 
+def _in_turn(searches: Sequence[Any], beside: Iterable[str]) -> Any:
+    """One task that asks all of these; raises PlanError for what no one task can ask."""
+    for name in beside:
+        raise PlanError(f"task {name}: documents are added beside it, which no step does; choose with --task")
+    if not searches:
+        raise PlanError("design.knee: is a rate of queries, and the challenge has none; choose one that has")
+    first = searches[0]
+    for task in searches:
+        if task.operation.type != first.operation.type:
+            raise PlanError(
+                f"tasks {first.name} ({first.operation.type}) and {task.name} ({task.operation.type}): are "
+                "not asked by one and the same step; choose with --task"
+            )
+    together = copy.copy(first)
+    together.operation = copy.copy(first.operation)
+    together.operation.params = {_INNER: tuple(_source_of(task.operation, task.name) for task in searches)}
+    return together
+
+
+def _source_of(operation: Any, name: str) -> tuple[Any, ...]:
+    """What makes an operation's requests: type, parameter source, name and parameters."""
+    return operation.type, operation.param_source, name, operation.params
+
+
 def _without_arm(block: Block) -> Block:
     """What blocks have in common whose requests take turns; fio takes none."""
     return block if block.work is Work.FIO else replace(block, arm="", cluster="")
@@ -218,7 +244,10 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params["detailed-results"] = not is_beside
-        _choose_requests(clone, task, block, plan)
+        if block.task == protocol.QUERIES:
+            steps.apply(clone, block, plan)
+        else:
+            _choose_requests(clone, task, block, plan)
         if is_beside and measures and clone.iterations:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
@@ -251,7 +280,7 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
         **operation.params,
         BLOCK: block,
         _TURNS: (blocks, f"{plan.design.seed} {clone.name}", plan.design.order == "fixed"),
-        _INNER: (operation.type, operation.param_source, clone.name),
+        _INNER: operation.params.get(_INNER) or (_source_of(operation, clone.name),),
     }
     operation.param_source = PARAM_SOURCE
     return clone
@@ -340,8 +369,33 @@ class RequestSource:
         return getattr(self.inner, name)
 
 
+class _InTurn:
+    """Rally's parameter sources of several searches: a request of each, one after the other."""
+
+    infinite = False  # the steps decide
+
+    def __init__(self, sources: Sequence[Any], client: int = 0) -> None:
+        self._sources = sources
+        self._next = client
+
+    def partition(self, index: int, total: int) -> "_InTurn":
+        """Each client begins with another search."""
+        return _InTurn([source.partition(index, total) for source in self._sources], index)
+
+    def params(self) -> Any:
+        """The next request."""
+        source = self._sources[self._next % len(self._sources)]
+        self._next += 1
+        return source.params()
+
+
 def _inner(track: Any, params: dict[str, Any]) -> Any:
-    type_, source, name = params[_INNER]
-    if source:
-        return rally_params.param_source_for_name(source, track, params)
-    return rally_params.param_source_for_operation(type_, track, params, name)
+    own = {key: value for key, value in params.items() if key != _INNER}
+    sources = []
+    for type_, source, name, of_track in params[_INNER]:
+        merged = {**of_track, **own}
+        if source:
+            sources.append(rally_params.param_source_for_name(source, track, merged))
+        else:
+            sources.append(rally_params.param_source_for_operation(type_, track, merged, name))
+    return _InTurn(sources) if params[BLOCK].task == protocol.QUERIES else sources[0]

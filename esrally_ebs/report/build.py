@@ -20,6 +20,7 @@ from esrally_ebs.report import (
     head,
     search,
 )
+from esrally_ebs.report.knee import knees_of
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.store.session import Session
 
@@ -34,14 +35,18 @@ def build(session: Session, *, against: str | None = None) -> Report:
         # Only the first request after a drop is cold; those after it find what it read.
         scopes.append(find(session, "first", against=against, checks=checks))
     waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
+    knees = knees_of(session)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
     explained = causes.explain(session, findings)
     shared = causes.shared_reasons(session, findings, explained)
-    held_back = bottleneck.bottlenecks(session, explained.profiles)
+    held_back = (
+        knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
+    )
     priced = costs.costs(session)
     moments = conditions.moments(session)
     tables: list[Table | None] = [
         conditions.arms_table(session.arms, session.plan.node.count),
+        *(knees.tables() if knees else ()),
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         search.cold_start_table(starts, arms),
         *beside.tables(session, arms),
@@ -67,7 +72,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             "started_at": session.started_at,
             "ended_at": session.ended_at,
         },
-        verdict=head.verdict(session, findings, checks),
+        verdict=head.verdict(session, findings, checks, knees),
         details=head.details(session, findings),
         reasons=causes.reasons(findings, shared),
         bottlenecks=held_back,
@@ -80,6 +85,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             *session.warnings,
             *_faults(session.events),
             *(tuple(beside.warnings(session)) or _unknown(findings, checks)),
+            *(knees.warnings() if knees else ()),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),
         ),
@@ -88,6 +94,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             moments=moments,
             cold_starts=search.cold_start_plots(starts),
             tradeoffs=costs.tradeoffs(findings, priced),
+            others=knees.plots() if knees else (),
         ),
         raw=tuple(_raw(session)),
     )

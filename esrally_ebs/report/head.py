@@ -11,6 +11,7 @@ from esrally_ebs.model import Check, Kind, State, VolumeSpec
 from esrally_ebs.report.bottleneck import STEPS, limit_name
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
+from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
@@ -47,12 +48,12 @@ def _steadiness(session: Session) -> str:
     return f", what the node's memory leaves of it ({', '.join(parts)})"
 
 
-def verdict(session: Session, findings: Findings, checks: Sequence[Check]) -> str:
+def verdict(session: Session, findings: Findings, checks: Sequence[Check], knees: Knees | None = None) -> str:
     """The verdict of the session in one sentence."""
     broken = [check.text for check in checks if check.forbids]
     if broken:
         return f"Not comparable: {'; '.join(broken)}."
-    text = _compared(session, findings)
+    text = _compared(session, findings) if knees is None else knees.verdict()
     if session.state is State.COMPLETE:
         return text
     if session.state is State.RUNNING:

@@ -28,6 +28,7 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
 
 T = TypeVar("T")
+QUERIES = "queries"  # the task that asks all searches of a track in turn, in search of a knee
 
 
 class SessionSteps(Protocol):
@@ -196,6 +197,7 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
         order = arms if fixed or round_ % 2 == 0 else arms[::-1]
         return (block(Work.FIO, job.name, arm, round_) for job in jobs_of(plan, round_) for arm in order)
 
+    measured = searches if plan.design.knee is None else [QUERIES]
     yield from baselines(0)
     yield from (block(Work.INDEXING, task, arm) for arm in arms for task in indexing)
     if plan.race and plan.race.warmup_iterations:
@@ -203,7 +205,7 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
         yield from (block(Work.SEARCH, task, arm, 0, Phase.WARMUP) for task in searches for arm in arms)
     orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
     for number, order in enumerate(orders, start=1):
-        yield from (block(Work.SEARCH, task, arm, number) for task in searches for arm in order)
+        yield from (block(Work.SEARCH, task, arm, number) for task in measured for arm in order)
     for pass_ in range(1, last_pass(plan) + 1):
         yield from baselines(pass_)
 

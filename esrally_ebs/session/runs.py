@@ -17,7 +17,7 @@ from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.processes import run_in_terminal
 from esrally_ebs.machine.resources import plan_path, resource
-from esrally_ebs.plan import ModifyPlan, Plan, load_plan
+from esrally_ebs.plan import ModifyPlan, Plan, load_plan, parse_latency
 from esrally_ebs.session import migration
 from esrally_ebs.session.measure import Prepare, measure_baseline
 from esrally_ebs.session.protocol import LiveSession, blocks
@@ -41,6 +41,13 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
     say(text)
     say(f"The report is {folder / 'report.html'}")
     return 0
+
+
+def run_knee(name: str, latency: str, overrides: Mapping[str, Any], tasks: Sequence[str]) -> int:
+    """Race a plan in search of the rate that keeps ``latency``, these tasks of it or all; the exit code."""
+    parse_latency(latency)
+    path, overrides = plan_path(name), {**overrides, "design.knee": latency}
+    return _race(path, load_plan(path, overrides), overrides, str(uuid.uuid4()), tasks)
 
 
 def run_sessions(
@@ -70,7 +77,9 @@ def run_sessions(
     return complete, failed
 
 
-def _race(path: Path, plan: Plan, overrides: Mapping[str, Any], session: str) -> int:
+def _race(
+    path: Path, plan: Plan, overrides: Mapping[str, Any], session: str, tasks: Sequence[str] = ()
+) -> int:
     assert plan.race is not None
     track = resource("tracks") / plan.race.track
     if not (track / "track.json").is_file():
@@ -82,7 +91,14 @@ def _race(path: Path, plan: Plan, overrides: Mapping[str, Any], session: str) ->
     preflight.check_plan(plan)
     params = json.dumps({"plan": str(path), "set": dict(overrides)})
     challenge = [f"--challenge={plan.race.challenge}"] if plan.race.challenge else []
-    flags = [f"--race-id={session}", f"--track-path={track}", f"--track-params={params}", *challenge]
+    included = [f"--include-tasks={','.join(tasks)}"] if tasks else []
+    flags = [
+        f"--race-id={session}",
+        f"--track-path={track}",
+        f"--track-params={params}",
+        *challenge,
+        *included,
+    ]
     return call_rally(flags, plan.name)
 
 

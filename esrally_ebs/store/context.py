@@ -13,6 +13,7 @@ FILE = "context.json"
 FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
+STEP = "step"  # the rate and the length of each arm's next step in search of a knee
 STARTS = "starts"  # when the first client began each task that keeps to a schedule
 # The folder of what the processes of a session's caller write; no arm's name, which has no underscore.
 OF_CALLER = "of_caller"

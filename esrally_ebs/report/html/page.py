@@ -88,7 +88,8 @@ _ARMS, _COST = r"arms$|sessions$", r"cost"
 _TIMES = r"(first_)?service_time|(first_)?together|once$|alone$|between_arms"
 _CAUSES, _COLD, _FIO, _EVENTS = r"io$|expected$|marks$", r"cold_start", r"fio_", r"events$"
 _CONDITIONS = r"coldness$|credits$|load$|exceeded$|cloudwatch$|aws$"
-_NAMED = "|".join((_ARMS, _TIMES, _COST, _CAUSES, _COLD, _FIO, _EVENTS, _CONDITIONS))
+_KNEE = r"knee"
+_NAMED = "|".join((_ARMS, _KNEE, _TIMES, _COST, _CAUSES, _COLD, _FIO, _EVENTS, _CONDITIONS))
 
 
 def _sections(report: Report) -> Iterator[Section]:
@@ -99,6 +100,7 @@ def _sections(report: Report) -> Iterator[Section]:
     arms = _arms(report)
     compared = "Search beside fio" if figures.searches else "Differences in fio"
     yield "arms", "What is compared", _tables(report, _ARMS)
+    yield "knee", "Latency against rate", (*_plots(figures.others, arms), *_tables(report, _KNEE))
     yield "differences", compared if figures.baselines else "Differences", _forests(figures)
     yield "times", "Service times", _tables(report, _TIMES)
     yield "trends", "Trends", _plots(figures.trends, arms, _TRENDS)

@@ -1,0 +1,98 @@
+"""How near the knee that is found is to the true one, on simulated queues, and how often its interval has it.
+
+    python benchmarks/knee.py [--runs 200]
+
+Queues are first come, first served by some servers, with arrivals as steps make them; true is the rate at
+which just the allowed share of a million requests is late. Printed per queue: runs within 5 % of the
+truth (must reach: 95 %), runs whose interval holds it (95 %), pairs of runs within 5 % of one another (95 %),
+half the interval in the mean, and the seconds of one arm. Queues with few requests a second cannot reach it
+in as many seconds: their intervals must say so.
+"""
+
+import argparse
+import math
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+import simulated_queue
+
+from esrally_ebs.analysis.knee import KneeSearch
+from esrally_ebs.plan import DesignPlan
+
+Floats = simulated_queue.Floats
+TRUTH = 1_000_000
+DRAWS = 200_000  # of service times, that queues draw from
+
+
+def service_times(name: str, mean_s: float) -> Floats:
+    """So many of a law with this mean."""
+    draw = np.random.default_rng(3)
+    if name == "fixed":
+        return np.full(1, mean_s)
+    if name == "exponential":
+        return draw.exponential(mean_s, DRAWS)
+    if name == "erlang-4":
+        return draw.gamma(4, mean_s / 4, DRAWS)
+    if name == "lognormal":  # as uneven as the exponential
+        return draw.lognormal(math.log(mean_s) - math.log(2) / 2, math.sqrt(math.log(2)), DRAWS)
+    rare = draw.random(DRAWS) < 0.1  # "two kinds": a tenth of the queries takes six times as long
+    return np.where(rare, 6.0, 1.0) * draw.gamma(8, mean_s / 1.5 / 8, DRAWS)
+
+
+QUEUES = (  # law, servers, mean service time, bound
+    ("fixed", 2, 0.005, "p99=20ms"),
+    ("erlang-4", 4, 0.005, "p99=20ms"),
+    ("lognormal", 2, 0.002, "p99=30ms"),
+    ("lognormal", 4, 0.01, "p99=100ms"),
+    ("two kinds", 4, 0.004, "p99=40ms"),
+    ("exponential", 2, 0.002, "p99=30ms"),
+    ("exponential", 1, 0.005, "p99=50ms"),
+    ("exponential", 1, 0.02, "p99=300ms"),
+)
+
+
+def one(
+    queue: tuple[str, int, float, str], search: KneeSearch, seed: int
+) -> tuple[float, float, float, float]:
+    """Knee, ends of its interval, and the seconds of its steps."""
+    law, servers, mean_s, _ = queue
+    steps = simulated_queue.run(search, service_times(law, mean_s), servers, seed)
+    knee = search.knee(steps)
+    return knee.rate, knee.low, knee.high, sum(step.requests / step.rate / 0.8 for step in steps if step.rate)
+
+
+def main() -> int:
+    """Print a line per queue."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    runs = parser.parse_args().runs
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for queue in QUEUES:
+            law, servers, mean_s, bound = queue
+            search = KneeSearch.of(DesignPlan(knee=bound))
+            truth = simulated_queue.true_knee(service_times(law, mean_s), servers, search, TRUTH)
+            rows = np.array(list(pool.map(partial(one, queue, search), range(runs), chunksize=5)))
+            knees, lows, highs, seconds = rows.T
+            near = np.mean(np.abs(knees / truth - 1) <= 0.05)
+            holds = np.mean((lows <= truth) & (truth <= highs))
+            alike = np.mean(np.abs(knees[::2] / knees[1::2] - 1) <= 0.05)
+            print(
+                f"{law}, {servers} servers, {mean_s * 1e3:g} ms, {bound}: {truth:.1f}/s"
+                f" ({truth * mean_s / servers:.0%} busy); within 5 %: {near:.1%}, bias"
+                f" {np.mean(knees / truth - 1):+.1%}, interval holds it: {holds:.1%}, "
+                f" pairs within 5 %: {alike:.1%}, half an interval {np.mean((highs - lows) / 2 / knees):.1%},"
+                f" {seconds.mean():.0f} s",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""The knee: the highest rate of queries at which a percentile of latency stays within a bound.
+
+The search on one arm is a state machine, the same for a node and for a simulated queue: all steps so far in,
+the next step out, or none. A step is some seconds of Poisson arrivals at one rate.
+
+    alone     one query at a time: no rate can be better than that
+    probe     short steps: the rate doubles until the bound breaks, then halves the way between good and bad
+    measure   long steps, each at what is the knee by all steps before it, now a little above, now below
+
+The share of requests that are late can only grow with the rate. That is all that is assumed of it: the
+shares of all steps are smoothed to a curve that never falls (isotonic regression, Barlow et al. 1972), and
+the knee is where it crosses what the bound allows, between steps along its logarithm. To measure where the
+crossing seems to be is stochastic approximation (Robbins and Monro 1951) with the whole past in each
+estimate, as Wu (1985) has it with a logistic curve; that of a queue is flat while few requests wait, then
+steep.
+
+Requests that are late come in bursts, as one queue makes many wait. So the step is what is counted, not the
+request: its share varies about the curve by a factor, as steps themselves show (gamma quasi-likelihood,
+Wedderburn 1974). The interval is of the knee in a curve that grows by a power of the rate near it, on top of
+what is late without any queue; of the power little is known, and the interval holds for all that are likely.
+It is looked at a few times only, and the looks share what may go wrong (``sequential``).
+
+Latency in overload never becomes stationary, and what a step measures of it depends on its length. So a step
+that runs away is ended early, and counts as one that does not hold. Pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+from scipy import stats
+from scipy.optimize import isotonic_regression
+
+from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
+from esrally_ebs.model import Event, Phase
+from esrally_ebs.plan import DesignPlan, LatencyBound
+from esrally_ebs.plan.tables import MAX_PROBES
+from esrally_ebs.store.session import Session
+
+Floats = npt.NDArray[np.float64]
+
+EVENT = "step"  # says what a round was on an arm
+PROBE_S = 8.0  # a step that only looks for the order of magnitude
+MAX_RATE = 4000.0  # queries per second; a load generator in Python makes no more
+_SETTLING = 0.2  # of a step, at its start: the queue is still filling
+_LAST = 0.8  # from here on, most requests are late in a step that runs away
+_CLOSE = 1.25  # good and bad this close to one another: measure from here on
+_LATE = 3  # times what is allowed: more than chance in a probe
+_FEW = 3  # so many late requests may be chance in a probe
+_SURELY = 0.001  # chance of so many late requests alone, were the bound kept
+_LEAST_APART, _MOST_APART = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
+# Of the interval. Steps near the knee:
+_REACH = 0.2  # within so much of the logarithm of the rate
+_FEWEST = 6  # and at least so many
+_MANY = 10  # times what is allowed: the queue does not come to rest, and the share says nothing
+_IDLE = 0.6  # times the knee: hardly a request waits below
+_WIDEST = 0.7  # of the logarithm of the rate: as far as an interval can reach
+_POINTS = 281
+_POWERS = np.geomspace(2, 200, 25)
+_LIKELY_POWER, _POWER_SPREAD = 12.0, 0.7  # M/M/1 at 70 % of its capacity has 10.7; spread of the logarithm
+_VARIES, _VARIES_WEIGHT = 1.5, 3.0  # squared variation of shares that is assumed, and its weight in steps
+_FEWEST_LATE = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
+
+
+class Purpose(StrEnum):
+    """What a step is for."""
+
+    ALONE = "alone"
+    PROBE = "probe"
+    MEASURE = "measure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """A step to make."""
+
+    purpose: Purpose
+    rate: float  # requests per second; 0 for one at a time
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """A step that was made, without the time in which its queue was filling."""
+
+    purpose: Purpose
+    rate: float  # requests per second; 0 for one at a time
+    requests: int
+    late: int  # of them beyond the bound
+    ran_away: bool = False  # at its end most requests were late: more than can be served
+    mean_s: float = math.nan  # of the service times
+    quantile_s: float = math.nan  # latency at the bound's percentile
+
+
+def observe(
+    step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats, bound: LatencyBound
+) -> StepResult:
+    """What the requests of a step say, an entry each in all three; ``due_s`` by any clock.
+
+    A request that failed has an infinite latency.
+    """
+    if not len(due_s):
+        return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
+    into = (due_s - due_s.min()) / max(float(np.ptp(due_s)), 1e-9)
+    counts = into >= (_SETTLING if step.rate else 0.0)
+    late = latency_s > bound.seconds
+    return StepResult(
+        purpose=step.purpose,
+        rate=step.rate,
+        requests=int(counts.sum()),
+        late=int((late & counts).sum()),
+        ran_away=step.rate > 0 and bool(late[into >= _LAST].mean() > 0.5),
+        mean_s=float(service_s[counts].mean()),
+        quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    """The highest rate that keeps the bound, requests per second, and its interval; or why there is none."""
+
+    rate: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    why: str = ""  # there is no knee; empty where there is one
+    doubt: str = ""  # of the interval
+
+    @property
+    def width(self) -> float:
+        """Half of the interval, as a share of the knee."""
+        return (self.high - self.low) / 2 / self.rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KneeSearch:
+    """The rules of a search; all arms have the same."""
+
+    bound: LatencyBound
+    step_s: float
+    steps: int  # to measure, at most
+    confidence: float  # of a look
+    margin: float  # half an interval that is narrow enough, as a share of the knee
+
+    @classmethod
+    def of(cls, design: DesignPlan) -> "KneeSearch":
+        """That of a plan."""
+        if design.bound is None:
+            raise ValueError("the plan seeks no knee")
+        return cls(
+            bound=design.bound,
+            step_s=design.step,
+            steps=design.steps,
+            confidence=confidence_of_a_look(design.confidence, design.steps),
+            margin=design.margin,
+        )
+
+    def next(self, steps: Sequence[StepResult]) -> NextStep | None:
+        """The step after these of one arm; None when its knee is known well enough, or cannot be."""
+        if not steps:
+            return NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=PROBE_S)
+        measured = sum(step.purpose is Purpose.MEASURE for step in steps)
+        if not measured and not self._alone_breaks(steps):
+            rate = self._probe(steps)
+            if rate is not None:
+                return NextStep(purpose=Purpose.PROBE, rate=rate, seconds=self._probe_s(rate))
+        knee = self.knee(steps)
+        is_narrow = measured in looks(self.steps) and knee.width <= self.margin
+        if knee.why or is_narrow or measured >= self.steps:
+            return None
+        apart = 1 + min(max(knee.width / 2, _LEAST_APART), _MOST_APART)
+        rate = knee.rate * (apart if measured % 2 else 1 / apart)
+        return NextStep(purpose=Purpose.MEASURE, rate=rate, seconds=self.step_s)
+
+    def knee(self, steps: Sequence[StepResult]) -> Knee:
+        """The knee by these steps of one arm; any number of them."""
+        tried = [step for step in steps if step.rate and (step.requests or step.ran_away)]
+        if self._alone_breaks(steps):
+            alone = steps[0]
+            took = f"{alone.quantile_s * 1e3:.3g} ms" if math.isfinite(alone.quantile_s) else "an error"
+            return Knee(why=f"no rate holds it: alone a query takes {took} (p{self.bound.percentile:g})")
+        if not tried:
+            return Knee(why="no rate was tried")
+        good, bad = self._bracket(tried)
+        if not good:
+            return Knee(why=f"no rate holds it, down to {bad:.3g}/s")
+        if not math.isfinite(bad):
+            ends = "the load generator makes no more" if good * 2 > MAX_RATE else "there it ended"
+            return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
+        shares = _Shares.of(tried, self.bound.allowed)
+        low, high = shares.interval(self.confidence)
+        allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
+        few = f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
+        return Knee(rate=shares.knee(), low=low, high=high, doubt=few if allowed < _FEWEST_LATE else "")
+
+    def _alone_breaks(self, steps: Sequence[StepResult]) -> bool:
+        """Whether a query alone takes longer, beyond chance."""
+        alone = steps[0] if steps else None
+        if alone is None or alone.purpose is not Purpose.ALONE or not alone.late:
+            return False
+        chance = stats.binom.sf(alone.late - 1, alone.requests, self.bound.allowed)
+        return bool(chance < _SURELY or alone.late > alone.requests / 2)
+
+    def _probe(self, steps: Sequence[StepResult]) -> float | None:
+        """The next rate to try in short; None when good and bad are close, or cannot be found."""
+        tried = [step for step in steps if step.rate]
+        if not tried:
+            mean_s = steps[0].mean_s
+            return min(0.5 / mean_s if mean_s > 0 else 1.0, MAX_RATE)
+        good, bad = self._bracket(tried)
+        if len(tried) >= MAX_PROBES or bad <= good * _CLOSE:
+            return None
+        if not math.isfinite(bad):
+            return good * 2 if good * 2 <= MAX_RATE else None
+        return math.sqrt(good * bad) if good else bad / 4
+
+    def _bracket(self, tried: Sequence[StepResult]) -> tuple[float, float]:
+        """The highest rate that held below the lowest that did not; 0 and infinity where there is none."""
+        bad = min((step.rate for step in tried if self._breaks(step)), default=math.inf)
+        good = max((step.rate for step in tried if step.rate < bad), default=0.0)
+        return good, bad
+
+    def _breaks(self, step: StepResult) -> bool:
+        return step.ran_away or step.late > max(_FEW, _LATE * self.bound.allowed * step.requests)
+
+    def _probe_s(self, rate: float) -> float:
+        """Long enough for some requests to be late."""
+        return min(max(PROBE_S, _FEW / self.bound.allowed / rate), self.step_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Of each step, by rate: its logarithm, the share of late requests over what is allowed, and requests."""
+
+    at: Floats
+    share: Floats
+    requests: Floats
+
+    @classmethod
+    def of(cls, steps: Sequence[StepResult], allowed: float) -> "_Shares":
+        """From steps at a rate."""
+        rows = []
+        for step in sorted(steps, key=lambda step: step.rate):
+            requests = max(step.requests, 1)
+            # those that were late at once are few where a step was ended early
+            share = 1.0 if step.ran_away else step.late / requests
+            rows.append((math.log(step.rate), share / allowed, requests))
+        return cls(*(np.array(column, dtype=float) for column in zip(*rows, strict=True)))
+
+    def knee(self) -> float:
+        """The rate at which the curve crosses 1; the outermost rate where it does not."""
+        smooth = isotonic_regression(self.share, weights=self.requests)
+        starts = smooth.blocks[:-1]
+        places = np.add.reduceat(self.at * self.requests, starts) / np.add.reduceat(self.requests, starts)
+        heights = np.clip(np.log(np.maximum(smooth.x[starts], 1e-9)), -3, 3)  # beyond, nothing near 1
+        return float(np.exp(np.interp(0.0, heights, places)))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Ends of the interval of the knee."""
+        middle = math.log(self.knee())
+        distance = np.abs(self.at - middle)
+        near = (distance <= max(_REACH, np.sort(distance)[:_FEWEST][-1])) & (self.share < _MANY)
+        at, share, weight = self.at[near], self.share[near], self.requests[near] / self.requests.max()
+        floor = self._floor(middle)
+        knees = np.linspace(middle - _WIDEST, middle + _WIDEST, _POINTS)
+        grown = np.exp(np.clip(_POWERS[:, None, None] * (at - knees[:, None]), -20, 20))
+        expected = floor + (1 - floor) * grown  # by power, knee and step
+        deviance = 2 * (weight * (share / expected + np.log(expected))).sum(axis=2)
+        best = expected[np.unravel_index(int(deviance.argmin()), deviance.shape)]
+        squares = float((weight * (share / best - 1) ** 2).sum()) + _VARIES_WEIGHT * _VARIES
+        scaled = deviance / (squares / (max(len(at) - 2, 0) + _VARIES_WEIGHT))
+        prior = (np.log(_POWERS / _LIKELY_POWER) / _POWER_SPREAD) ** 2
+        chances = np.exp(-0.5 * (scaled - scaled.min() + prior[:, None])).sum(axis=0)
+        ends = np.interp(
+            [(1 - confidence) / 2, (1 + confidence) / 2], chances.cumsum() / chances.sum(), knees
+        )
+        return float(np.exp(min(ends[0], middle))), float(np.exp(max(ends[1], middle)))
+
+    def _floor(self, middle: float) -> float:
+        """The share that is late without any queue; at most half of what is allowed."""
+        idle = self.at < middle + math.log(_IDLE)
+        return (
+            min(float(np.average(self.share[idle], weights=self.requests[idle])), 0.5) if idle.any() else 0.0
+        )
+
+
+def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
+    """The steps of each arm by round, from what a session recorded."""
+    search = KneeSearch.of(session.plan.design)
+    samples = session.samples.filter(
+        pc.and_(
+            pc.equal(session.samples["phase"], Phase.MEASURE.value), pc.greater(session.samples["round"], 0)
+        )
+    )
+    arms, rounds = np.array(samples["arm"].to_pylist()), samples["round"].to_numpy()
+    service_s, latency_s = samples["service_time_s"].to_numpy(), samples["latency_s"].to_numpy()
+    due_s = samples["started_s"].to_numpy() + service_s - latency_s
+    latency_s = np.where(samples["success"].to_numpy(zero_copy_only=False), latency_s, np.inf)
+    steps: dict[str, dict[int, StepResult]] = {arm.spec.name: {} for arm in session.arms}
+    for event in session.events:
+        if event.kind == EVENT and event.arm in steps:
+            step, round_ = _step_of(event)
+            rows = (arms == event.arm) & (rounds == round_)
+            if rows.any():
+                steps[event.arm][round_] = observe(
+                    step, due_s[rows], latency_s[rows], service_s[rows], search.bound
+                )
+    return steps
+
+
+def _step_of(event: Event) -> tuple[NextStep, int]:
+    fields = event.fields
+    step = NextStep(
+        purpose=Purpose(fields["purpose"]), rate=float(fields["rate"]), seconds=float(fields["seconds"])
+    )
+    return step, int(fields["round"])

@@ -1,0 +1,181 @@
+"""The knee of each arm as a sentence, tables and a plot: how many queries it takes, and what binds there."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, steps_of
+from esrally_ebs.analysis.profile import Profile, Profiles, pooled
+from esrally_ebs.report.bottleneck import bottlenecks
+from esrally_ebs.report.cells import arm_names
+from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
+from esrally_ebs.store.session import Session
+
+_NEAR = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
+_BUSY = 0.8  # of the processors' time: a queue before them is long
+_PURPOSES = {
+    Purpose.ALONE: "one at a time",
+    Purpose.PROBE: "to find the order",
+    Purpose.MEASURE: "to measure",
+}
+
+
+class Knees:
+    """The knees of a session's arms."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._search = KneeSearch.of(session.plan.design)
+        self._steps = {
+            arm: {round_: by_round[round_] for round_ in sorted(by_round)}
+            for arm, by_round in steps_of(session).items()
+        }
+        self.of: Mapping[str, Knee] = {
+            arm: self._search.knee(list(steps.values())) for arm, steps in self._steps.items()
+        }
+
+    def verdict(self) -> str:
+        """One sentence: how many queries each arm takes, and how much more the best takes than the next."""
+        names = arm_names(self._session)
+        parts = [f"{names[arm]} {self._text(knee)}" for arm, knee in self.of.items()]
+        pair = self._compared()
+        return f"Highest rate with {self._search.bound}: {'; '.join(parts)}{f'; {pair}' if pair else ''}."
+
+    def _text(self, knee: Knee) -> str:
+        if knee.why:
+            return f"has none ({knee.why})"
+        return f"{knee.rate:,.3g} queries/s [{knee.low:,.3g}, {knee.high:,.3g}]"
+
+    def _compared(self) -> str:
+        """How the two first arms differ; empty where one of them has no knee."""
+        names = [arm for arm, knee in self.of.items() if not knee.why]
+        if len(names) != 2 or len(self.of) != 2:
+            return ""
+        ratio, low, high = _ratio(*(self.of[name] for name in names))
+        margin = self._session.plan.design.margin
+        text = f"{names[1]} takes {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}] of {names[0]}"
+        if low > 1 or high < 1:
+            return f"{text}: a difference"
+        is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
+        return f"{text}: {'equivalent' if is_equal else 'no difference is shown'}"
+
+    def warnings(self) -> Iterator[str]:
+        """What to doubt of an arm's knee."""
+        for arm, knee in self.of.items():
+            if knee.doubt:
+                yield f"{arm}: {knee.doubt}"
+            elif not knee.why and knee.width > self._search.margin:
+                yield (
+                    f"{arm}: the knee is known to {knee.width:.0%}, not to {self._search.margin:.0%}; "
+                    "more or longer steps (design.steps, --step) make it narrower"
+                )
+
+    def _at_knee(self, profiles: Profiles) -> Profiles:
+        """What was observed in steps near the knees."""
+        return {
+            (task, arm): {
+                round_: profile for round_, profile in by_round.items() if self._is_near(arm, round_)
+            }
+            for (task, arm), by_round in profiles.items()
+            if any(self._is_near(arm, round_) for round_ in by_round)
+        }
+
+    def _is_near(self, arm: str, round_: int) -> bool:
+        step, knee = self._steps.get(arm, {}).get(round_), self.of.get(arm)
+        if step is None or knee is None or not step.rate:
+            return False
+        return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR
+
+    def binds(self, profiles: Profiles) -> tuple[str, ...]:
+        """A sentence for each arm: the limit, or the processor, that holds it back at its knee."""
+        near = self._at_knee(profiles)
+        cores = self._session.environment.get("cores")
+        lines = list(bottlenecks(self._session, near)) if near else []
+        for arm, name in arm_names(self._session).items():
+            own = [p for (_, of), by_round in near.items() if of == arm for p in by_round.values()]
+            busy = _busy(pooled(own), cores) if own and cores else None
+            if busy is not None and busy >= _BUSY:
+                lines.append(
+                    f"{name} is held back by the processors (its node has {busy:.0%} of {cores} busy while it "
+                    "answers); take more of them."
+                )
+        return tuple(lines)
+
+    def tables(self) -> Iterator[Table]:
+        """The knees, and every step."""
+        rows = [
+            (arm, None, None, None, knee.why)
+            if knee.why
+            else (arm, round(knee.rate, 2), round(knee.low, 2), round(knee.high, 2), knee.doubt or None)
+            for arm, knee in self.of.items()
+        ]
+        confidence = self._search.confidence
+        yield plain_table(
+            "knee",
+            f"Highest rate with {self._search.bound}",
+            ("arm", "queries/s", "low", "high", "note"),
+            rows,
+            f"Intervals at {confidence:.1%} each, so that all looks of an arm together have "
+            f"{self._session.plan.design.confidence:.0%}.",
+        )
+        percentile = f"p{self._search.bound.percentile:g} ms"
+        yield plain_table(
+            "knee_steps",
+            "Steps",
+            ("step", "arm", "for", "queries/s", "requests", "late", percentile, "ran away"),
+            [
+                (str(round_), arm, _PURPOSES[step.purpose], round(step.rate, 2) or None, step.requests,
+                 step.late, _milliseconds(step), "yes" if step.ran_away else None)
+                for arm, steps in self._steps.items()
+                for round_, step in steps.items()
+            ],
+            "Without the first fifth of each step, in which its queue fills. What runs away is ended early.",
+        )  # fmt: skip
+
+    def plots(self) -> tuple[Plot, ...]:
+        """Latency against rate; steps that ran away have none."""
+        curves = []
+        for arm, steps in self._steps.items():
+            points = sorted(
+                (step.rate, step.quantile_s * 1e3)
+                for step in steps.values()
+                if step.rate and not step.ran_away and math.isfinite(step.quantile_s)
+            )
+            if points:
+                curves.append(curve_through(arm, points, "marks"))
+        if not curves:
+            return ()
+        bound, rates = self._search.bound, [x for curve in curves for x in curve.x]
+        limit = curve_through("bound", [(min(rates), bound.seconds * 1e3), (max(rates), bound.seconds * 1e3)])
+        return (
+            Plot(
+                title=f"Latency against rate, {self._search.bound}",
+                across="queries per second",
+                up=f"p{bound.percentile:g} of latency, ms",
+                curves=(*curves, limit),
+                log_x=True,
+                log_y=True,
+            ),
+        )
+
+
+def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:
+    """How many times the rate of a is that of b, with an interval: errors of arms are independent at most."""
+    ratio = b.rate / a.rate
+    down = math.hypot(math.log(b.rate / b.low), math.log(a.high / a.rate))
+    up = math.hypot(math.log(b.high / b.rate), math.log(a.rate / a.low))
+    return ratio, ratio * math.exp(-down), ratio * math.exp(up)
+
+
+def _busy(profile: Profile, cores: int) -> float | None:
+    """The share of the machine's processors that the node used while requests were observed."""
+    used_s = profile.grown.get("node.processor_s")
+    return None if used_s is None or not profile.seconds else used_s / profile.seconds / cores
+
+
+def _milliseconds(step: StepResult) -> float | None:
+    return round(step.quantile_s * 1e3, 2) if math.isfinite(step.quantile_s) else None
+
+
+def knees_of(session: Session) -> Knees | None:
+    """None for a session that seeks none."""
+    return None if session.plan.design.knee is None else Knees(session)

@@ -1,0 +1,111 @@
+"""The search for the knee on simulated queues, and what it says where there is none."""
+
+import math
+
+import numpy as np
+import pytest
+import simulated_queue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esrally_ebs.analysis.knee import (
+    MAX_RATE,
+    KneeSearch,
+    NextStep,
+    Purpose,
+    StepResult,
+    observe,
+)
+from esrally_ebs.plan import LatencyBound, parse_latency
+
+P99 = LatencyBound(percentile=99, seconds=0.02)
+SERVICE_S = np.full(1, 0.005)
+
+
+def search(bound: LatencyBound = P99) -> KneeSearch:
+    return KneeSearch(bound=bound, step_s=30.0, steps=6, confidence=0.975, margin=0.05)
+
+
+def step(rate: float, requests: int, late: int, **changes: object) -> StepResult:
+    fields = {"purpose": Purpose.MEASURE if rate else Purpose.ALONE, "mean_s": 0.005, "quantile_s": 0.005}
+    return StepResult(**{**fields, "rate": rate, "requests": requests, "late": late, **changes})  # type: ignore[arg-type]
+
+
+def test_the_knee_of_a_queue_is_where_it_is() -> None:
+    rules = search()
+    truth = simulated_queue.true_knee(SERVICE_S, 2, rules, 200_000)
+    for seed in range(3):
+        knee = rules.knee(simulated_queue.run(rules, SERVICE_S, 2, seed))
+        assert knee.rate == pytest.approx(truth, rel=0.08)
+        assert knee.low <= truth <= knee.high
+
+
+def test_a_bound_that_a_query_alone_breaks_ends_the_search_at_once() -> None:
+    rules = search(LatencyBound(percentile=99, seconds=0.001))
+    steps = simulated_queue.run(rules, SERVICE_S, 2, 1)
+    assert len(steps) == 1
+    assert rules.knee(steps).why == "no rate holds it: alone a query takes 5 ms (p99)"
+
+
+def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
+    rules = search(LatencyBound(percentile=99, seconds=60.0))
+    steps = simulated_queue.run(rules, np.full(1, 1e-4), 4, 1)
+    knee = rules.knee(steps)
+    assert knee.why == f"it held up to {steps[-1].rate:.3g}/s, and the load generator makes no more"
+    assert MAX_RATE / 2 < steps[-1].rate <= MAX_RATE
+
+
+def test_a_bound_that_breaks_at_every_rate_says_down_to_which() -> None:
+    steps = [step(0, 100, 0), *(step(100 / 4**n, 100, 50, purpose=Purpose.PROBE) for n in range(16))]
+    assert search().next(steps) is None
+    assert search().knee(steps).why.startswith("no rate holds it, down to")
+
+
+def test_few_requests_are_doubted() -> None:
+    steps = [step(0, 100, 0), step(2, 50, 0), step(4, 100, 1), step(5, 120, 60, ran_away=True)]
+    assert search().knee(steps).doubt.startswith("the bound allows 3 late requests")
+
+
+def test_what_runs_away_is_seen_by_its_end() -> None:
+    due = np.linspace(0, 30, 1000)
+    made = observe(
+        NextStep(purpose=Purpose.PROBE, rate=33.0, seconds=30.0), due, due / 30, due * 0 + 0.01, P99
+    )
+    assert made.ran_away
+    assert made.requests == 800  # without the first fifth
+
+
+def test_a_failed_request_is_late() -> None:
+    step_ = NextStep(purpose=Purpose.PROBE, rate=10.0, seconds=10.0)
+    times = np.array([0.0, 5.0, 9.0])
+    made = observe(step_, times, np.array([0.001, math.inf, 0.001]), times * 0 + 0.001, P99)
+    assert (made.requests, made.late) == (2, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1, 4000), st.integers(1, 5000), st.floats(0, 1)), min_size=1, max_size=12)
+)
+def test_a_knee_lies_between_rates_that_were_tried_and_within_its_interval(
+    tried: list[tuple[float, int, float]],
+) -> None:
+    steps = [step(0, 100, 0), *(step(rate, count, int(share * count)) for rate, count, share in tried)]
+    knee = search().knee(steps)
+    rates = [rate for rate, *_ in tried]
+    if not knee.why:
+        assert min(rates) * 0.999 <= knee.rate <= max(rates) * 1.001
+        assert knee.low <= knee.rate * 1.001
+        assert knee.high >= knee.rate * 0.999
+
+
+@pytest.mark.parametrize(
+    "text", ["p99", "p99=", "p101=1s", "p99=100", "p99=0ms", "99=1s", "p9=1s", "p99=x", ""]
+)
+def test_a_bound_that_is_none_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(Exception, match=r"^--latency .*(write|number)") as raised:
+        parse_latency(text)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_bound_says_what_it_is() -> None:
+    assert str(parse_latency("p99.9 = 0.1s")) == "p99.9 of 100 ms"

@@ -1,0 +1,190 @@
+"""Steps of a search for the knee: who sends what when, and how one rate follows from another."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from esrally import track as rally_track
+from esrally.metrics import SampleType
+
+from esrally_ebs.analysis.knee import NextStep, Purpose
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Phase
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.plan.tables import MAX_PROBES
+from esrally_ebs.rally import activation, steps
+from esrally_ebs.rally.schedule import BLOCK, block_of, expand
+from esrally_ebs.store.context import STEP
+
+PLAN = """
+name = "x"
+arm = [{name = "a", type = "gp3"}, {name = "b", type = "gp3"}]
+[race]
+warmup_iterations = 5
+[cache]
+mode = "warm"
+[design]
+knee = "p99=100ms"
+steps = 6
+"""
+
+
+def plan(**overrides: object) -> Plan:
+    return parse_plan(PLAN, "x.toml", overrides)
+
+
+def task(name: str, kind: str = "search") -> rally_track.Task:
+    operation = rally_track.Operation(name, kind, params={"body": {}, "index": "i"})
+    return rally_track.Task(name, operation, clients=2)
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(run=tmp_path))
+    yield tmp_path
+    steps._arrivals_of.cache_clear()
+
+
+def first_step() -> rally_track.Task:
+    """Of arm a."""
+    return next(one for one in expand([task("q")], plan()) if one.name == "queries-a-r1")
+
+
+def publish(run: Path, step: NextStep, arm: str = "a") -> None:
+    (run / STEP).write_text(json.dumps({arm: asdict(step)}))
+
+
+def arrivals(clients: list[int], total: int, made: rally_track.Task) -> list[float]:
+    """What one process of these clients sends, when it is always free."""
+    steps._arrivals_of.cache_clear()
+    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    for client in clients:
+        own.join(client, total)
+    due: list[float] = []
+    while True:
+        try:
+            due.append(own.next(clients[len(due) % len(clients)], due[-1] if due else 0.0))
+        except StopIteration:
+            return due
+
+
+def test_a_session_has_a_warm_up_of_each_search_and_then_steps_that_ask_all_in_turn() -> None:
+    made = expand([task("q"), task("r")], plan())
+    warm = [one.name for one in made if block_of(one).phase is Phase.WARMUP]  # type: ignore[union-attr]
+    assert warm == ["q-a-warmup", "q-b-warmup", "r-a-warmup", "r-b-warmup"]
+    measured = made[len(warm) :]
+    assert len(measured) == 2 * (1 + MAX_PROBES + 6)
+    assert {one.operation.params[BLOCK].task for one in measured} == {"queries"}
+    assert all(one.clients == steps.CLIENTS and one.schedule == steps.NAME for one in measured)
+
+
+def test_searches_of_several_kinds_and_none_are_refused() -> None:
+    with pytest.raises(PlanError, match="choose with --task"):
+        expand([task("q"), task("r", "scroll-search")], plan())
+    with pytest.raises(PlanError, match="the challenge has none"):
+        expand([], plan())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("cache.mode", "cold", "'cold' evicts"),
+        ("design.nodes", "one", "not when they are due"),
+        ("design.knee", "p99", "a percentile from p50"),
+        ("design.knee", "p99=100", "write the unit"),
+    ],
+)
+def test_a_plan_that_cannot_have_a_knee_is_refused(key: str, value: str, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        plan(**{key: value})
+
+
+def test_workers_share_the_requests_of_a_step(run: Path) -> None:
+    publish(run, NextStep(purpose=Purpose.MEASURE, rate=50.0, seconds=10.0))
+    made = first_step()
+    one, two = arrivals([0, 1], 4, made), arrivals([2, 3], 4, made)
+    assert len(one) + len(two) == 500
+    assert not set(one) & set(two)
+    assert 150 < len(one) < 350
+    assert sorted(one) == one
+    assert max(one + two) <= 10
+
+
+def test_alone_is_one_client_that_sends_when_it_is_answered(run: Path) -> None:
+    publish(run, NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=8.0))
+    made = first_step()
+    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    assert own.next(0, 3.5) == 3.5
+    for client, now_s in ((1, 3.5), (0, 8.1)):
+        with pytest.raises(StopIteration):
+            own.next(client, now_s)
+
+
+def test_a_step_that_lags_far_behind_is_ended(run: Path) -> None:
+    publish(run, NextStep(purpose=Purpose.PROBE, rate=50.0, seconds=10.0))
+    made = first_step()
+    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    own.join(0, 1)
+    own.next(0, 1.0)
+    with pytest.raises(StopIteration):
+        own.next(0, 5.0)
+    with pytest.raises(StopIteration):
+        own.next(0, 1.0)
+
+
+def test_an_arm_without_a_step_sends_nothing(run: Path) -> None:
+    publish(run, NextStep(purpose=Purpose.PROBE, rate=50.0, seconds=10.0), arm="b")
+    made = first_step()
+    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    with pytest.raises(StopIteration):
+        own.join(0, 1)
+
+
+def _sample(due_s: float, latency_s: float, kind: SampleType = SampleType.Normal) -> SimpleNamespace:
+    return SimpleNamespace(
+        sample_type=kind,
+        request_start=due_s + latency_s - 0.01,
+        service_time=0.01,
+        latency=latency_s,
+        request_meta_data={"success": True},
+    )
+
+
+def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself() -> None:
+    published: list[dict[str, dict[str, float]]] = []
+    rule = steps.StepRule(
+        plan(), publish=lambda text: published.append(json.loads(text)), record=lambda *words: None
+    )
+    assert rule.begins(0)
+    for round_ in range(1, 6):
+        assert rule.begins(round_)
+        for arm, capacity in (("a", 120.0), ("b", 1e9)):
+            rate = published[-1][arm]["rate"]
+            rule.add(arm, _sample(0.0, 9.0, SampleType.Warmup))
+            for number in range(100):
+                rule.add(arm, _sample(number / 10, 0.01 if rate < capacity else 1.0))
+    assert [round(one["a"]["rate"], 1) for one in published] == [
+        0,
+        50,
+        100,
+        200,
+        pytest.approx(141.4, abs=0.1),
+    ]
+    assert [round(one["b"]["rate"], 1) for one in published] == [0, 50, 100, 200, 400]
+    assert rule.describe("a") == "a: 141 queries/s"
+
+
+def test_a_budget_ends_the_steps() -> None:
+    now = [1.0]
+    rule = steps.StepRule(
+        plan(**{"design.budget": 20}),
+        publish=lambda text: None,
+        record=lambda *words: None,
+        now=lambda: now[0],
+    )
+    assert rule.begins(1)
+    now[0] = 22.0
+    assert not rule.begins(2)
