@@ -1,0 +1,84 @@
+"""What a session in search of the knee says, in every format."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import session_in_memory
+import simulated_queue
+from small_plan import small_plan
+
+from esrally_ebs import report
+from esrally_ebs.analysis.knee import EVENT, KneeSearch, StepResult, observe
+from esrally_ebs.model import Event, Phase
+from esrally_ebs.store.encoding import SAMPLES
+from esrally_ebs.store.session import Session
+
+BOUND = "p99=20ms"
+
+
+def recorded(servers: dict[str, int], bound: str = BOUND, service_s: float = 0.005) -> Session:
+    """A session whose arms are queues of so many servers."""
+    plan = small_plan(
+        race={},
+        cache={"mode": "warm"},
+        design={"knee": bound, "steps": 6},
+        arm=[{"name": n, "type": "gp3"} for n in servers],
+    )
+    search, rows, events = KneeSearch.of(plan.design), [], []
+    for arm, number in servers.items():
+        draw, steps = np.random.default_rng(1), list[StepResult]()
+        while (step := search.next(steps)) is not None:
+            due, latency, service = simulated_queue.make(step, np.full(1, service_s), number, draw)
+            due, latency, service = due[:2000], latency[:2000], service[:2000]
+            steps.append(observe(step, due, latency, service, search.bound))
+            fields = {"purpose": step.purpose.value, "rate": step.rate, "seconds": step.seconds}
+            events.append(Event(at_s=0.0, kind=EVENT, arm=arm, fields={**fields, "round": len(steps)}))
+            rows += [
+                {
+                    **dict.fromkeys(SAMPLES.names, 0.0), "session": "s", "arm": arm, "round": len(steps),
+                    "task": "queries", "operation": "q", "phase": Phase.MEASURE.value, "iteration": 1,
+                    "started_s": float(at + took - served), "service_time_s": float(served),
+                    "client": 0, "latency_s": float(took), "success": True, "hits": 5,
+                }
+                for at, took, served in zip(due, latency, service, strict=True)
+            ]  # fmt: skip
+    samples = pa.Table.from_pylist(rows, schema=SAMPLES)
+    return session_in_memory.session(arms=tuple(servers), plan=plan, samples=samples, events=tuple(events))
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return recorded({"a": 1, "b": 2})
+
+
+def test_the_report_begins_with_the_knee_of_each_arm_and_how_they_differ(session: Session) -> None:
+    built = report.build(session)
+    assert built.verdict.startswith("Highest rate with p99 of 20 ms: a (emulated) ")
+    assert built.verdict.endswith("of a: a difference.")
+    table = next(table for table in built.tables if table.key == "knee")
+    rates = [row.cells[0].facts["queries/s"] for row in table.rows]
+    assert 80 < rates[0] < 140  # type: ignore[operator]
+    assert 250 < rates[1] < 300  # type: ignore[operator]
+    assert all(check.ok for check in built.checks)
+
+
+def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
+    built = report.build(session)
+    for form, render in report.RENDERERS.items():
+        text = render(built)
+        assert "Latency against rate" in text if form == "html" else "knee" in text or "Highest rate" in text
+    assert json.loads(report.RENDERERS["json"](built))
+
+
+def test_arms_without_a_knee_say_why() -> None:
+    built = report.build(recorded({"a": 1, "b": 1}, "p99=1ms"))
+    assert "a (emulated) has none (no rate holds it: alone a query takes 5 ms (p99))" in built.verdict
+    assert not built.figures.others
+
+
+def test_a_session_that_ended_before_its_first_step_has_a_report() -> None:
+    whole = recorded({"a": 1, "b": 1}, "p99=1ms")
+    cut = session_in_memory.session(plan=whole.plan, samples=SAMPLES.empty_table())
+    assert "has none (no rate was tried)" in report.build(cut).verdict
