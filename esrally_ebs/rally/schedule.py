@@ -120,8 +120,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     tasks = {task.name: task for task in (*indexing, *asked)}
     for writes in beside.values():
         tasks |= writes
-    if plan.design.knee is not None:
-        tasks[protocol.QUERIES] = _in_turn(asked, beside)
+    tasks |= _in_turn(asked, beside, plan)
     blocks = protocol.blocks(
         plan, indexing=[task.name for task in indexing], searches=[task.name for task in asked]
     )
@@ -172,8 +171,10 @@ def _beside(element: Any, write: Any) -> Any:
     return rally_track.Parallel([element, write])
 
 
-def _in_turn(searches: Sequence[Any], beside: Iterable[str]) -> Any:
-    """One task that asks all of these; raises PlanError for what no one task can ask."""
+def _in_turn(searches: Sequence[Any], beside: Iterable[str], plan: Plan) -> dict[str, Any]:
+    """In search of a knee, one task that asks all of these; raises PlanError for what no one task can ask."""
+    if plan.design.knee is None:
+        return {}
     for name in beside:
         raise PlanError(f"task {name}: documents are added beside it, which no step does; choose with --task")
     if not searches:
@@ -188,7 +189,7 @@ def _in_turn(searches: Sequence[Any], beside: Iterable[str]) -> Any:
     together = copy.copy(first)
     together.operation = copy.copy(first.operation)
     together.operation.params = {_INNER: tuple(_source_of(task.operation, task.name) for task in searches)}
-    return together
+    return {protocol.QUERIES: together}
 
 
 def _source_of(operation: Any, name: str) -> tuple[Any, ...]:

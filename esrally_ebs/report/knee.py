@@ -86,7 +86,7 @@ class Knees:
         return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR
 
     def binds(self, profiles: Profiles) -> tuple[str, ...]:
-        """A sentence for each arm: the limit, or the processor, that holds it back at its knee."""
+        """A sentence for each arm: the limit, or the processors, that hold it back at its knee."""
         near = self._at_knee(profiles)
         cores = self._session.environment.get("cores")
         lines = list(bottlenecks(self._session, near)) if near else []
@@ -95,8 +95,8 @@ class Knees:
             busy = _busy(pooled(own), cores) if own and cores else None
             if busy is not None and busy >= _BUSY:
                 lines.append(
-                    f"{name} is held back by the processors (its node has {busy:.0%} of {cores} busy while it "
-                    "answers); take more of them."
+                    f"{name} is held back by the processors (its node has {busy:.0%} of {cores} busy while "
+                    "it answers); take more of them."
                 )
         return tuple(lines)
 
