@@ -229,7 +229,7 @@ class DrivenSession:
         if self._rule is None and context.plan.design.knee is not None:
             self._rule = StepRule(
                 context.plan,
-                publish=(context.run / STEP).write_text,
+                publish=(context.notes / STEP).write_text,
                 record=partial(_record_step, SessionFolder(context.folder)),
             )
         if self._rule is None and context.plan.design.is_auto:

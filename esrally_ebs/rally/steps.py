@@ -118,7 +118,7 @@ def _arrivals_of(task: str, block: Block, seed: str, lag_s: float) -> _Arrivals:
     """One for all clients of this process that take part in the task."""
     from esrally_ebs.rally import activation  # which imports this module
 
-    steps = json.loads((activation.current().run / STEP).read_text())
+    steps = json.loads((activation.current().notes / STEP).read_text())
     fields = steps.get(block.arm)
     step = None if fields is None else NextStep(**{**fields, "purpose": Purpose(fields["purpose"])})
     return _Arrivals(step, seed, lag_s)

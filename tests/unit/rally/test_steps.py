@@ -43,7 +43,7 @@ def task(name: str, kind: str = "search") -> rally_track.Task:
 
 @pytest.fixture(autouse=True)
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(run=tmp_path))
+    monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(notes=tmp_path))
     yield tmp_path
     steps._arrivals_of.cache_clear()
 
