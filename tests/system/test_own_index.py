@@ -139,6 +139,7 @@ def test_the_log_is_raced_on_the_indices_of_the_data_directory(at: Homes, data: 
     assert max(resident) <= 0.01
 
 
+@pytest.mark.long
 def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
     at: Homes, repository: Path, workload: Path
 ) -> None:
@@ -156,7 +157,6 @@ def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
     assert {check.name: check.ok for check in session.checks}["hits"]
 
 
-@pytest.mark.long
 def test_a_name_that_is_not_in_the_snapshot_is_one_line(at: Homes, repository: Path, workload: Path) -> None:
     ended = at.race(params(at, snapshot=repository / "nightly-1", indices="logs-1;none"), track=workload)
     assert ended.exit_code == 2, ended.output
