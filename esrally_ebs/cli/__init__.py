@@ -41,9 +41,12 @@ def _group(
 # What is raised for anything typed wrong: ClickException, which newer versions of typer keep to themselves.
 _MISUSE = typer.BadParameter.__mro__[2]
 
-# Under sudo: commands that stay root's, and those of which some steps need root; all others need none.
+# Under sudo: commands that stay root's, and those of which no step needs root; of all others some may.
 _AS_ROOT = {"volumes", "clean", "doctor", "trace"}
-_WITH_KEEPER = {"run", "race", "study", "advise"}
+_WITHOUT_ROOT = {
+    *("simulate", "sessions", "report", "compare", "gate", "push", "dashboard", "usage", "cloudwatch"),
+    *("corpus", "workload", ""),
+}
 
 TRACEBACK = "ESRALLY_EBS_TRACEBACK"  # when set, an error that nobody foresaw is printed with its traceback
 # Raised by what was read; any other unforeseen error is laid to the machine.
@@ -83,7 +86,7 @@ def _be_who_called(words: Sequence[str]) -> None:
     """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
     command = next((word for word in words if not word.startswith("-")), "")
     if command not in _AS_ROOT:
-        go_on_as_caller(sys.orig_argv[1:], needs_root=command in _WITH_KEEPER)
+        go_on_as_caller(sys.orig_argv[1:], needs_root=command not in _WITHOUT_ROOT)
 
 
 def _take_any_text() -> None:

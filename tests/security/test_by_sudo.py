@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import small_race
 from shared_python import NOBODY, by_sudo, environment
 
 from esrally_ebs.volumes.backends import leftovers
@@ -146,3 +147,31 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
     listed = call("esrally-ebs", "sessions", "--last", "1", env=sudo).stdout
     assert "failed" in listed
     assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed
+
+
+@pytest.mark.system
+@pytest.mark.long
+@pytest.mark.usefixtures("able_machine")
+def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
+    shared: Path, sudo: dict[str, str]
+) -> None:
+    (shared / "race.toml").write_text(small_race.PLAN.replace('["lateness"]', '["lateness", "processors"]'))
+    words = ["esrally", "race", f"--track-path={ROOT}/tracks/noaa-ebs", "--offline", "--include-tasks=range*"]
+    words.append(f"--track-params=plan:{shared}/race.toml,rounds:2,iterations:2")
+    users: dict[str, set[int]] = {}
+    with subprocess.Popen(words, env=sudo, cwd="/", stdout=subprocess.PIPE, text=True) as race:
+        while race.poll() is None:
+            for each in psutil.process_iter(["name", "cmdline", "uids"]):
+                first = " ".join((each.info["cmdline"] or [""])[:2])
+                for name in ("Worker", "DriverActor", "BenchmarkActor", "fio", "ebs-keeper", "bin/esrally"):
+                    if name in first and each.info["uids"]:
+                        users.setdefault(name, set()).add(each.info["uids"].real)
+            time.sleep(0.5)
+        assert race.stdout is not None
+        assert race.returncode == 0, race.stdout.read()
+    assert users.pop("ebs-keeper") == {0}
+    assert set(users) >= {"Worker", "DriverActor", "BenchmarkActor", "fio"}
+    assert {name: uids for name, uids in users.items() if uids != {NOBODY}} == {}
+    report = call("esrally-ebs", "report", "latest", env=sudo)
+    assert (report.returncode, report.stderr) == (0, "")
+    assert left(shared / "run") == []
