@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from esrally_ebs.advice.advice import TYPES, Advice, advise, parse_bound, usage_options
@@ -119,7 +120,10 @@ Device = Annotated[str | None, typer.Option(help="The device, if the log is of s
 def usage_command(
     log: Annotated[
         Path,
-        typer.Argument(metavar="LOG", help="CloudWatch's JSON, iostat -xt or sar -d text, or a trace."),
+        typer.Argument(
+            metavar="LOG",
+            help="CloudWatch's JSON, iostat -xt or sar -d text, a trace, or a recording's folder.",
+        ),
     ],
     size: Size,
     type_: Type = "gp3",
@@ -134,12 +138,20 @@ def usage_command(
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     require_format(form)
     today = _today(size, type_, iops, throughput)
-    text = _text(log)
-    ios = parse_trace(text, str(log), device)
+    text = "" if log.is_dir() else _text(log)
+    ios = _recorded(log) if log.is_dir() else parse_trace(text, str(log), device)
     intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
     options = usage_options(intervals, today, region=region, types=_listed(types))
     traced = ios if ios.num_rows else None
     give(build_usage(str(log), intervals, options, region=region, ios=traced), form, output)
+
+
+def _recorded(folder: Path) -> pa.Table:
+    """The I/Os of a recording's folder."""
+    ios = SessionFolder(folder).read_trace().sort_by("at_s")
+    if len(ios["arm"].unique()) > 1:
+        raise PlanError(f"{folder}: a session of several arms; 'esrally-ebs advise' takes it")
+    return ios
 
 
 def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> VolumeSpec:

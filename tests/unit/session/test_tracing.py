@@ -118,6 +118,8 @@ def test_a_trace_of_each_tool_becomes_a_session(
     assert main(["trace", "--from", str(source), "--size", "500GiB", "--output", str(home / "made")]) == 0
     assert "never" in capsys.readouterr().out
     assert SessionFolder(home / "made").read_trace().num_rows == 3
+    assert main(["usage", str(home / "made"), "--size", "500GiB"]) == 0
+    assert "What the trace's I/Os do" in capsys.readouterr().out
 
 
 def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
