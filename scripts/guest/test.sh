@@ -4,12 +4,16 @@
 #   GUEST_TESTS  what pytest is to run; default: all of tests/guest/host_*.py
 #   CUTS         how often the power is cut; default 6
 #
-# Exit code: pytest's, or 3 where something is missing.
+# Exit code: pytest's, 2 for a wrong CUTS, or 3 where something is missing.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 cd "$ROOT"
 
+if ! [[ ${CUTS:-6} =~ ^[1-9][0-9]*$ ]]; then
+    complain "CUTS=$CUTS: how often is the power to be cut? give a whole number of 1 or more"
+    exit 2
+fi
 missing=()
 have qemu-system-x86_64 || missing+=(qemu-system-x86)
 have qemu-img || missing+=(qemu-utils)
