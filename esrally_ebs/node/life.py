@@ -255,7 +255,8 @@ def _wait(
 ) -> tuple[Node, ...]:
     """Wait until all nodes answer as one cluster; none may end meanwhile."""
     names = [_container(session, arm) for arm in arms]
-    until = clock.monotonic() + _READY_S
+    patience_s = _READY_S * len(names)  # they start beside one another
+    until = clock.monotonic() + patience_s
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         ports = [containers[0].ports[_HTTP + at] for at in range(len(names))]
@@ -267,7 +268,7 @@ def _wait(
         if clock.monotonic() > until:
             text = engine.reason(engine.log(names[waiting[0]]))
             raise SetupError(
-                f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {_READY_S:.0f} s: {text}"
+                f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {patience_s:.0f} s: {text}"
             )
         clock.sleep(_POLL_S)
     return tuple(
