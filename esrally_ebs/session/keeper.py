@@ -373,11 +373,12 @@ def main(argv: Sequence[str]) -> int:
     os.environ["HOME"] = pwd.getpwuid(0).pw_dir
 
     def pass_on(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and _at_terminal():
+            return  # Ctrl-C: the command has heard it as well
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the command as well
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     steps = RootSteps(user)
     listener = socket.socket(fileno=fileno)
@@ -390,6 +391,15 @@ def main(argv: Sequence[str]) -> int:
         time.sleep(_POLL_S)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _at_terminal() -> bool:
+    """Whether keys of a terminal reach this process, and so all of its group."""
+    try:
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:  # there is none
+        return False
 
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)

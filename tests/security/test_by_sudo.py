@@ -100,6 +100,23 @@ def test_a_python_that_the_caller_may_not_run_is_one_line(shared: Path, sudo: di
     assert re.fullmatch(r"\[ERROR\] .*: user nobody, who called by sudo, may not use it; .*\n", done.stderr)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_keeper_reaches_the_command(
+    shared: Path, sudo: dict[str, str], number: signal.Signals
+) -> None:
+    script = shared / "bin" / "waits" / "esrally"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("import signal\nprint('there', flush=True)\nsignal.pause()\n")
+    words = [str(shared / "bin" / "python"), str(script), "race"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, env=sudo, stdout=pipe, stderr=pipe, start_new_session=True) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"there\n"
+        command.send_signal(number)
+        command.communicate(timeout=30)
+    assert command.returncode == 128 + number
+
+
 def left(run: Path) -> list[str]:
     until = time.monotonic() + 30
     while (found := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
