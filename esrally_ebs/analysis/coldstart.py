@@ -42,7 +42,7 @@ def cold_starts(samples: pa.Table) -> tuple[ColdStartCurve, ...]:
     medians: dict[tuple[str, str], dict[int, float]] = {}
     for (task, arm, number), rows in rows_by(own, ["task", "arm", "iteration"]):
         medians.setdefault((task, arm), {})[number] = float(np.median(times[rows]))
-    return tuple(_curve(*key, found) for key, found in medians.items() if len(found) >= _FEWEST)
+    return tuple(_curve(*key, by_number) for key, by_number in medians.items() if len(by_number) >= _FEWEST)
 
 
 def _curve(task: str, arm: str, medians: dict[int, float]) -> ColdStartCurve:

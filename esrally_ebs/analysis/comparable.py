@@ -41,7 +41,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     measured = session.samples.select(looked_at).filter(
         pc.equal(session.samples["phase"], Phase.MEASURE.value)
     )
-    found = [
+    checks = [
         None if seeks_knee else _hits(measured),
         _segments(session),
         _agree(
@@ -58,14 +58,14 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _reach(session),
         _lateness(session),
     ]
-    return [check for check in found if check is not None]
+    return [check for check in checks if check is not None]
 
 
 def all_checks(session: Session) -> tuple[Check, ...]:
     """What was checked when it was measured, and what can be checked from the record for the rest."""
     recorded = {check.name for check in session.checks}
-    found = check_comparable(session, cut=session.state is not State.COMPLETE)
-    return (*session.checks, *(check for check in found if check.name not in recorded))
+    checks = check_comparable(session, cut=session.state is not State.COMPLETE)
+    return (*session.checks, *(check for check in checks if check.name not in recorded))
 
 
 def is_cold(session: Session) -> bool:
@@ -91,9 +91,9 @@ def _hits(measured: pa.Table) -> Check | None:
         return None
     for task, by_arm in hits.items():
         if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
-            seen = ", ".join(f"{arm} {_in_order(numbers)[:3]}" for arm, numbers in by_arm.items())
-            text = f"{task}: hit counts differ between arms ({seen}); they do not search the same documents"
-            return Check(name="hits", ok=False, value=seen, text=text)
+            listed = ", ".join(f"{arm} {_in_order(numbers)[:3]}" for arm, numbers in by_arm.items())
+            text = f"{task}: hit counts differ between arms ({listed}); they do not search the same documents"
+            return Check(name="hits", ok=False, value=listed, text=text)
     return Check(
         name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
     )
@@ -123,8 +123,8 @@ def _agree(name: str, by_arm: Mapping[str, Mapping[str, Any]]) -> Check | None:
     keys = dict.fromkeys(key for values in by_arm.values() for key in values)
     for key in keys:
         if len({str(values.get(key)) for values in by_arm.values()}) > 1:
-            seen = ", ".join(f"{arm} {values.get(key)}" for arm, values in by_arm.items())
-            return Check(name=name, ok=False, value=seen, text=f"{key} differs between arms: {seen}")
+            listed = ", ".join(f"{arm} {values.get(key)}" for arm, values in by_arm.items())
+            return Check(name=name, ok=False, value=listed, text=f"{key} differs between arms: {listed}")
     first = next(iter(by_arm.values()))
     value = ", ".join(f"{key} {value}" for key, value in first.items())
     return Check(name=name, ok=True, value=value, text=f"{name} are the same on every arm")
@@ -164,9 +164,9 @@ def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
     arms = {*names, *(arm for by_arm in counts.values() for arm in by_arm)}
     for task, by_arm in counts.items():
         if len(by_arm) < len(arms) or len(set(by_arm.values())) > 1:
-            seen = ", ".join(f"{arm} {by_arm.get(arm, 0)}" for arm in sorted(arms))
+            listed = ", ".join(f"{arm} {by_arm.get(arm, 0)}" for arm in sorted(arms))
             return Check(
-                name="requests", ok=False, value=seen, text=f"{task}: unequal numbers of requests: {seen}"
+                name="requests", ok=False, value=listed, text=f"{task}: unequal numbers of requests: {listed}"
             )
     total = sum(number for by_arm in counts.values() for number in by_arm.values())
     return Check(name="requests", ok=True, value=str(total), text="every arm got the same number of requests")
@@ -228,14 +228,14 @@ def _reach(session: Session) -> Check | None:
         return None
     profiles = profiles_of(read_windows(session.events)[0])
     direct = _direct_reads(session)
-    seen, wrong = [], []
+    reads, wrong = [], []
     for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms]):
         if "device.read_bytes" in profile.grown:
-            seen.append(_what_was_read(arm, profile))
+            reads.append(_what_was_read(arm, profile))
             wrong += _cached(arm, profile, direct.get(arm))
-    if not seen:
+    if not reads:
         return None
-    value = "; ".join(seen)
+    value = "; ".join(reads)
     if not wrong:
         return Check(
             name=REACH, ok=True, value=value, text=f"cold requests were read from the devices: {value}"

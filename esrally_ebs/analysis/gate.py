@@ -92,13 +92,13 @@ def decide(
     ]
     known = [
         number
-        for number, (comparison, _, found) in enumerate(questions)
-        if found.ratio.low is not None and not _is_tied(comparison, found, 1 - confidence)
+        for number, (comparison, _, compared) in enumerate(questions)
+        if compared.ratio.low is not None and not _is_tied(comparison, compared, 1 - confidence)
     ]
     by_task = {questions[number][0].task: questions[number][0] for number in known}
     pairs = {task: _pair(comparison, blocks) for task, comparison in by_task.items()}
-    asked = [_p_values(*questions[number], pairs[questions[number][0].task]) for number in known]
-    kept, broken = (holm([p_values[side] for p_values in asked]) for side in (0, 1))
+    evidence = [_p_values(*questions[number], pairs[questions[number][0].task]) for number in known]
+    kept, broken = (holm([p_values[side] for p_values in evidence]) for side in (0, 1))
     outcomes = dict.fromkeys(range(len(questions)), Outcome.INCONCLUSIVE)
     for number, p_below, p_above in zip(known, kept, broken, strict=True):
         outcomes[number] = _outcome(p_below, p_above, 1 - confidence)
@@ -110,13 +110,13 @@ def decide(
             TaskDecision(
                 task=comparison.task,
                 limit=limit,
-                ratio=found.ratio,
+                ratio=compared.ratio,
                 outcome=outcomes[number],
-                why=_why(comparison, limit, found, 1 - confidence)
+                why=_why(comparison, limit, compared, 1 - confidence)
                 if outcomes[number] is Outcome.INCONCLUSIVE
                 else "",
             )
-            for number, (comparison, limit, found) in enumerate(questions)
+            for number, (comparison, limit, compared) in enumerate(questions)
         ),
     )
 
@@ -151,16 +151,16 @@ def _why_of_passes(decision: TaskDecision, comparison: Comparison) -> str:
     return f"{passes} of {MIN_ROUNDS} that an interval takes: repeat = {MIN_ROUNDS - 1} in its [[baseline]]"
 
 
-def _is_tied(comparison: Comparison, found: PercentileComparison, alpha: float) -> bool:
+def _is_tied(comparison: Comparison, compared: PercentileComparison, alpha: float) -> bool:
     """Whether an interval without width tells of equal times only, and not of a difference."""
-    low, high, p_different = found.ratio.low, found.ratio.high, comparison.p_different
+    low, high, p_different = compared.ratio.low, compared.ratio.high, comparison.p_different
     if low is None or high is None or p_different is None or p_different <= alpha:
         return False
     return high / low - 1 < _NO_WIDTH and not low <= 1 <= high
 
 
 def _p_values(
-    comparison: Comparison, limit: GateLimit, found: PercentileComparison, pair: Pair
+    comparison: Comparison, limit: GateLimit, compared: PercentileComparison, pair: Pair
 ) -> tuple[float, float]:
     """Of the limit's being kept and of its being broken; small when the rounds say so beyond chance.
 
@@ -170,7 +170,7 @@ def _p_values(
     bound, rounds = 1 + limit.slowdown, comparison.rounds
     t = student(pair.evidence(limit.percentile, ratio=bound))
     kept, broken = (min(1.0, 2 * max(rarest(rounds), below(side * t, rounds))) for side in (1, -1))
-    low, high = found.ratio.low, found.ratio.high
+    low, high = compared.ratio.low, compared.ratio.high
     return (
         kept if high is not None and high < bound else 1.0,
         broken if low is not None and low > bound else 1.0,
@@ -195,12 +195,12 @@ def _is_about(doubt: str, percentile: int) -> bool:
     return "interval" in said and (f"p{percentile}" in about or "p" not in about)
 
 
-def _why(comparison: Comparison, limit: GateLimit, found: PercentileComparison, alpha: float) -> str:
-    ratio, bound = found.ratio, 1 + limit.slowdown
+def _why(comparison: Comparison, limit: GateLimit, compared: PercentileComparison, alpha: float) -> str:
+    ratio, bound = compared.ratio, 1 + limit.slowdown
     if ratio.low is None or ratio.high is None:
         doubts = [doubt for doubt in comparison.warnings if _is_about(doubt, limit.percentile)]
         return doubts[0] if doubts else "there is no interval"
-    if _is_tied(comparison, found, alpha):
+    if _is_tied(comparison, compared, alpha):
         return "too many requests took equally long for an interval"
     if ratio.high < bound or ratio.low > bound:
         return "decided for this task alone, but not for all tasks together"

@@ -28,9 +28,11 @@ def rows_by(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...]
     order = np.argsort(key, kind="stable")
     ends = np.flatnonzero(np.diff(key[order])) + 1
     groups = np.split(order, ends)
-    found = [(tuple(values[codes[rows[0]]] for values, codes in columns), rows) for rows in groups]
-    ranks = [_ranks([(key[place], rows[0]) for key, rows in found]) for place in range(len(names))]
-    return sorted(found, key=lambda group: [rank[value] for rank, value in zip(ranks, group[0], strict=True)])
+    grouped = [(tuple(values[codes[rows[0]]] for values, codes in columns), rows) for rows in groups]
+    ranks = [_ranks([(key[place], rows[0]) for key, rows in grouped]) for place in range(len(names))]
+    return sorted(
+        grouped, key=lambda group: [rank[value] for rank, value in zip(ranks, group[0], strict=True)]
+    )
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]:

@@ -4,7 +4,8 @@ The search on one arm is a state machine, the same for a node and for a simulate
 the next step out, or none. A step is some seconds of Poisson arrivals at one rate.
 
     alone     one query at a time: no rate can be better than that
-    probe     short steps: the rate doubles until the bound breaks, then halves the way between good and bad
+    probe     short steps: the rate doubles until the bound breaks, then halves the way between good and bad;
+              the lowest bad rate is tried again, for a node that has just started is slow
     measure   long steps, each at what is the knee by all steps before it, now a little above, now below
 
 The share of requests that are late can only grow with the rate. That is all that is assumed of it: the
@@ -177,7 +178,7 @@ class KneeSearch:
 
     def knee(self, steps: Sequence[StepResult]) -> Knee:
         """The knee by these steps of one arm; any number of them."""
-        tried = [step for step in steps if step.rate and (step.requests or step.ran_away)]
+        tried = [step for step in _counting(steps) if step.requests or step.ran_away]
         if self._alone_breaks(steps):
             alone = steps[0]
             took = f"{alone.quantile_s * 1e3:.3g} ms" if math.isfinite(alone.quantile_s) else "an error"
@@ -206,13 +207,15 @@ class KneeSearch:
 
     def _probe(self, steps: Sequence[StepResult]) -> float | None:
         """The next rate to try in short; None when good and bad are close, or cannot be found."""
-        tried = [step for step in steps if step.rate]
-        if not tried:
+        rates = [step.rate for step in steps if step.rate]
+        if not rates:
             mean_s = steps[0].mean_s
             return min(0.5 / mean_s if mean_s > 0 else 1.0, MAX_RATE)
-        good, bad = self._bracket(tried)
-        if len(tried) >= MAX_PROBES or bad <= good * _CLOSE:
+        good, bad = self._bracket(_counting(steps))
+        if len(rates) >= MAX_PROBES:
             return None
+        if bad <= good * _CLOSE:
+            return bad if rates.count(bad) == 1 else None
         if not math.isfinite(bad):
             return good * 2 if good * 2 <= MAX_RATE else None
         return math.sqrt(good * bad) if good else bad / 4
@@ -229,6 +232,16 @@ class KneeSearch:
     def _probe_s(self, rate: float) -> float:
         """Long enough for some requests to be late."""
         return min(max(PROBE_S, _FEW / self.bound.allowed / rate), self.step_s)
+
+
+def _counting(steps: Sequence[StepResult]) -> list[StepResult]:
+    """Steps at a rate; of probes at the same rate the last, since compiled code is faster."""
+    probes = {step.rate: step for step in steps if step.purpose is Purpose.PROBE}
+    return [
+        step
+        for step in steps
+        if step.rate and (step.purpose is not Purpose.PROBE or probes[step.rate] is step)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,10 @@ class ArmTimes:
 
     def counts_below(self, value: float) -> Floats:
         """Requests of each round below ``value``; one that equals it is half below."""
-        found = [
+        doubled = [
             times.searchsorted(value, "left") + times.searchsorted(value, "right") for times in self.rounds
         ]
-        return np.array(found) / 2
+        return np.array(doubled) / 2
 
     def interval(self, percentile: float, confidence: float) -> Estimate:
         """The percentile of all requests, with the interval that rounds give it (Woodruff 1952)."""

@@ -159,19 +159,19 @@ def _jobs(first: Session, second: Session) -> Check:
 
 
 def _hits(first: Session, second: Session) -> Check:
-    found = [_hits_by_task(session) for session in (first, second)]
-    if not found[0].keys() & found[1].keys():
+    hits = [_hits_by_task(session) for session in (first, second)]
+    if not hits[0].keys() & hits[1].keys():
         return Check(name="hits", ok=False, value="", text="no task was measured in both sessions")
-    tasks = [task for task in found[0] if found[0][task] and found[1].get(task)]
+    tasks = [task for task in hits[0] if hits[0][task] and hits[1].get(task)]
     if not tasks:
         text = (
             "not recorded in both sessions; the dataset is what there is to tell that they searched the same"
         )
         return Check(name="hits", ok=True, value="not recorded", text=text)
-    different = [task for task in tasks if found[0][task] != found[1][task]]
+    different = [task for task in tasks if hits[0][task] != hits[1][task]]
     if different:
-        seen = [str(sorted(one[different[0]])[:3]) for one in found]
-        text = f"{different[0]}: {seen[0]} in the first, {seen[1]} in the second"
+        counts = [str(sorted(one[different[0]])[:3]) for one in hits]
+        text = f"{different[0]}: {counts[0]} in the first, {counts[1]} in the second"
         more = f"; and {len(different) - 1} more tasks" if len(different) > 1 else ""
         return Check(name="hits", ok=False, value=str(len(different)), text=text + more)
     return Check(name="hits", ok=True, value=str(len(tasks)), text=f"the same for {len(tasks)} tasks of both")

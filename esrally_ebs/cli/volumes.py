@@ -82,23 +82,23 @@ def _attached(volume: Volume) -> dict[str, Any]:
     }
 
 
-def _mount(found: Identity) -> dict[str, Any]:
+def _mount(identity: Identity) -> dict[str, Any]:
     return {
         "attached": False,
-        "kind": found.kind,
-        "mount": str(found.mount_point),
-        "device": found.stack.device,
-        "identity": found.name,
-        "volumes": list(found.volume_ids),
-        "layers": list(found.stack.layers),
-        "filesystem": found.stack.mount.filesystem,
-        "root_device": found.root,
+        "kind": identity.kind,
+        "mount": str(identity.mount_point),
+        "device": identity.stack.device,
+        "identity": identity.name,
+        "volumes": list(identity.volume_ids),
+        "layers": list(identity.stack.layers),
+        "filesystem": identity.stack.mount.filesystem,
+        "root_device": identity.root,
     }
 
 
-def _print_mounts(found: Sequence[Identity]) -> None:
+def _print_mounts(identities: Sequence[Identity]) -> None:
     rows = new_table("mount that could be an arm", "kind", "file system", "device", "what it is", "")
-    for each in found:
+    for each in identities:
         stack = each.stack
         device = " on ".join(filter(None, [*stack.layers, *(disk.name for disk in stack.disks[:1])]))
         note = "the system's own disk" if each.root else ""

@@ -114,15 +114,15 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
             "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
         )
     indexing = [] if searches else building
-    asked = [task for element in searches for task in element if _is_search(task) or not element.nested]
+    searching = [task for element in searches for task in element if _is_search(task) or not element.nested]
     beside = _writes_of(searches)
     _require_warm(beside, plan)
-    tasks = {task.name: task for task in (*indexing, *asked)}
+    tasks = {task.name: task for task in (*indexing, *searching)}
     for writes in beside.values():
         tasks |= writes
-    tasks |= _in_turn(asked, beside, plan)
+    tasks |= _in_turn(searching, beside, plan)
     blocks = protocol.blocks(
-        plan, indexing=[task.name for task in indexing], searches=[task.name for task in asked]
+        plan, indexing=[task.name for task in indexing], searches=[task.name for task in searching]
     )
     if plan.design.nodes == "one":
         together = [tuple(group) for _, group in groupby(blocks, key=_without_arm)]

@@ -147,8 +147,8 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
     instance = min(
         (bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=float("inf")
     )
-    asked = min(bytes_per_s[limit] / (1.0 - share), instance)
-    iops = ceil(asked / per_operation / 100) * 100
+    needed = min(bytes_per_s[limit] / (1.0 - share), instance)
+    iops = ceil(needed / per_operation / 100) * 100
     if spec.type in ("io1", "io2") and limit == "iops":
         wanted = replace(spec, iops=max(iops, spec.iops or 0))
     elif spec.type == "gp3" or spec.type in _BY_SIZE:
@@ -156,7 +156,7 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
             spec,
             type="gp3",
             iops=_more(iops, spec.iops, 3000),
-            throughput_bytes_per_s=_more(ceil(asked / MIB) * MIB, spec.throughput_bytes_per_s, 125 * MIB),
+            throughput_bytes_per_s=_more(ceil(needed / MIB) * MIB, spec.throughput_bytes_per_s, 125 * MIB),
         )
     else:
         return None

@@ -173,9 +173,9 @@ def _ended(why: str) -> SetupError:
     return SetupError(f"the root process of this session has ended ({why}); run 'sudo esrally-ebs clean'")
 
 
-def _error(told: Mapping[str, str]) -> EbsError:
-    kind = getattr(errors, told["kind"], SetupError)
-    error: EbsError = kind(told["text"])
+def _error(answer: Mapping[str, str]) -> EbsError:
+    kind = getattr(errors, answer["kind"], SetupError)
+    error: EbsError = kind(answer["text"])
     return error
 
 

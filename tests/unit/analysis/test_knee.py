@@ -61,6 +61,20 @@ def test_a_bound_that_breaks_at_every_rate_says_down_to_which() -> None:
     assert search().knee(steps).why.startswith("no rate holds it, down to")
 
 
+def test_a_probe_that_broke_is_made_again_and_counts_by_its_last() -> None:
+    probe = {"purpose": Purpose.PROBE}
+    broke = step(12, 100, 80, **probe, ran_away=True)  # while the node compiled its code
+    steps = [step(0, 100, 0), step(10, 100, 0, **probe), broke]
+    again = NextStep(purpose=Purpose.PROBE, rate=12, seconds=25.0)
+    assert search().next(steps) == again
+    held = search().next([*steps, step(12, 100, 0, **probe)])
+    assert held is not None
+    assert (held.purpose, held.rate) == (Purpose.PROBE, 24)
+    measure = search().next([*steps, broke])
+    assert measure is not None
+    assert measure.purpose is Purpose.MEASURE
+
+
 def test_few_requests_are_doubted() -> None:
     steps = [step(0, 100, 0), step(2, 50, 0), step(4, 100, 1), step(5, 120, 60, ran_away=True)]
     assert search().knee(steps).doubt.startswith("the bound allows 3 late requests")
