@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import setproctitle
 
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
@@ -28,22 +29,36 @@ from esrally_ebs.store.context import ENDING
 from esrally_ebs.store.files import sync_folder
 
 _PATIENCE_S = 20.0
+_STARTS_S = 60.0  # on a starved machine
 _SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
 
 
-def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> None:
+def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Callable[[], None]:
     """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down.
 
-    ``uid`` is the user whose the other processes and the session's record are.
+    ``uid`` is the user whose the other processes and the session's record are. Returns what waits until it
+    watches, to be called before anything is recorded that a power cut must not take; raises SetupError.
     """
     words = [session, str(folder), str(uid), *map(_word, (os.getpid(), *pids))]
-    subprocess.Popen(
-        [sys.executable, "-P", "-m", "esrally_ebs.session.reaper", *words],
-        start_new_session=True,  # Ctrl-C in the terminal must not reach it
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    ready, said = os.pipe()
+    try:
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "esrally_ebs.session.reaper", *words],
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+        )
+    finally:
+        os.close(said)
+    return partial(_wait_for, ready)
+
+
+def _wait_for(ready: int) -> None:
+    with os.fdopen(ready, "rb") as said:
+        is_there, _, _ = select.select([said], [], [], _STARTS_S)
+        if not is_there or not said.read(1):
+            raise SetupError("the session's reaper did not start; is there memory and time for a process?")
 
 
 def _word(pid: int) -> str:
@@ -155,6 +170,7 @@ def main(argv: Sequence[str]) -> None:
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
     user = Caller.of(uid) if uid else None
     sync = partial(sync_folder, folder, {})
+    os.write(sys.stdout.fileno(), b".")
     died = watch([*processes, *([] if starter in processes else [starter])], sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session

@@ -28,7 +28,7 @@ from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
 
 Say = Callable[[str], None]
-StartReaper = Callable[[str, Path, Sequence[int], int], None]
+StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
 _MOST_LENT = 32
@@ -48,6 +48,7 @@ class RootSteps:
         self._nodes: dict[str, Node] = {}
         self._starting = 0  # threads that start nodes
         self._start_reaper = start_reaper
+        self._wait_for_reaper: Callable[[], None] | None = None
         self._lock = threading.RLock()  # of what changes which session, volumes and nodes there are
 
     @property
@@ -70,7 +71,8 @@ class RootSteps:
             run = running.begin(session)
             self._session = session
             try:
-                self._start_reaper(session, folder, watched, self.caller.uid if self.caller else 0)
+                uid = self.caller.uid if self.caller else 0
+                self._wait_for_reaper = self._start_reaper(session, folder, watched, uid)
                 if self.caller is not None:
                     for path in (run.parent, run):
                         path.chmod(0o711)  # to be passed through, by names that one knows
@@ -160,6 +162,9 @@ class RootSteps:
 
     def publish(self, context: Context) -> Context:
         """Write down what the session's other processes must know; what is attached, as it is known here."""
+        if self._wait_for_reaper is not None:
+            self._wait_for_reaper()
+            self._wait_for_reaper = None
         if self.caller is None:
             self.take(context)
         else:

@@ -58,7 +58,7 @@ def record_mount(
         parts = iter(range(block_trace.MAX_IOS))
         running.begin(session)
         try:
-            reaper.start(session, folder.path, [os.getpid()])
+            reaper.start(session, folder.path, [os.getpid()])()
             names = ", ".join(queue.name for queue in queues)
             say(f"recording the requests of {names} for {seconds:g} s; Ctrl-C ends it")
             summary = block_trace.record(

@@ -65,7 +65,7 @@ def test_a_probe_that_broke_is_made_again_and_counts_by_its_last() -> None:
     probe = {"purpose": Purpose.PROBE}
     broke = step(12, 100, 80, **probe, ran_away=True)  # while the node compiled its code
     steps = [step(0, 100, 0), step(10, 100, 0, **probe), broke]
-    again = NextStep(purpose=Purpose.PROBE, rate=12, seconds=25.0)
+    again = NextStep(purpose=Purpose.PROBE, rate=12, seconds=pytest.approx(25.0))
     assert search().next(steps) == again
     held = search().next([*steps, step(12, 100, 0, **probe)])
     assert held is not None
