@@ -21,6 +21,8 @@ LATENESS, REACH = "lateness", "reach"  # those of these checks that a plan may a
 _LEAST_REACHED = 0.9
 # Of the median that fio has for one random read at a time; half of a disk's reads differ from it by less.
 _LEAST_OF_DIRECT = 0.5
+# Of fio's times for a request's reads, at least: the kernel counts how long a device read in milliseconds.
+_RESOLVED_S = 0.01
 _SMALL = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
@@ -261,8 +263,10 @@ def _cached(arm: str, profile: Profile, direct_s: float | None) -> list[str]:
     read, reached = profile.grown["device.read_bytes"], profile.grown.get("lowest.read_bytes")
     if not read or (reached is not None and reached < _LEAST_REACHED * read):
         return [f"read too little: {_what_was_read(arm, profile)}"]
-    await_s = profile.await_s
-    if await_s is None or direct_s is None or await_s >= _LEAST_OF_DIRECT * direct_s:
+    await_s, reads = profile.await_s, profile.reads
+    if await_s is None or reads is None or direct_s is None or reads * direct_s < _RESOLVED_S:
+        return []
+    if await_s >= _LEAST_OF_DIRECT * direct_s:
         return []
     return [f"read too fast: {arm} {format_seconds(await_s)} a read, fio {format_seconds(direct_s)}"]
 

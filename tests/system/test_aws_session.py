@@ -30,7 +30,7 @@ from esrally_ebs.session import clean
 from esrally_ebs.store import find_session, load_session, running
 from esrally_ebs.units import MIB
 
-pytestmark = [pytest.mark.system, pytest.mark.beside]
+pytestmark = pytest.mark.system
 
 PLAN = """name = "rehearsed"
 [aws]
@@ -69,6 +69,7 @@ def instance(aws: Moto) -> tuple[Aws, str, str]:
     return api, *make_instance(api, size_gib=100)
 
 
+@pytest.mark.beside
 def test_aws_is_understood_as_it_answers(instance: tuple[Aws, str, str]) -> None:
     api, instance_id, volume = instance
     told = describe.describe_volumes(api, [volume])[volume]
@@ -110,6 +111,7 @@ def put(api: Aws, volume: str, metric: str, *values: float) -> None:
     )
 
 
+@pytest.mark.beside
 def test_cloudwatch_tells_the_latest_balance(instance: tuple[Aws, str, str]) -> None:
     api, _, volume = instance
     put(api, volume, "BurstBalance", 90.0, 80.0)
@@ -139,6 +141,7 @@ def command(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.beside
 def test_a_session_on_aws_is_guarded_recorded_and_keeps_no_secret(
     rehearsed: Path, instance: tuple[Aws, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +176,7 @@ def is_image(path: Path) -> bool:
     return path.name == "image"
 
 
+@pytest.mark.beside
 def test_a_gp3_that_is_slower_than_gp2_is_not_measured(rehearsed: Path) -> None:
     plan = rehearsed / "slow.toml"
     plan.write_text(PLAN.replace('"128MiB/s"', '"125MiB/s"'))
@@ -182,6 +186,7 @@ def test_a_gp3_that_is_slower_than_gp2_is_not_measured(rehearsed: Path) -> None:
     assert not list(run_dir().iterdir())
 
 
+@pytest.mark.beside
 def test_a_session_ends_although_cloudwatch_never_answers(
     rehearsed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
