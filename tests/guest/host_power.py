@@ -45,7 +45,8 @@ def check(checked: dict[str, Any], beats: list[str]) -> float:
     session = checked["session"]
     if session is None:
         return 0.0
-    assert checked["warnings"] == []
+    torn = [text for text in checked["warnings"] if "was the session cut there?" in text]  # in its last line
+    assert checked["warnings"] == torn[:1]
     code, text = checked["report"]
     assert code == 0 or "\n" not in text, text
     last = [line.split() for line in beats if line.count(" ") == 2 and line.endswith("\n")]
