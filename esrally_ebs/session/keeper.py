@@ -180,19 +180,26 @@ def _error(answer: Mapping[str, str]) -> EbsError:
 
 
 def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tuple[bytes, list[int]]]:
-    """Lines, each with the descriptors that came with it; SetupError beyond the limit."""
+    """Lines, each with the descriptors that came with it; SetupError beyond the limit.
+
+    Descriptors that come with no whole line are closed.
+    """
     rest, given = b"", list[int]()
-    while True:
-        part, descriptors, _, _ = socket.recv_fds(connection, _SOME, 1, socket.MSG_CMSG_CLOEXEC)
-        rest, given = rest + part, given + descriptors
-        while b"\n" in rest:
-            line, _, rest = rest.partition(b"\n")
-            yield line, given
-            given = []
-        if not part:
-            return
-        if limit is not None and len(rest) > limit:
-            raise SetupError(f"a request has over {limit} bytes; ask for less at a time")
+    try:
+        while True:
+            part, descriptors, _, _ = socket.recv_fds(connection, _SOME, 1, socket.MSG_CMSG_CLOEXEC)
+            rest, given = rest + part, given + descriptors
+            while b"\n" in rest:
+                line, _, rest = rest.partition(b"\n")
+                whole, given = given, []
+                yield line, whole
+            if not part:
+                return
+            if limit is not None and len(rest) > limit:
+                raise SetupError(f"a request has over {limit} bytes; ask for less at a time")
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
 
 
 def _send_with(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
@@ -306,7 +313,7 @@ class KeeperService:
                     _send(connection, answer, file)
                 break
         except SetupError as error:
-            _send(connection, _told(error))
+            _send(connection, _refusal(error))
         finally:
             for descriptor in given:
                 os.close(descriptor)
@@ -320,11 +327,11 @@ class KeeperService:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
-            return _told(PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])), None
+            return _refusal(PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])), None
         except EbsError as error:
-            return _told(error), None
+            return _refusal(error), None
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
-            return _told(SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])), None
+            return _refusal(SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])), None
         return (
             ({"result": None}, result)
             if isinstance(result, io.BufferedReader)
@@ -348,7 +355,7 @@ def _checked(step: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _told(error: EbsError) -> dict[str, Any]:
+def _refusal(error: EbsError) -> dict[str, Any]:
     return {"error": {"kind": type(error).__name__, "text": str(error)}}
 
 

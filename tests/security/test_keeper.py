@@ -83,6 +83,21 @@ def test_only_the_user_who_called_is_answered(address: str, uid: int) -> None:
     assert answered(address, request("take_down"), uid) == ""
 
 
+def test_descriptors_without_a_request_are_closed(address: str) -> None:
+    def leave_some() -> str:
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(f"\0{address}")
+                socket.send_fds(client, [b"half a line"], [0])
+                client.shutdown(socket.SHUT_WR)
+                client.recv(1)
+        return ""
+
+    before = len(os.listdir("/proc/self/fd"))
+    as_user(NOBODY, leave_some)
+    assert len(os.listdir("/proc/self/fd")) < before + 10
+
+
 @pytest.mark.parametrize("operation", ["serve", "take", "caller", "is_over", "_run", "__init__", "", "fork"])
 def test_what_is_no_operation_is_refused(address: str, operation: str) -> None:
     assert operation not in OPERATIONS
