@@ -127,13 +127,15 @@ class Snapshot:
         try:
             number = int.from_bytes(latest.read_bytes(), "big")
             contents = json.loads((self.repository / f"index-{number}").read_bytes())
-            if not isinstance(contents["snapshots"], list) or not isinstance(contents["indices"], dict):
-                raise TypeError("no lists of snapshots and indices")
+            for each in contents["snapshots"]:
+                _ = each["name"], each["uuid"]
+            for index in contents["indices"].values():
+                _ = index["id"], [*index["snapshots"]]
         except PermissionError as error:
             raise SetupError(
                 f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
             ) from error
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise PlanError(
                 f"dataset.snapshot: {self.repository} is no repository of snapshots in files ({error}); give "
                 "the 'location' of the repository, '/', and the snapshot's name"

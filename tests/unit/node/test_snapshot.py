@@ -83,7 +83,15 @@ def test_what_cannot_be_restored_is_refused_before_a_node_starts(
         Snapshot(path=there / name).require(IMAGE)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"snapshots": 3, "indices": {}}', "\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{}", "[]", "\x00", '{"snapshots": 3, "indices": {}}', '{"snapshots": [], "indices": 3}'),
+        '{"snapshots": [{"name": "whole"}], "indices": {}}',
+        '{"snapshots": [7], "indices": {}}',
+        '{"snapshots": [], "indices": {"one": {"id": "i1", "snapshots": null}}}',
+    ],
+)
 def test_a_list_that_is_broken_is_one_line(there: Path, content: str) -> None:
     (there / "index-258").write_text(content)
     with pytest.raises(PlanError, match="is no repository of snapshots in files") as error:
