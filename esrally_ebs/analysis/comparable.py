@@ -34,8 +34,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
     Hits, segments, versions, volume settings, numbers of requests, failed requests, times that are none,
-    coldness, and lateness of emulated volumes. Of a session that was ``cut``, the last round is no whole one
-    and its requests are not counted.
+    coldness, what cold requests read, and lateness of emulated volumes. Of a session that was ``cut``, the
+    last round is no whole one and its requests are not counted.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None

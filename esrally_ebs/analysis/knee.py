@@ -31,18 +31,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
+from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.plan import DesignPlan, LatencyBound
 from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.store.session import Session
-
-Floats = npt.NDArray[np.float64]
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude

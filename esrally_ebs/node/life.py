@@ -259,8 +259,11 @@ def _wait(
     until = clock.monotonic() + patience_s
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
-        ports = [containers[0].ports[_HTTP + at] for at in range(len(names))]
-        waiting = [at for at, port in enumerate(ports) if not api.is_ready(port, nodes=len(ports))]
+        published = containers[0].ports
+        ports = [published.get(_HTTP + at, 0) for at in range(len(names))]
+        waiting = [
+            at for at, port in enumerate(ports) if not port or not api.is_ready(port, nodes=len(ports))
+        ]
         if not waiting:
             break
         for arm, data_dir in zip(arms, places, strict=True):

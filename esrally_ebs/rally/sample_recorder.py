@@ -10,7 +10,7 @@ from typing import Any
 
 from esrally import metrics, telemetry
 
-from esrally_ebs.analysis.knee import NextStep
+from esrally_ebs.analysis.knee import EVENT, NextStep
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Event, Node, Phase, Sample, TelemetryPoint, Work
@@ -243,7 +243,7 @@ def _index_work(node: Node) -> Any:
 
 
 def _record_step(folder: SessionFolder, arm: str, round_: int, step: NextStep) -> None:
-    folder.note("step", arm=arm, round=round_, **asdict(step))
+    folder.note(EVENT, arm=arm, round=round_, **asdict(step))
 
 
 def _record_look(folder: SessionFolder, look: InterimResult, why: str) -> None:

@@ -40,24 +40,24 @@ def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Call
     watches, to be called before anything is recorded that a power cut must not take; raises SetupError.
     """
     words = [session, str(folder), str(uid), *map(_word, (os.getpid(), *pids))]
-    ready, said = os.pipe()
+    ready, written = os.pipe()
     try:
         subprocess.Popen(
             [sys.executable, "-P", "-m", "esrally_ebs.session.reaper", *words],
             start_new_session=True,  # Ctrl-C in the terminal must not reach it
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=written,
             stderr=subprocess.DEVNULL,
         )
     finally:
-        os.close(said)
+        os.close(written)
     return partial(_wait_for, ready)
 
 
 def _wait_for(ready: int) -> None:
-    with os.fdopen(ready, "rb") as said:
-        is_there, _, _ = select.select([said], [], [], _STARTS_S)
-        if not is_there or not said.read(1):
+    with os.fdopen(ready, "rb") as pipe:
+        is_there, _, _ = select.select([pipe], [], [], _STARTS_S)
+        if not is_there or not pipe.read(1):
             raise SetupError("the session's reaper did not start; is there memory and time for a process?")
 
 

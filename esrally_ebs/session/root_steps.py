@@ -161,7 +161,10 @@ class RootSteps:
         return environment.engine_facts(images)
 
     def publish(self, context: Context) -> Context:
-        """Write down what the session's other processes must know; what is attached, as it is known here."""
+        """Write down what the session's other processes must know; what is attached, as it is known here.
+
+        What is measured from then on must outlast a power cut, so the reaper has begun to see to that.
+        """
         if self._wait_for_reaper is not None:
             self._wait_for_reaper()
             self._wait_for_reaper = None
@@ -250,11 +253,11 @@ class RootSteps:
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
 
-    def _as_it_is(self, said: Volume) -> Member:
+    def _as_it_is(self, claimed: Volume) -> Member:
         """A volume as it was found to be, but where it is, and the node on it, as they were made here."""
-        volume = self._of(self._volumes, said.spec.name)
-        made = replace(said, mount=volume.mount, control=volume.control, device=volume.device)
-        return Member(volume=made, node=self._nodes.get(said.spec.name))
+        volume = self._of(self._volumes, claimed.spec.name)
+        made = replace(claimed, mount=volume.mount, control=volume.control, device=volume.device)
+        return Member(volume=made, node=self._nodes.get(claimed.spec.name))
 
     def _of(self, what: dict[str, Any], arm: str) -> Any:  # noqa: ANN401 - a volume or a node
         if arm not in what:

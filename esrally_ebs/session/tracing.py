@@ -148,7 +148,7 @@ def _add_requests(folder: SessionFolder, session: str, arm: str, logs: Logs | No
         )
     for note in notes:
         folder.add_warning(f"--log: {note}")
-    length_s = (last_s - first_s) / _ROUNDS
+    length_s = max(last_s - first_s, 1e-6) / _ROUNDS
     with folder.part_writer("samples") as writer:
         writer.add(_sample(session, arm, one, 1 + int((one.began_s - first_s) / length_s)) for one in during)
 
