@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.units import GIB, KIB, Bytes, Rate
+from esrally_ebs.units import GIB, KIB, Bytes, Rate, parse_seconds
 
 NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
@@ -314,6 +314,43 @@ def _finite(value: object) -> float | None:
     except OverflowError:  # of 400 digits
         return None
     return number if math.isfinite(number) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What requests must keep, as ``p99=100ms``."""
+
+    percentile: float
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The percentile, as ``p99``."""
+        return f"p{self.percentile:g}"
+
+    @property
+    def allowed(self) -> float:
+        """Share of requests that may take longer."""
+        return 1 - self.percentile / 100
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.seconds * 1e3:g} ms"
+
+
+def parse_bound(text: str, what: str) -> Bound:
+    """``p99=100ms``. Raises PlanError, which begins with ``what``, for anything else."""
+    name, _, time = (part.strip() for part in text.partition("="))
+    percentile = float(name[1:]) if re.fullmatch(r"p[0-9]{2}(\.[0-9]{1,2})?", name) else 0.0
+    if not 50 <= percentile <= 99.9 or not time:
+        raise PlanError(
+            f"{what} {text}: write a percentile from p50 to p99.9 and a time, for example p99=100ms"
+        )
+    if re.fullmatch(r"[0-9.]+", time):
+        raise PlanError(f"{what} {text}: {time} of what? write the unit, for example {name}={time}ms")
+    seconds = parse_seconds(time, what=f"{what} {name}")
+    if seconds <= 0:
+        raise PlanError(f"{what} {text}: no request takes no time; write for example {name}=100ms")
+    return Bound(percentile=percentile, seconds=seconds)
 
 
 class Severity(StrEnum):

@@ -8,8 +8,8 @@ from esrally_ebs.advice.usage import Interval, Usage, replay_usage
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import VolumeSpec
-from esrally_ebs.units import GIB, MIB, parse_seconds
+from esrally_ebs.model import Bound, VolumeSpec
+from esrally_ebs.units import GIB, MIB
 
 TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
@@ -17,30 +17,6 @@ _LOW_IOPS = (500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """What requests must keep."""
-
-    percentile: int  # one of PERCENTILES, of all requests together
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"p{self.percentile} of {self.seconds * 1e3:g} ms"
-
-
-def parse_bound(text: str) -> Bound:
-    """``p99=100ms``. Raises PlanError for anything else."""
-    name, _, time = text.partition("=")
-    if name not in (f"p{percentile}" for percentile in PERCENTILES) or not time:
-        raise PlanError(
-            f"--keep {text}: write a percentile and a time, for example p99=100ms (p50, p90, p99)"
-        )
-    seconds = parse_seconds(time, what=f"--keep {name}")
-    if seconds <= 0:
-        raise PlanError(f"--keep {text}: no request takes no time; write for example {name}=100ms")
-    return Bound(percentile=int(name[1:]), seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +126,11 @@ def advise(
 ) -> Advice:
     """The cheapest setting whose upper end keeps the bound.
 
-    Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a type or
-    region without settings or prices.
+    Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a percentile
+    that is not predicted, and for a type or region without settings or prices.
     """
+    if bound.percentile not in PERCENTILES:
+        raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
     predictor.require_right()
     prices = cost.price_list()
     options = []

@@ -37,9 +37,9 @@ class Prediction:
     iops: float  # while requests are served
     bytes_per_s: float
 
-    def percentile(self, percentile: int) -> Estimate:
+    def percentile(self, percentile: float) -> Estimate:
         """One of PERCENTILES, of all requests."""
-        return self.whole[PERCENTILES.index(percentile)]
+        return self.whole[PERCENTILES.index(int(percentile))]
 
     @property
     def binds(self) -> str:

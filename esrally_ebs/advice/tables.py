@@ -188,7 +188,7 @@ def _details(advice: Advice) -> list[str]:
 
 
 def _sentence(option: Option) -> str:
-    name = f"p{option.bound.percentile}"
+    name = option.bound.name
     return (
         f"{name} {_ms(option.interval_s[0])} to {_ms(option.interval_s[1])} for {_usd(option.usd)} a month,"
         f" held back by {_binds(option)}"
@@ -227,10 +227,10 @@ def _front(advice: Advice) -> Table:
         )
         for option in shown
     )
-    titles = ("a month", "p50", "p90", "p99", f"p{advice.bound.percentile} up to", "keeps", "held back by")
+    titles = ("a month", "p50", "p90", "p99", f"{advice.bound.name} up to", "keeps", "held back by")
     return Table(
         key="front",
-        title=f"Cost against p{advice.bound.percentile}: no other setting is as cheap and as fast",
+        title=f"Cost against {advice.bound.name}: no other setting is as cheap and as fast",
         item_title="setting",
         columns=titled(*titles),
         rows=rows,
@@ -321,7 +321,7 @@ def _plot(advice: Advice) -> Plot:
     front = advice.front
     link = Curve(name="front", x=_x(front), y=_y(front), style="link")
     return Plot(
-        title=f"Cost against the {advice.bound.percentile}th percentile, predicted",
+        title=f"Cost against the {advice.bound.percentile:g}th percentile, predicted",
         across="US dollars a month",
         up="service time, ms",
         curves=(link, *curves),

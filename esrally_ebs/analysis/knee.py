@@ -37,8 +37,8 @@ from scipy.optimize import isotonic_regression
 
 from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
-from esrally_ebs.model import Event, Phase
-from esrally_ebs.plan import DesignPlan, LatencyBound
+from esrally_ebs.model import Bound, Event, Phase
+from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.store.session import Session
 
@@ -95,9 +95,7 @@ class StepResult:
     quantile_s: float = math.nan  # latency at the bound's percentile
 
 
-def observe(
-    step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats, bound: LatencyBound
-) -> StepResult:
+def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats, bound: Bound) -> StepResult:
     """What the requests of a step say, an entry each in all three; ``due_s`` by any clock.
 
     A request that failed has an infinite latency.
@@ -138,7 +136,7 @@ class Knee:
 class KneeSearch:
     """The rules of a search; all arms have the same."""
 
-    bound: LatencyBound
+    bound: Bound
     step_s: float
     steps: int  # to measure, at most
     confidence: float  # of a look

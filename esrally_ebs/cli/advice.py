@@ -10,7 +10,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from esrally_ebs.advice.advice import TYPES, Advice, advise, parse_bound, usage_options
+from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
@@ -22,7 +22,7 @@ from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import give, require_format
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import VolumeSpec
+from esrally_ebs.model import VolumeSpec, parse_bound
 from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
@@ -61,7 +61,7 @@ def advise_command(
 ) -> int:
     """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
     require_format(form)
-    bound = parse_bound(keep)
+    bound = parse_bound(keep, "--keep")
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
     if recorded.kind == tracing.KIND and (race or plan is not None):

@@ -2,15 +2,13 @@
 
 from esrally_ebs.plan.jobs import BaselineJob
 from esrally_ebs.plan.plan import Plan, load_plan, parse_plan
-from esrally_ebs.plan.tables import DesignPlan, LatencyBound, ModifyPlan, parse_latency
+from esrally_ebs.plan.tables import DesignPlan, ModifyPlan
 
 __all__ = [
     "BaselineJob",
     "DesignPlan",
-    "LatencyBound",
     "ModifyPlan",
     "Plan",
     "load_plan",
-    "parse_latency",
     "parse_plan",
 ]

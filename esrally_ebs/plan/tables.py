@@ -1,8 +1,6 @@
 """The tables of a plan but its arms and jobs, one class each: which keys there are, and what they may be."""
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,8 +15,8 @@ from pydantic import (
 )
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION
-from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds, parse_seconds
+from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION, Bound, parse_bound
+from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
@@ -139,38 +137,6 @@ class ModifyPlan(Section):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyBound:
-    """What requests must keep, as ``p99=100ms``."""
-
-    percentile: float
-    seconds: float
-
-    @property
-    def allowed(self) -> float:
-        """Share of requests that may take longer."""
-        return 1 - self.percentile / 100
-
-    def __str__(self) -> str:
-        return f"p{self.percentile:g} of {self.seconds * 1e3:g} ms"
-
-
-def parse_latency(text: str, what: str = "--latency") -> LatencyBound:
-    """``p99=100ms`` to a bound. Raises PlanError, which begins with ``what``, for anything else."""
-    name, _, time = (part.strip() for part in text.partition("="))
-    percentile = float(name[1:]) if re.fullmatch(r"p[0-9]{2}(\.[0-9]{1,2})?", name) else 0.0
-    if not 50 <= percentile <= 99.9 or not time:
-        raise PlanError(
-            f"{what} {text}: write a percentile from p50 to p99.9 and a time, for example p99=100ms"
-        )
-    if re.fullmatch(r"[0-9.]+", time):
-        raise PlanError(f"{what} {text}: {time} of what? write the unit, for example {name}={time}ms")
-    seconds = parse_seconds(time, what=f"{what} {name}")
-    if seconds <= 0:
-        raise PlanError(f"{what} {text}: no request takes no time; write for example {name}=100ms")
-    return LatencyBound(percentile=percentile, seconds=seconds)
-
-
 class DesignPlan(Section):
     """``[design]``: rounds, their order, and what a verdict must reach."""
 
@@ -192,7 +158,7 @@ class DesignPlan(Section):
     def _knee_is_a_bound(cls, text: str | None) -> str | None:
         if text is not None:
             try:
-                parse_latency(text, "is")
+                parse_bound(text, "is")
             except PlanError as error:
                 raise ValueError(str(error)) from error
         return text
@@ -207,9 +173,9 @@ class DesignPlan(Section):
         return self.rounds == "auto" and self.knee is None
 
     @property
-    def bound(self) -> LatencyBound | None:
+    def bound(self) -> Bound | None:
         """What the highest rate is sought for; None where rounds are not steps."""
-        return None if self.knee is None else parse_latency(self.knee)
+        return None if self.knee is None else parse_bound(self.knee, "design.knee")
 
     @property
     def most_rounds(self) -> int:

@@ -17,7 +17,8 @@ from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.processes import run_in_terminal
 from esrally_ebs.machine.resources import plan_path, resource
-from esrally_ebs.plan import ModifyPlan, Plan, load_plan, parse_latency
+from esrally_ebs.model import parse_bound
+from esrally_ebs.plan import ModifyPlan, Plan, load_plan
 from esrally_ebs.session import migration
 from esrally_ebs.session.measure import Prepare, measure_baseline
 from esrally_ebs.session.protocol import LiveSession, blocks
@@ -45,7 +46,7 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
 
 def run_knee(name: str, latency: str, overrides: Mapping[str, Any], tasks: Sequence[str]) -> int:
     """Race a plan in search of the rate that keeps ``latency``, these tasks of it or all; the exit code."""
-    parse_latency(latency)
+    parse_bound(latency, "--latency")
     path, overrides = plan_path(name), {**overrides, "design.knee": latency}
     return _race(path, load_plan(path, overrides), overrides, str(uuid.uuid4()), tasks)
 

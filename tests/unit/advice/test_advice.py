@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_rows import row, table
 from session_in_memory import session
 
-from esrally_ebs.advice.advice import advise, parse_bound, settings
+from esrally_ebs.advice.advice import advise, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.memory import footprint_bytes, in_memory
 from esrally_ebs.advice.prediction import Predictor
@@ -23,7 +23,7 @@ from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Event, Kind, Phase, Sample, State, Volume, VolumeSpec
+from esrally_ebs.model import Bound, Event, Kind, Phase, Sample, State, Volume, VolumeSpec
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
@@ -137,7 +137,7 @@ def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:
 
 def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predictor: Predictor) -> None:
     today = predictor.check.percentile(99).value
-    advice = advise(predictor, GP3, parse_bound(f"p99={today * 1.2 * 1e3:.3f}ms"), region="us-east-1")
+    advice = advise(predictor, GP3, Bound(percentile=99, seconds=today * 1.2), region="us-east-1")
     assert advice.best is not None
     assert advice.best.keeps
     assert not [option for option in advice.options if option.usd < advice.best.usd and option.keeps]
@@ -148,12 +148,12 @@ def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predict
 
 
 def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
-    advice = advise(predictor, GP3, parse_bound("p50=1ms"), region="us-east-1", types=["gp3"])
+    advice = advise(predictor, GP3, Bound(percentile=50, seconds=0.001), region="us-east-1", types=["gp3"])
     assert (advice.best, advice.doubtful) == (None, None)
 
 
 def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: Predictor) -> None:
-    bound = parse_bound(f"p99={predictor.check.percentile(99).value * 0.8 * 1e3:.3f}ms")
+    bound = Bound(percentile=99, seconds=predictor.check.percentile(99).value * 0.8)
     made = recorded()
     advice = advise(predictor, GP3, bound, region="us-east-1")
     report = build_advice(made, advice, predictor, region="us-east-1")
@@ -165,7 +165,7 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
 
 def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predictor) -> None:
     """Raced on a machine on which everything takes twice as long: the change is right, the times are not."""
-    bound = parse_bound(f"p99={predictor.check.percentile(99).value * 0.9 * 1e3:.3f}ms")
+    bound = Bound(percentile=99, seconds=predictor.check.percentile(99).value * 0.9)
     made = recorded()
     advice = advise(predictor, GP3, bound, region="us-east-1")
     rows = []
@@ -192,7 +192,7 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
 
 def test_a_race_without_requests_of_an_arm_is_no_proof(predictor: Predictor) -> None:
     made = recorded()
-    advice = advise(predictor, GP3, parse_bound("p99=1s"), region="us-east-1")
+    advice = advise(predictor, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1")
     with pytest.raises(MeasurementError, match="race again"):
         build_advice(made, advice, predictor, region="us-east-1", proof=made)
 
@@ -285,10 +285,9 @@ def test_a_session_without_a_trace_is_refused() -> None:
         recording_of(made, TRACE.empty_table(), "a")
 
 
-@pytest.mark.parametrize("text", ["p99", "p95=1s", "p99=0", "p99=fast", "100ms"])
-def test_a_bound_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(PlanError):
-        parse_bound(text)
+def test_a_percentile_that_is_not_predicted_is_refused(predictor: Predictor) -> None:
+    with pytest.raises(PlanError, match=r"^--keep p95: p50, p90 and p99 are predicted"):
+        advise(predictor, GP3, Bound(percentile=95, seconds=1.0), region="us-east-1")
 
 
 def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:

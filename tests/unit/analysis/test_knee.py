@@ -16,13 +16,13 @@ from esrally_ebs.analysis.knee import (
     StepResult,
     observe,
 )
-from esrally_ebs.plan import LatencyBound, parse_latency
+from esrally_ebs.model import Bound, parse_bound
 
-P99 = LatencyBound(percentile=99, seconds=0.02)
+P99 = Bound(percentile=99, seconds=0.02)
 SERVICE_S = np.full(1, 0.005)
 
 
-def search(bound: LatencyBound = P99) -> KneeSearch:
+def search(bound: Bound = P99) -> KneeSearch:
     return KneeSearch(bound=bound, step_s=30.0, steps=6, confidence=0.975, margin=0.05)
 
 
@@ -41,14 +41,14 @@ def test_the_knee_of_a_queue_is_where_it_is() -> None:
 
 
 def test_a_bound_that_a_query_alone_breaks_ends_the_search_at_once() -> None:
-    rules = search(LatencyBound(percentile=99, seconds=0.001))
+    rules = search(Bound(percentile=99, seconds=0.001))
     steps = simulated_queue.run(rules, SERVICE_S, 2, 1)
     assert len(steps) == 1
     assert rules.knee(steps).why == "no rate holds it: alone a query takes 5 ms (p99)"
 
 
 def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
-    rules = search(LatencyBound(percentile=99, seconds=60.0))
+    rules = search(Bound(percentile=99, seconds=60.0))
     steps = simulated_queue.run(rules, np.full(1, 1e-4), 4, 1)
     knee = rules.knee(steps)
     assert knee.why == f"it held up to {steps[-1].rate:.3g}/s, and the load generator makes no more"
@@ -117,9 +117,9 @@ def test_a_knee_lies_between_rates_that_were_tried_and_within_its_interval(
 )
 def test_a_bound_that_is_none_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(Exception, match=r"^--latency .*(write|number)") as raised:
-        parse_latency(text)
+        parse_bound(text, "--latency")
     assert "\n" not in str(raised.value)
 
 
 def test_a_bound_says_what_it_is() -> None:
-    assert str(parse_latency("p99.9 = 0.1s")) == "p99.9 of 100 ms"
+    assert str(parse_bound("p99.9 = 0.1s", "--keep")) == "p99.9 of 100 ms"
