@@ -93,9 +93,9 @@ def test_descriptors_without_a_request_are_closed(address: str) -> None:
                 client.recv(1)
         return ""
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     as_user(NOBODY, leave_some)
-    assert len(os.listdir("/proc/self/fd")) < before + 10
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 10
 
 
 @pytest.mark.parametrize("operation", ["serve", "take", "caller", "is_over", "_run", "__init__", "", "fork"])
