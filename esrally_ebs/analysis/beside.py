@@ -67,15 +67,10 @@ def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Ap
                 apart.setdefault((task, what), {})[arm] = Apart(
                     requests=len(some), p50_s=ordered.percentile(50), p99_s=ordered.percentile(99)
                 )
-    return {key: apart[key] for key in sorted(apart, key=lambda key: (_first(apart, key[0]), _order(key[1])))}
-
-
-def _first(apart: Mapping[tuple[str, str], object], task: str) -> int:
-    return [of for of, _ in apart].index(task)
-
-
-def _order(what: str) -> int:
-    return _WHATS.index(what)
+    tasks = [task for task, _ in apart]
+    return {
+        key: apart[key] for key in sorted(apart, key=lambda key: (tasks.index(key[0]), _WHATS.index(key[1])))
+    }
 
 
 def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
@@ -134,8 +129,8 @@ def _place(before: Mapping[str, float], now: Mapping[str, float]) -> int:
     """What went on between two looks; a counter that fell began anew, at 0."""
     merges, refreshes = (now[name] != before[name] and now[name] > 0 for name in _COUNTERS[1:])
     if merges or before["index.merging"] or now["index.merging"]:
-        return _order(MERGE)
-    return _order(REFRESH if refreshes else NEITHER)
+        return _WHATS.index(MERGE)
+    return _WHATS.index(REFRESH if refreshes else NEITHER)
 
 
 def _places(seconds: _Seconds, starts: Floats, ends: Floats) -> npt.NDArray[np.int64]:

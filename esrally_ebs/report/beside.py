@@ -1,8 +1,8 @@
 """Tables of searches beside writes: with and without a merge or refresh beside them; how fast was written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from esrally_ebs.analysis.beside import Apart, Writes, searches_apart, writes
+from esrally_ebs.analysis.beside import Apart, Writes, searches_apart
 from esrally_ebs.analysis.marks import MATTERS
 from esrally_ebs.report.bottleneck import NAMES, limit_name
 from esrally_ebs.report.cells import arm_columns, arm_rows
@@ -16,9 +16,10 @@ _APART = (
 )
 
 
-def tables(session: Session, arms: Sequence[str]) -> Iterator[Table]:
-    """Both; none of a session in which nothing was written beside searches."""
-    written = writes(session)
+def tables(
+    session: Session, written: Mapping[tuple[str, str], Writes], arms: Sequence[str]
+) -> Iterator[Table]:
+    """Both; none of a session in which nothing was ``written`` beside searches."""
     if not written:
         return
     apart = searches_apart(session)
@@ -56,9 +57,8 @@ def tables(session: Session, arms: Sequence[str]) -> Iterator[Table]:
     )
 
 
-def warnings(session: Session) -> Iterator[str]:
+def warnings(written: Mapping[tuple[str, str], Writes]) -> Iterator[str]:
     """What of the writes went wrong, and what of the searches cannot be said because of them."""
-    written = writes(session)
     for (task, arm), of in written.items():
         if of.failed:
             yield f"{task}: {of.failed:,} bulk requests failed on {arm}, so less was added there"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from esrally_ebs.analysis.beside import writes
 from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
@@ -43,13 +44,14 @@ def build(session: Session, *, against: str | None = None) -> Report:
         knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
     )
     priced = costs.costs(session)
+    written = writes(session)
     moments = conditions.moments(session)
     tables: list[Table | None] = [
         conditions.arms_table(session.arms, session.plan.node.count),
         *(knees.tables() if knees else ()),
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         search.cold_start_table(starts, arms),
-        *beside.tables(session, arms),
+        *beside.tables(session, written, arms),
         *search.single_tables(session, findings, arms),
         *causes.tables(findings, explained),
         costs.table(session, findings, priced),
@@ -84,7 +86,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         warnings=(
             *session.warnings,
             *_faults(session.events),
-            *(tuple(beside.warnings(session)) or _unknown(findings, checks)),
+            *(tuple(beside.warnings(written)) or _unknown(findings, checks)),
             *(knees.warnings() if knees else ()),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),

@@ -113,7 +113,7 @@ def observed(arm: str, waited_s: float) -> Event:
 def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -> None:
     rows = [written(arm=arm) for arm in ("a", "b")]
     raced = session(samples=table(*rows), events=(observed("a", 9.0), observed("b", 0.0)))
-    (made,) = [each for each in beside.tables(raced, ["a", "b"]) if each.key == "writes"]
+    (made,) = [each for each in beside.tables(raced, writes(raced), ["a", "b"]) if each.key == "writes"]
     cells = [cell.text for cell in made.rows[0].cells]
     assert cells == [
         "200",
@@ -132,13 +132,13 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
 
 
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
-    assert list(beside.tables(session(), ["a", "b"])) == []
-    assert list(beside.warnings(session())) == []
+    assert list(beside.tables(session(), {}, ["a", "b"])) == []
+    assert list(beside.warnings({})) == []
 
 
 def test_failed_writes_are_a_warning_and_so_is_what_hits_do_not_say() -> None:
     raced = session(samples=table(written(success=False)))
-    assert list(beside.warnings(raced)) == [
+    assert list(beside.warnings(writes(raced))) == [
         "append-beside-t: 1 bulk requests failed on a, so less was added there",
         "hits change while documents are added, so those searches were not checked to have the same",
     ]
