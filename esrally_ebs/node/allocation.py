@@ -11,7 +11,9 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
 
-PREFERENCE = "ebs"  # of every search that has none of its own: the same text means the same copies
+# Elasticsearch begins with the copy that a hash of the text points at in its list of a shard's copies; 24
+# texts point at each of two or three in all but one of millions of clusters.
+PREFERENCES = tuple(f"ebs-{number}" for number in range(24))
 _SETTLE_S = 120.0
 _POLL_S = 0.5
 
@@ -54,9 +56,9 @@ def settled(cluster: Sequence[Node], clock: Clock = SYSTEM_CLOCK) -> tuple[Shard
         clock.sleep(_POLL_S)
 
 
-def asked(cluster: Sequence[Node]) -> tuple[Shard, ...]:
-    """The copy of every shard that a search with ``PREFERENCE`` asks."""
-    answer = api.get(cluster[0].port, f"/_all/_search_shards?preference={PREFERENCE}")
+def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:
+    """The copy of every shard that a search with this preference asks."""
+    answer = api.get(cluster[0].port, f"/_all/_search_shards?preference={preference}")
     numbers = {node.arm: number for number, node in enumerate(cluster, start=1)}
     names = {id_: numbers[node["name"]] for id_, node in answer["nodes"].items()}
     firsts = (group[0] for group in answer["shards"])
@@ -71,6 +73,16 @@ def asked(cluster: Sequence[Node]) -> tuple[Shard, ...]:
             for each in firsts
         )
     )
+
+
+def preference(cluster: Sequence[Node], copies: Sequence[Shard]) -> str | None:
+    """The preference with which searches ask these copies; None when no text has them asked.
+
+    A master lists the copies of shards in an order of nodes that it draws when it starts (the order of Java's
+    unmodifiable maps), so one text means other copies on another cluster, and with more than two nodes some
+    orders cannot be made alike by any text.
+    """
+    return next((text for text in PREFERENCES if list(searched(cluster, text)) == list(copies)), None)
 
 
 def difference(arm: str, own: Sequence[Shard], other: str, others: Sequence[Shard]) -> str:

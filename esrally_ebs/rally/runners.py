@@ -18,7 +18,6 @@ from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api, restore
-from esrally_ebs.node.allocation import PREFERENCE
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
@@ -101,9 +100,9 @@ class Search:
         self.context = activation.current()
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"])}
-            if len(self.arm.members) > 1:  # the same copies of shards on every arm
+            if self.arm.preference is not None:
                 given = params.get("request-params") or {}
-                self.params["request-params"] = {"preference": PREFERENCE, **given}
+                self.params["request-params"] = {"preference": self.arm.preference, **given}
 
     @property
     def arm(self) -> Arm:

@@ -82,6 +82,9 @@ class KeeperClient:
     def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
         return _NODES.validate_python(self._ask("start_nodes", on=on, settings=settings))
 
+    def stop_nodes(self, on: tuple[str, ...]) -> None:
+        self._ask("stop_nodes", on=on)
+
     def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
         segments: list[nodes.Segment] = self._ask("segments", on=on)
         return segments
@@ -123,7 +126,7 @@ class KeeperClient:
         try:
             names = tuple(self._lend(volume.mount / "elasticsearch") for volume in on)
             yield self.start_nodes(names, settings)
-            self._ask("stop_nodes", on=names)
+            self.stop_nodes(names)
         except BaseException:
             self._ask("remove_nodes")
             raise

@@ -37,6 +37,7 @@ from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.trace import take_trace
 
 Say = Callable[[str], None]
+_MOST_STARTS = 20  # of a cluster; with three nodes, each has a chance of one in three
 _ROOMY = 2.0  # an index this many times a node's page cache cannot hide the volume for long
 
 
@@ -193,19 +194,16 @@ class MachineSteps:
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume, index.hash) for arm in arms}
             self._check_page_cache(index)
-        if self._plan.node.count > 1:
-            self._check_allocation(arms)
-        return arms
+        return self._route_alike(arms) if self._plan.node.count > 1 else arms
 
     def _start_each(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """A node on every volume; those of an arm are one cluster."""
-
-        def start(arm: Arm) -> Arm:
-            started = zip(arm.volumes, self._start_nodes(arm.volumes), strict=True)
-            return replace(arm, members=tuple(Member(volume=on, node=node) for on, node in started))
-
         with ThreadPoolExecutor(len(arms)) as pool:
-            return tuple(pool.map(start, arms))
+            return tuple(pool.map(self._start, arms))
+
+    def _start(self, arm: Arm) -> Arm:
+        """A node on each of an arm's volumes; they are one cluster."""
+        started = zip(arm.volumes, self._start_nodes(arm.volumes), strict=True)
+        return replace(arm, members=tuple(Member(volume=on, node=node) for on, node in started))
 
     def _start_one(self, arms: tuple[Arm, ...], index: dataset.Dataset) -> tuple[Arm, ...]:
         """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
@@ -336,19 +334,37 @@ class MachineSteps:
                 f"{index.hash[:16]}); arms would not be comparable, see the node's log"
             )
 
-    def _check_allocation(self, arms: tuple[Arm, ...]) -> None:
-        """Every arm must have each copy of a shard on the node of the same number, and search the same."""
+    def _route_alike(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Require each copy of a shard on the same node of every arm; have searches ask the same copies."""
         first, *others = arms
-        for what, of in (("allocation", allocation.settled), ("routing", allocation.asked)):
-            expected = of(first.nodes)
-            for arm in others:
-                wrong = allocation.difference(first.name, expected, arm.name, of(arm.nodes))
-                if wrong:
-                    raise MeasurementError(
-                        f"{what}: arms would not be comparable: {wrong}; see the nodes' logs, start again"
-                    )
-            text = "every arm has, and asks, the same copies of shards on nodes of the same number"
-            self._folder.add_check(Check(name=what, ok=True, value=f"{len(expected)} shards", text=text))
+        preference = allocation.PREFERENCES[0]
+        where = allocation.settled(first.nodes)
+        searched = allocation.searched(first.nodes, preference)
+        routed = tuple(self._routed(arm, first.name, where, searched) for arm in others)
+        for check, does in (("allocation", "has"), ("routing", "asks")):
+            text = f"every arm {does} the same copies of shards on nodes of the same number"
+            self._folder.add_check(Check(name=check, ok=True, value=f"{len(searched)} shards", text=text))
+        return (replace(first, preference=preference), *routed)
+
+    def _routed(
+        self, arm: Arm, first: str, where: Sequence[allocation.Shard], searched: Sequence[allocation.Shard]
+    ) -> Arm:
+        """The arm with a preference that has these copies asked; its nodes are started until there is one."""
+        for _ in range(_MOST_STARTS):
+            wrong = allocation.difference(first, where, arm.name, allocation.settled(arm.nodes))
+            if wrong:
+                raise MeasurementError(
+                    f"allocation: arms would not be comparable: {wrong}; see the nodes' logs, start again"
+                )
+            preference = allocation.preference(arm.nodes, searched)
+            if preference is not None:
+                return replace(arm, preference=preference)
+            self._root.stop_nodes(tuple(node.arm for node in arm.nodes))
+            arm = self._start(arm)
+        raise MeasurementError(
+            f"routing: searches of arm {arm.name} ask other copies of shards than those of {first}, after "
+            f"{_MOST_STARTS} starts of its nodes; lower node.count, or number_of_replicas to 0"
+        )
 
     def _check_page_cache(self, index: dataset.Dataset) -> None:
         cache_bytes = nodes.page_cache_bytes(self._needs.settings) * self._plan.node.count

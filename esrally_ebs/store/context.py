@@ -35,6 +35,7 @@ class Arm:
     cluster: str
     members: tuple[Member, ...]
     suffix: str = ""  # of the names of its indices, where one node has those of all arms
+    preference: str | None = None  # of a cluster's searches: the same copies of shards as on the other arms
 
     @property
     def volumes(self) -> tuple[Volume, ...]:

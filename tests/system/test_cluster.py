@@ -13,11 +13,12 @@ from small_race import ARMS, TASKS, raced
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
 
-def test_every_node_reads_its_own_volume_and_the_same_on_every_arm(own: Homes) -> None:
-    text = (own.rally / "short.toml").read_text().replace("[node]", "[node]\ncount = 2")
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_every_node_reads_its_own_volume_and_the_same_on_every_arm(own: Homes, count: int) -> None:
+    text = (own.rally / "short.toml").read_text().replace("[node]", f"[node]\ncount = {count}")
     (own.rally / "cluster.toml").write_text(text.replace("rounds = 4", "rounds = 2"))
     ran = raced(
-        own, f"--include-tasks={TASKS[0]}", plan="cluster.toml", number_of_shards=2, number_of_replicas=1
+        own, f"--include-tasks={TASKS[0]}", plan="cluster.toml", number_of_shards=count, number_of_replicas=1
     )
     checks = {check.name: check.ok for check in ran.session.checks}
     assert (checks["allocation"], checks["routing"], checks["hits"]) == (True, True, True)
@@ -28,11 +29,12 @@ def test_every_node_reads_its_own_volume_and_the_same_on_every_arm(own: Homes) -
             for name, counters in event.fields["nodes"].items():
                 begin, end = (counters[when]["device.read_bytes"] for when in ("begin", "end"))
                 read[name].add(end - begin)
-    nodes = {f"{arm}-{number}" for arm in ARMS for number in (1, 2)}
+    numbers = range(1, count + 1)
+    nodes = {f"{arm}-{number}" for arm in ARMS for number in numbers}
     assert set(read) == nodes == set(ran.session.telemetry["arm"].to_pylist())
-    for number in (1, 2):  # the same query reads the same blocks of the same copies
+    for number in numbers:  # the same query reads the same blocks of the same copies
         assert read[f"gp2-{number}"] == read[f"gp3-{number}"]
-    assert "cluster of 2 nodes" in ran.report("txt")
+    assert f"cluster of {count} nodes" in ran.report("txt")
 
 
 def searching(race: Race) -> bool:

@@ -1,6 +1,9 @@
 """Nodes of one cluster: what each is started with, and which copies of shards lie and are asked alike."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from zlib import crc32
 
 import pytest
 from es_gp3 import node_of
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.node import allocation, life
-from esrally_ebs.node.allocation import Shard, asked, difference, settled
+from esrally_ebs.node.allocation import PREFERENCES, Shard, difference, preference, searched, settled
 
 NAMES = ("gp3-1", "gp3-2", "gp3-3")
 SHARDS = st.sets(
@@ -73,7 +76,7 @@ def test_a_replica_that_no_node_takes_is_refused_with_the_way_out(monkeypatch: p
         settled([node_of(1)], clock)
 
 
-def test_the_first_copy_of_each_shard_is_the_one_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_copy_of_each_shard_is_the_one_that_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     def copy(node: str, *, primary: bool) -> dict[str, object]:
         return {"index": "logs", "shard": 0, "primary": primary, "node": node}
 
@@ -82,4 +85,35 @@ def test_the_first_copy_of_each_shard_is_the_one_that_is_asked(monkeypatch: pyte
         "shards": [[copy("x", primary=False), copy("y", primary=True)]],
     }
     monkeypatch.setattr(allocation.api, "get", lambda port, path: answer)
-    assert asked([node_of(1)]) == (Shard("logs", 0, "replica", 1),)
+    assert searched([node_of(1)], "ebs") == (Shard("logs", 0, "replica", 1),)
+
+
+@given(st.permutations((1, 2, 3)), st.permutations((1, 2, 3)))
+def test_a_preference_is_one_with_which_the_same_copies_are_asked(first: list[int], other: list[int]) -> None:
+    """Three shards with copies on two nodes each: a text turns all lists, of an order by master, alike."""
+    homes = ((1, 2), (2, 3), (1, 3))
+
+    def cluster_of(order: list[int]) -> Callable[[int, str], object]:
+        def answer(port: int, path: str) -> object:
+            lists = [sorted(home, key=order.index) for home in homes]
+            asked = [nodes[crc32(path.encode()) % 2] for nodes in lists]
+            shards = [
+                [{"index": "logs", "shard": at, "primary": node == homes[at][0], "node": str(node)}]
+                for at, node in enumerate(asked)
+            ]
+            return {"nodes": {str(at): {"name": NAMES[at - 1]} for at in (1, 2, 3)}, "shards": shards}
+
+        return answer
+
+    cluster = [replace(node_of(at), arm=name) for at, name in enumerate(NAMES)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(allocation.api, "get", cluster_of(first))
+        copies = searched(cluster, PREFERENCES[0])
+        patched.setattr(allocation.api, "get", cluster_of(other))
+        text = preference(cluster, copies)
+        if text is not None:
+            assert searched(cluster, text) == copies
+    swapped = [first.index(a) < first.index(b) for a, b in homes]
+    as_swapped = [other.index(a) < other.index(b) for a, b in homes]
+    can_be_alike = len({one == two for one, two in zip(swapped, as_swapped, strict=True)}) == 1
+    assert (text is not None) == can_be_alike
