@@ -6,6 +6,7 @@ index). So the node's mapped pages are paged out first, then the rest is dropped
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -111,7 +112,9 @@ def make_cold(
     before: float | None = None
     for attempt in range(1, retries + 2):
         clear()
-        evictions = [evict(node) for node in nodes]
+        # at once: what one node reads while another is evicted would be cached again when the search comes
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            evictions = list(pool.map(evict, nodes))
         for node, eviction in zip(nodes, evictions, strict=True):
             if not eviction.bytes:
                 raise MeasurementError(

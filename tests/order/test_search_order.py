@@ -1,8 +1,10 @@
 """What precedes what in a request."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -138,6 +140,20 @@ def test_no_index_is_not_a_cold_one() -> None:
     index = Index(0.0, size=0)
     with pytest.raises(MeasurementError, match="holds no index"):
         index.get_cold()
+
+
+def test_nodes_of_a_cluster_are_evicted_at_once_and_the_warmest_counts() -> None:
+    both = Barrier(2, timeout=10)
+    node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
+
+    def evict(node: Node) -> Eviction:
+        both.wait()  # broken when one is evicted after the other
+        return Eviction(
+            bytes=1000, resident_before=0.9, resident_after=node.pid / 1000, seconds=0.0, steps=()
+        )
+
+    nodes = [replace(node, pid=at) for at in (1, 3)]
+    assert make_cold(nodes, max_resident=0.01, clear=lambda: None, evict=evict).after == 0.003
 
 
 def test_an_eviction_that_cannot_be_made_is_not_tried_again() -> None:
