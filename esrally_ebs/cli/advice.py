@@ -28,7 +28,7 @@ from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import parse_bytes, parse_rate
-from esrally_ebs.workload.queries import timed_requests
+from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
 _ALL_TYPES = ",".join(TYPES)
@@ -208,6 +208,7 @@ def trace_command(
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
     if absent := [path for path in log or [] if not path.is_file()]:
         raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
+    require_known_format(log or [])  # rather than after the minutes that are recorded
     logs = partial(timed_requests, log) if log else None
     if source is not None:
         ios = parse_trace(_text(source), str(source), device, began_s=_seconds_of(began))

@@ -61,6 +61,14 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
         return _write(folder, output, reading, ordering)
 
 
+def require_known_format(logs: Sequence[Path]) -> None:
+    """Raise FormatError for a log of no known format; one without lines so far may become any."""
+    with ExitStack() as stack:
+        begun = [log for log in (stack.enter_context(_closing(Log(path))) for path in logs) if log.size]
+        if begun:
+            _format_of(begun, AUTO)
+
+
 def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]:
     """The searches of logs whose duration is logged, by their begin, and what must be known of them.
 

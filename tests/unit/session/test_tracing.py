@@ -125,3 +125,12 @@ def test_a_trace_of_each_tool_becomes_a_session(
 def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--mount", "/", "--size", "500GiB"]) == 2
     assert "--seconds" in capsys.readouterr().err
+
+
+def test_a_log_that_is_none_is_refused_before_anything_is_recorded(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "notes.txt").write_text("nothing that was asked\n")
+    words = ["--mount", "/nowhere", "--seconds", "86400", "--log", str(home / "notes.txt")]
+    assert main(["trace", "--size", "500GiB", *words]) in (2, 3, 4)
+    assert "is of a known format" in capsys.readouterr().err
