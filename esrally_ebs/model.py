@@ -22,6 +22,7 @@ REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 MAX_TIME_SCALE = 10_000
+MAX_READ_LATENCY = 1000  # times the usual one
 MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)
 # Above this share of the time asked for a machine is not its own; a quiet cloud has some per mille of steal.
 STEAL_TO_WARN_OF = 0.02
@@ -142,7 +143,9 @@ class VolumeSpec:
     mount: Path | None = None  # for real mounts and directories
     mounts: tuple[Path, ...] = ()  # the same for an arm of several nodes: one for each
     credits: Annotated[float, Field(ge=0, le=1)] = 1.0  # fraction of the burst bucket at the start
-    read_latency: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the time of reads; emulated only
+    read_latency: Annotated[float, Field(gt=0, le=MAX_READ_LATENCY)] = (
+        1.0  # factor on the time of reads; emulated only
+    )
     date: Annotated[str, Field(pattern=DATE)] | None = None  # whose limits hold; None = the newest known
     instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
     stripes: Annotated[int, Field(ge=1, le=32)] = 1  # this many volumes of this spec as one (RAID 0)

@@ -8,7 +8,7 @@ import numpy as np
 from esrally_ebs.advice.dependencies import access_patterns
 from esrally_ebs.advice.memory import footprint_bytes, with_memory
 from esrally_ebs.advice.recording import Recording
-from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.rounds import Estimate, critical_t
 from esrally_ebs.catalog.limits import Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
@@ -17,6 +17,8 @@ from esrally_ebs.volumes.virtual.replay import Column, Replayed, Thread, replay
 
 PERCENTILES = (50, 90, 99)
 MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
+MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
+MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn so many times
 _RESAMPLES = 100
 _CONFIDENCE = 0.95
@@ -50,6 +52,30 @@ class Prediction:
         return "latency" if self.busy >= _BINDING else "computing"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slope:
+    """What a request takes longer for each time that reads take as long as usual, on average of the tasks."""
+
+    measured: Estimate  # seconds
+    predicted_s: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the prediction is within the interval, or little beyond its ends."""
+        assert self.measured.low is not None
+        assert self.measured.high is not None
+        allowed_s = MAX_SLOPE_ERROR * abs(self.predicted_s)
+        return self.measured.low - allowed_s <= self.predicted_s <= self.measured.high + allowed_s
+
+    def __str__(self) -> str:
+        estimate = self.measured
+        value, low, high = (f"{1e3 * (s or 0.0):.1f}" for s in (estimate.value, estimate.low, estimate.high))
+        return (
+            f"for each usual time that a read takes more a request takes {value} ms [{low}, {high}] longer;"
+            f" predicted are {1e3 * self.predicted_s:.1f} ms"
+        )
+
+
 class Predictor:
     """Predicts recorded requests on any volume; ``errors`` are the self-check's, by percentile."""
 
@@ -70,6 +96,7 @@ class Predictor:
         self.errors: Mapping[int, float] = {}
         self.check = self.predict(recording.spec)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
+        self.slope = self._slope()
 
     def require_right(self) -> None:
         """Raise MeasurementError when the recorded volume itself is not predicted well."""
@@ -81,6 +108,11 @@ class Predictor:
                     f" predicted {error:+.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
                     " volume, whole, and of one client? Record again"
                 )
+        if self.slope is not None and not self.slope.agrees:
+            raise MeasurementError(
+                f"arm {self._of.spec.name}: the self-check fails: {self.slope}; what requests wait for is not"
+                " understood, so no advice. Record again on a quiet machine, with one client"
+            )
 
     @property
     def footprint_bytes(self) -> int | None:
@@ -128,6 +160,31 @@ class Predictor:
     def _error(self, percentile: int) -> float:
         measured = float(np.percentile(self._of.latency_s, percentile))
         return self.check.percentile(percentile).value / measured - 1
+
+    def _slope(self) -> Slope | None:
+        """By least squares over the rounds; None for a recording that was not perturbed.
+
+        What of the measured medians is not predicted is fitted, so that a curve is taken for no error.
+        """
+        rounds = [one for one in self._of.perturbed if one.medians_s.keys() == self.check.tasks.keys()]
+        times = np.array([one.times for one in rounds])
+        if len(rounds) < MIN_PERTURBED_ROUNDS or not np.ptp(times):
+            return None
+        usual = self._of.spec.read_latency
+        specs = {one: replace(self._of.spec, read_latency=usual * one) for one in set(times)}
+        predicted_s = {
+            one: np.mean([median_s for median_s, *_ in self.predict(spec).tasks.values()])
+            for one, spec in specs.items()
+        }
+        expected_s = np.array([predicted_s[one] for one in times])
+        rest_s = np.array([np.mean(list(one.medians_s.values())) for one in rounds]) - expected_s
+        slope_s = float(np.polyfit(times, expected_s, 1)[0])
+        off_s, at_0_s = np.polyfit(times, rest_s, 1)
+        noise_s = float(np.sqrt(np.sum((rest_s - at_0_s - off_s * times) ** 2) / (len(times) - 2)))
+        half_s = critical_t(len(times) - 1, _CONFIDENCE) * noise_s / (np.std(times) * np.sqrt(len(times)))
+        value_s = slope_s + float(off_s)
+        measured = Estimate(value_s, value_s - float(half_s), value_s + float(half_s))
+        return Slope(measured=measured, predicted_s=slope_s)
 
     def _error_of_tasks(self) -> float:
         """Of the middle of the tasks' medians: the mix's own median may fall between two tasks."""

@@ -1,6 +1,7 @@
 """A session's trace and samples: the requests of one arm, each with its I/Os."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,13 @@ _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 LOG_S = 1e-3  # a query log's time and duration are cut to it
 
 
+class PerturbedRound(NamedTuple):
+    """What requests took in a round in which reads took so many times as long as usual."""
+
+    times: float
+    medians_s: dict[str, float]  # by task
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """Requests of one arm in the order of time, and their I/Os, as columns."""
@@ -40,11 +48,30 @@ class Recording:
     ios: dict[str, Column]  # columns of IOS, ``write`` and ``ahead`` (1, 0, or -1 for not known)
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
     slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
+    perturbed: tuple[PerturbedRound, ...] = ()  # of all rounds, those of the usual latency included
 
     @property
     def requests(self) -> int:
         """How many."""
         return len(self.began_s)
+
+    def medians_s(self, chosen: Column | slice = slice(None)) -> dict[str, float]:
+        """By task the median latency of the chosen requests."""
+        task, latency_s = self.task[chosen], self.latency_s[chosen]
+        return {str(name): float(np.median(latency_s[task == name])) for name in dict.fromkeys(task)}
+
+    def part(self, chosen: Column) -> "Recording":
+        """The chosen requests alone, by a column of true and false."""
+        ios = np.repeat(chosen, np.diff(self.first))
+        return replace(
+            self,
+            **{
+                name: getattr(self, name)[chosen]
+                for name in ("task", "round", "began_s", "latency_s", "cold")
+            },
+            ios={name: column[ios] for name, column in self.ios.items()},
+            first=np.append(0, np.cumsum(np.diff(self.first)[chosen])),
+        )
 
 
 def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
@@ -85,7 +112,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     columns["path_s"] = columns["path_s"] - slower_s
     columns["write"] = pc.equal(ios["op"], "write").to_numpy()[within].astype(np.int64)
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()[within]
-    return Recording(
+    whole = Recording(
         spec=spec,
         task=np.array(rows["task"].to_pylist()),
         round=rows["round"].to_numpy(),
@@ -96,6 +123,22 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
         slower_s=slower_s,
     )
+    return _unperturbed(whole, session)
+
+
+def _unperturbed(whole: Recording, session: Session) -> Recording:
+    """The rounds in which reads took as long as usual; of the others what their requests took."""
+    times = {number: session.plan.read_latency_of(int(number)) for number in np.unique(whole.round)}
+    if set(times.values()) == {1.0}:
+        return whole
+    perturbed = [PerturbedRound(times[n], whole.medians_s(whole.round == n)) for n in times]
+    usual = np.array([times[number] == 1.0 for number in whole.round])
+    if not usual.any():
+        raise MeasurementError(
+            f"session {session.id}: the trace has no round in which reads took as long as usual; record fewer"
+            " iterations in a round"
+        )
+    return replace(whole.part(usual), perturbed=tuple(perturbed))
 
 
 def _measured(session: Session, arm: str, *, since_s: float) -> pa.Table:

@@ -302,6 +302,7 @@ def _check(predictor: Predictor) -> Table:
         ["", "off by"],
         rows,
         *_slower(predictor.slower_s),
+        *([] if predictor.slope is None else [f"When reads were slowed: {predictor.slope}."]),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -29,10 +29,14 @@ from esrally_ebs.plan.tables import (
     NodePlan,
     RacePlan,
     Section,
+    yes_or,
 )
 from esrally_ebs.units import format_bytes
 
 PLUG_INS = "esrally_ebs.volumes"  # the group of entry points that add types of volumes
+# What reads take times the usual in one round after the other, of a plan that perturbs. In this order a drift
+# over four rounds goes with neither the slow nor the fast ones.
+_READ_LATENCIES = (1.0, 4.0, 0.5, 2.0)
 _NOT_OF_A_PLAN = ("aws", "readahead_bytes")  # fields of an arm's spec that no key of ``[[arm]]`` sets
 
 
@@ -51,7 +55,8 @@ class Plan(Section):
     cost: CostPlan = CostPlan()
     accept: tuple[str, ...] = ()  # checks that shall not stop the session, by name
     modify: ModifyPlan | None = None
-    trace: bool = False  # keep every I/O of emulated arms
+    # keep every I/O of emulated arms; "perturb": with another latency of reads from round to round
+    trace: Annotated[bool | Literal["perturb"], yes_or("perturb")] = False
     _source: str = ""  # the file's name, for messages
 
     @field_validator("arm")
@@ -114,6 +119,32 @@ class Plan(Section):
                 f"write one of {', '.join(names)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_emulated_arm_is_perturbed(self) -> Self:
+        if self.trace != "perturb":
+            return self
+        for wrong, why in (
+            (self.race is None, "is of requests, and the plan has none; give a [race]"),
+            (
+                len(self.arm) > 1,
+                "changes an arm from round to round, so it is compared with none; leave one arm",
+            ),
+            (
+                self.arm[0].backend is not Backend.EMULATED,
+                "makes reads slower, as only emulated volumes can be; write true",
+            ),
+            (self.design.most_rounds < 2 * len(_READ_LATENCIES), "takes 8 rounds or more; set design.rounds"),
+        ):
+            if wrong:
+                raise ValueError(f"trace: 'perturb' {why}")
+        return self
+
+    def read_latency_of(self, round_: int) -> float:
+        """How many times as long as usual reads take in this round."""
+        if self.trace != "perturb" or not round_:
+            return 1.0
+        return _READ_LATENCIES[(round_ - 1) % len(_READ_LATENCIES)]
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

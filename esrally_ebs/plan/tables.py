@@ -47,6 +47,17 @@ def count_or(word: str, most: int) -> PlainValidator:
     return PlainValidator(read)
 
 
+def yes_or(word: str) -> PlainValidator:
+    """True, false, or that word."""
+
+    def read(value: Any) -> bool | str:  # noqa: ANN401
+        if not isinstance(value, bool) and value != word:
+            raise ValueError(f"{value!r} is none of true, false and {word!r}")
+        return bool(value) if isinstance(value, bool) else word
+
+    return PlainValidator(read)
+
+
 def one_value(value: Any) -> Any:  # noqa: ANN401
     """Whatever a key of ``node.params`` may have (of a union, pydantic reports four errors)."""
     if not isinstance(value, str | int | float):

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.telemetry.counters import device_counters
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 from esrally_ebs.volumes.backends import wait_refilled
+from esrally_ebs.volumes.emulated.control import change
 
 
 class OnArm(runner.Runner):  # type: ignore[misc]
@@ -151,12 +152,30 @@ class Search:
             # copies of its shards may answer in its stead
             raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
         misses = self._misses()
-        with turns.request():
+        with turns.request(), self._perturbed():
             async with observed(self.runner, self.request_.block):
                 result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
         if misses is not None and not misses.is_steady:
             self._count(misses)
         return result
+
+    @contextmanager
+    def _perturbed(self) -> Iterator[None]:
+        """Reads take so many times as long as the plan has it for the round of this request."""
+        times = self.context.plan.read_latency_of(self.request_.block.round)
+        if times == 1.0:
+            yield
+            return
+        self._slow_reads(times)
+        try:
+            yield
+        finally:
+            self._slow_reads(1.0)
+
+    def _slow_reads(self, times: float) -> None:
+        for volume in self.arm.volumes:
+            assert volume.control is not None  # a plan that perturbs has emulated arms alone
+            change(volume.control, read_latency=times)
 
     def _misses(self) -> MissRate | None:
         """Of a warm-up that is repeated until they are steady; None of any other block."""

@@ -45,21 +45,26 @@ def latencies_s(count: int) -> list[float]:
     return list(read.median_s(BLOCK) * np.exp(np.random.default_rng(7).normal(0, read.sigma, count)))
 
 
-def recorded(offsets: list[int] | None = None) -> Session:
-    """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a."""
+def recorded(offsets: list[int] | None = None, slowed: Callable[[int], float] | None = None) -> Session:
+    """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a.
+
+    ``slowed``: by round, how many times as long as usual reads took; then there are eight rounds.
+    """
     samples, ios, now_s = [], [], 1e9
+    rounds = 8 if slowed else 6
     drawn = iter(latencies_s(REQUESTS * IOS))
     for number in range(REQUESTS):
         began_s = now_s
+        round_ = 1 + number % rounds
         for place in range(IOS):
             now_s += COMPUTE_S
-            done_s = now_s + next(drawn) - PATH_S
+            done_s = now_s + next(drawn) * (slowed(round_) if slowed else 1.0) - PATH_S
             offset = offsets[place] if offsets else (2 * place + 1) * BLOCK
             ios.append((now_s, done_s, offset))
             now_s = done_s
         now_s += COMPUTE_S
-        one = {"round": 1 + number % 6, "started_s": began_s, "service_time_s": now_s - began_s}
-        samples.append(row(**one, task=f"t{number % 2}"))
+        one = {"round": round_, "started_s": began_s, "service_time_s": now_s - began_s}
+        samples.append(row(**one, task=f"t{number // rounds % 2}"))
         now_s += 1.0
     plain = {"arm": "a", "device": "a", "bytes": BLOCK, "op": "read", "queue_s": 0.0, "path_s": PATH_S}
     trace = [{**plain, "at_s": at, "done_s": done, "offset": o, "ahead": None} for at, done, o in ios]
@@ -118,6 +123,38 @@ def test_the_access_pattern_of_a_task_is_told(predictor: Predictor) -> None:
 def test_the_recorded_volume_is_predicted(predictor: Predictor) -> None:
     assert abs(predictor.errors[50]) < 0.02
     assert abs(predictor.errors[99]) < 0.05
+
+
+PERTURBED = """
+name = "p"
+trace = "perturb"
+race = {}
+design = {rounds = 8}
+arm = [{name = "a", type = "gp3", size = "100GiB"}]
+"""
+
+
+def perturbed(slowed: Callable[[float], float]) -> Predictor:
+    """Recorded while reads took ``slowed`` times as long, by what the plan says that they should."""
+    plan = parse_plan(PERTURBED, "p.toml")
+    made = replace(recorded(slowed=lambda round_: slowed(plan.read_latency_of(round_))), plan=plan)
+    of = recording(made)
+    return Predictor(of, thread_of(of))
+
+
+def test_the_slope_of_slowed_reads_is_that_of_the_graph_and_only_usual_rounds_are_predicted() -> None:
+    made = perturbed(lambda times: times)
+    made.require_right()
+    assert made.slope is not None
+    assert made.slope.predicted_s == pytest.approx(IOS * model_for(GP3).read.median_s(BLOCK), rel=0.05)
+    assert made.slope.measured.value == pytest.approx(made.slope.predicted_s, rel=0.05)
+    assert made.patterns[0].ios == IOS
+    assert abs(made.errors[50]) < 0.02
+
+
+def test_requests_that_are_slowed_otherwise_than_their_graph_says_give_no_advice() -> None:
+    with pytest.raises(MeasurementError, match="self-check fails: for each usual time"):
+        perturbed(lambda times: 1 + (times - 1) / 2).require_right()
 
 
 def test_a_volume_of_known_latency_is_predicted_to_ten_microseconds() -> None:

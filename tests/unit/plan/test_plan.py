@@ -73,6 +73,17 @@ def test_sizes_rates_and_times_may_be_written_with_units() -> None:
         (SMALLEST + "[node]\nparams = {cpus = [1]}\n", r"x.toml: node.params.cpus: \[1\] is neither text"),
         ('name = "x"\narm = 3\n', r"x.toml: arm: is not a list; write \[...\]"),
         (SMALLEST + "node = 3\n", "x.toml: arm.0.node: unknown key"),
+        ('trace = "all"\n' + SMALLEST, "x.toml: trace: 'all' is none of true, false and 'perturb'$"),
+        ('trace = "perturb"\n' + SMALLEST, "trace: 'perturb' is of requests, and the plan has none"),
+        ('trace = "perturb"\nrace = {}\n' + SMALLEST, "trace: 'perturb' takes 8 rounds or more"),
+        (
+            'trace = "perturb"\nrace = {}\n' + SMALLEST + '[[arm]]\nname = "b"\ntype = "gp2"\n',
+            "trace: 'perturb' changes an arm from round to round",
+        ),
+        (
+            'trace = "perturb"\nrace = {}\n' + SMALLEST.replace("gp3", "directory"),
+            "trace: 'perturb' makes reads slower, as only emulated",
+        ),
         ("node = 3\n" + SMALLEST, "x.toml: node: is not a table"),
         (
             SMALLEST.replace('"a"', '"gr\u00f6\u00dfe"'),

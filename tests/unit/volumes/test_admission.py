@@ -49,6 +49,18 @@ def test_the_paths_own_cost_is_taken_off_by_direction_and_company(
     assert _state(admission, 5.0).target_s["write" if write else "read"] == pytest.approx(1e-3)
 
 
+def test_reads_are_slowed_while_it_runs_and_writes_are_not() -> None:
+    usual, slowed = _admission(), _admission()
+    slowed.change({"read_latency": 4.0}, 0.0)
+    for write, times in ((False, 4.0), (True, 1.0)):
+        due_s = [one.schedule(0, 16 * KIB, 0.0, write=write, in_flight=0)[1] for one in (usual, slowed)]
+        assert due_s[1] == pytest.approx(times * due_s[0])
+    slowed.change({"read_latency": 1.0}, 0.0)
+    assert slowed.schedule(0, KIB, 0.0, write=False, in_flight=0)[1] == pytest.approx(
+        usual.schedule(0, KIB, 0.0, write=False, in_flight=0)[1]
+    )
+
+
 def test_a_time_scale_divides_what_is_saved_up_and_leaves_rates_and_fullness() -> None:
     # 100 GiB of gp2: 300 IOPS, bursts to 3000, 5.4 million credits
     admission = _admission()
@@ -151,6 +163,7 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
         ({"fixed_latency_s": [2e-3, 1e-3]}, "a latency between 0.002 and 0.001 s is none"),
         ({"fixed_latency_s": [-1e-3, 1e-3]}, "a latency between -0.001 and 0.001 s is none"),
         ({"fixed_latency_s": [0.0, float("inf")]}, "a setting is no finite number"),
+        ({"read_latency": 0}, "reads cannot take 0 times as long"),
         ({"overhead": [[[0.0, float("nan")]] * 2] * 2}, "a setting is no finite number"),
     ],
 )

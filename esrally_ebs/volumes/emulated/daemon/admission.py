@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from esrally_ebs.catalog.limits import Model
+from esrally_ebs.model import MAX_READ_LATENCY
 from esrally_ebs.units import MIB
 from esrally_ebs.volumes.emulated.control import LimiterState
 from esrally_ebs.volumes.emulated.daemon.instance_page import InstancePage
@@ -102,6 +103,7 @@ class Admission:
             "drain_instance": lambda on: self._limiter.drain_instance(now) if on else None,
             "credits": lambda fraction: self._limiter.set_credits(fraction, now),
             "fixed_latency_s": self._set_fixed,
+            "read_latency": lambda times: self._latency.slow_reads(times),
             "overhead": self._set_overhead,
         }
         unknown = sorted(settings.keys() - changes.keys())
@@ -187,6 +189,15 @@ def _time_scale(value: Any) -> float:  # noqa: ANN401
     return times
 
 
+def _read_latency(value: Any) -> float:  # noqa: ANN401
+    times = _number(value)
+    if not 0.0 < times <= MAX_READ_LATENCY:
+        raise ValueError(
+            f"reads cannot take {times:g} times as long; give more than 0, at most {MAX_READ_LATENCY}"
+        )
+    return times
+
+
 def _between(value: Any) -> tuple[float, float] | None:  # noqa: ANN401
     if value is None:
         return None
@@ -223,5 +234,6 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "drain_instance": bool,
     "credits": _fraction,
     "fixed_latency_s": _between,
+    "read_latency": _read_latency,
     "overhead": _overhead,
 }

@@ -21,8 +21,13 @@ class Latency:
     def __init__(self, read: Service, write: Service, seed: int) -> None:
         """A fresh sequence for ``seed``."""
         self._gauss = random.Random(seed).gauss
+        self._read, self._write = read, write
+        self.slow_reads(1.0)
+
+    def slow_reads(self, times: float) -> None:
+        """Let reads take so many times as long as their service says, from now on."""
         # Plain numbers in tuples, as the daemon draws tens of thousands a second.
-        self._of = tuple((*s.line_s(), s.sigma) for s in (read, write))
+        self._of = tuple((*s.line_s(), s.sigma) for s in (self._read.slowed(times), self._write))
 
     def seconds(self, size: int, *, write: bool) -> float:
         """The service time in seconds of one I/O of ``size`` bytes."""
