@@ -31,6 +31,7 @@ from esrally_ebs.units import parse_bytes, parse_rate
 from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
+_MOST_SIGNS = 2**30
 _ALL_TYPES = ",".join(TYPES)
 Region = Annotated[str, typer.Option(help="Whose prices count.")]
 Types = Annotated[str, typer.Option(help="Volume types to choose from, with commas.")]
@@ -169,9 +170,13 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
 
 def _text(log: Path) -> str:
     try:
-        return log.read_text(errors="replace")
+        with log.open(errors="replace") as file:
+            text = file.read(_MOST_SIGNS + 1)
     except OSError as error:
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
+    if len(text) > _MOST_SIGNS:
+        raise PlanError(f"{log}: over {_MOST_SIGNS:,} characters; give a part of it, by time")
+    return text
 
 
 @app.command("trace")

@@ -1,0 +1,35 @@
+"""Files without an end, and pipes: what a user names is read up to a bound, and refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from esrally_ebs.catalog.prices import read_prices
+from esrally_ebs.cli import main
+from esrally_ebs.errors import PlanError
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "PLAN"],
+        ["trace", "--from", "/dev/zero", "--size", "100GiB"],
+        ["usage", "/dev/zero", "--size", "100GiB"],
+        ["workload", "import", "/dev/zero", "--output", "made"],
+    ],
+)
+def test_a_device_without_an_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = tmp_path / "plan.toml"
+    plan.symlink_to("/dev/zero")
+    for module in ("plan.plan", "cli.advice"):
+        monkeypatch.setattr(f"esrally_ebs.{module}._MOST_SIGNS", 1000)
+    assert main([str(plan) if word == "PLAN" else word for word in words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_prices_without_an_end_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="/dev/zero: not JSON"):
+        read_prices("/dev/zero")
