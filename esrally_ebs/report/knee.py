@@ -36,14 +36,9 @@ class Knees:
     def verdict(self) -> str:
         """One sentence: how many queries each arm takes, and how much more the best takes than the next."""
         names = arm_names(self._session)
-        parts = [f"{names[arm]} {self._text(knee)}" for arm, knee in self.of.items()]
+        parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
         pair = self._compared()
         return f"Highest rate with {self._search.bound}: {'; '.join(parts)}{f'; {pair}' if pair else ''}."
-
-    def _text(self, knee: Knee) -> str:
-        if knee.why:
-            return f"has none ({knee.why})"
-        return f"{knee.rate:,.3g} queries/s [{knee.low:,.3g}, {knee.high:,.3g}]"
 
     def _compared(self) -> str:
         """How the two first arms differ; empty where one of them has no knee."""
@@ -52,11 +47,11 @@ class Knees:
             return ""
         ratio, low, high = _ratio(*(self.of[name] for name in names))
         margin = self._session.plan.design.margin
-        text = f"{names[1]} takes {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}] of {names[0]}"
+        text = f"{names[1]} against {names[0]}: {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}]"
         if low > 1 or high < 1:
-            return f"{text}: a difference"
+            return f"{text}, a difference"
         is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
-        return f"{text}: {'equivalent' if is_equal else 'no difference is shown'}"
+        return f"{text}, {'equivalent' if is_equal else 'no difference is shown'}"
 
     def warnings(self) -> Iterator[str]:
         """What to doubt of an arm's knee."""
@@ -156,6 +151,12 @@ class Knees:
                 log_y=True,
             ),
         )
+
+
+def _text(knee: Knee) -> str:
+    if knee.why:
+        return f"has none ({knee.why})"
+    return f"{knee.rate:,.3g} queries/s [{knee.low:,.3g}, {knee.high:,.3g}]"
 
 
 def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:

@@ -56,7 +56,7 @@ def session() -> Session:
 def test_the_report_begins_with_the_knee_of_each_arm_and_how_they_differ(session: Session) -> None:
     built = report.build(session)
     assert built.verdict.startswith("Highest rate with p99 of 20 ms: a (emulated) ")
-    assert built.verdict.endswith("of a: a difference.")
+    assert built.verdict.endswith("], a difference.")
     table = next(table for table in built.tables if table.key == "knee")
     rates = [row.cells[0].facts["queries/s"] for row in table.rows]
     assert 80 < rates[0] < 140  # type: ignore[operator]
