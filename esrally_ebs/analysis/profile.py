@@ -222,7 +222,7 @@ class Profile:
     def credits_spent(self) -> float | None:
         """Burst credits that left the bucket, less those that came back meanwhile."""
         grown = self.grown.get(CREDITS)
-        return None if grown is None else 0.0 - grown  # not the negative zero
+        return None if grown is None else -grown
 
     def _sum(self, *counters: str) -> float | None:
         values = [self.grown[name] for name in counters if name in self.grown]

@@ -341,7 +341,7 @@ def _cells(profile: Profile) -> tuple[Cell, ...]:
         quantity("reads_per_s_mean", reads, f"{reads or 0.0:.0f}"),
         quantity("read_bytes_per_s_mean", size, f"{(size or 0.0) / MIB:.1f} MiB/s"),
         quantity("waited_s", waited, format_seconds(waited or 0.0)),
-        quantity("credits_spent", spent, f"{spent or 0.0:,.0f}"),
+        quantity("credits_spent", spent, f"{round(spent or 0.0):,}"),
         quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
         quantity("late_share", late, f"{late or 0.0:+.0%}"),
     )
