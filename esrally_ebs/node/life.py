@@ -65,10 +65,13 @@ def start_cluster(
     session: str,
     image: str,
     repository: Path | None = None,
+    snapshots: Path | None = None,
     data_of: int | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Node, ...]:
     """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
+
+    In place of a ``repository`` several may have a directory for ``snapshots`` of their own making.
 
     They share the network of the first node's container and talk to one another on its loopback interface,
     which nobody else reaches; being local, no node makes the checks of a production cluster. Shards stay
@@ -93,17 +96,17 @@ def start_cluster(
     ]
     for at in others:
         parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
-    parts = [_seeing(repository, part) for part in parts]
+    parts = [_seeing(snapshots or repository, part, read_only=snapshots is None) for part in parts]
     return _start(volumes, parts, settings, session=session, image=image, data_of=data_of, clock=clock)
 
 
-def _seeing(repository: Path | None, part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a node has in Compose, and a repository of snapshots that it may only read."""
+def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool = True) -> Mapping[str, Any]:
+    """What a node has in Compose, and a repository of snapshots."""
     if repository is None:
         return part
     return {
         **part,
-        "volumes": [*part.get("volumes", ()), {**_bind(repository, REPOSITORY), "read_only": True}],
+        "volumes": [*part.get("volumes", ()), {**_bind(repository, REPOSITORY), "read_only": read_only}],
         "environment": {**part.get("environment", {}), "path.repo": REPOSITORY},
     }
 

@@ -21,6 +21,7 @@ from esrally_ebs.node import api, restore
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
+from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.keeper import root_steps
@@ -110,11 +111,23 @@ class Search:
         return self.context.arm(self.request_.block.arm)
 
     async def connect(self) -> None:
-        """Connect without counting as a request of Rally."""
+        """Open the connection."""
+        with self._uncounted():
+            await self.client.info()
+
+    async def prepare(self) -> None:
+        """Work with shards begins with a state of its own."""
+        if isinstance(self.runner.inner, Recovery):
+            with self._uncounted():
+                self.params = await self.runner.inner.prepare(self.client, self.params, self.arm.nodes)
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """What is sent meanwhile is no part of Rally's request."""
         holder = self.client.new_request_context().ctx_holder
         _, token = holder.init_request_context()
         try:
-            await self.client.info()
+            yield
         finally:
             # restored by hand: leaving the manager would hand this request's times to the measured one
             holder.restore_context(token)
@@ -157,6 +170,8 @@ class Search:
                 result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
         if misses is not None and not misses.is_steady:
             self._count(misses)
+        if moved := result.pop("recovery", None):
+            self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result
 
     @contextmanager
@@ -276,6 +291,7 @@ def register(registry: Any) -> None:
     for operation in list(vars(runner)["__RUNNERS"]):
         rallys(operation, OnArm(runner.runner_for(operation)), async_runner=True)
     rallys(FIO, BetweenRequests(_fio_baseline), async_runner=True)
+    rallys(RECOVERY, OnArm(Recovery()), async_runner=True)
     rallys(RESTORE, BetweenRequests(_bring_back), async_runner=True)
     registry.runner_registry = register_on_arm
 

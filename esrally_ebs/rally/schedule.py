@@ -18,7 +18,7 @@ from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import open_loop, steps
+from esrally_ebs.rally import open_loop, recovery, steps
 from esrally_ebs.session import protocol
 from esrally_ebs.workload.queries import replay
 
@@ -60,7 +60,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_search(task: Any) -> bool:
-    return task.operation.type in SEARCH_TYPES or (
+    return task.operation.type in (*SEARCH_TYPES, recovery.RECOVERY) or (
         task.operation.type == "raw-request" and bool(_READING.search(str(task.operation.params.get("path"))))
     )
 
@@ -115,6 +115,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
         )
     indexing = [] if searches else building
     searching = [task for element in searches for task in element if _is_search(task) or not element.nested]
+    recovery.require_able(searching, plan)
     beside = _writes_of(searches)
     _require_warm(beside, plan)
     tasks = {task.name: task for task in (*indexing, *searching)}

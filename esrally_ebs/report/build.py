@@ -23,6 +23,7 @@ from esrally_ebs.report import (
 )
 from esrally_ebs.report.knee import knees_of
 from esrally_ebs.report.model import Report, Table
+from esrally_ebs.report.recoveries import recovery_table
 from esrally_ebs.store.session import Session
 
 
@@ -53,6 +54,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         search.cold_start_table(starts, arms),
         *beside.tables(session, written, arms),
         *search.single_tables(session, findings, arms),
+        recovery_table(session, explained.profiles),
         *causes.tables(findings, explained),
         costs.table(session, findings, priced),
         *baseline.tables(session),

@@ -2,7 +2,7 @@
 
     prepare   check plan, record, preflight, begin, attach, check, copy, start nodes, describe
     blocks    fio, indexing, warm-up, rounds, fio again
-    search    connect, refill, make cold (clear, evict, verify), request
+    search    connect, prepare, refill, make cold (clear, evict, verify), request
     complete  verify, take down, collect, report
     end       take down, say why: after a failure of any of these, at any point, once
 
@@ -265,6 +265,9 @@ class SearchSteps(Protocol):
     async def connect(self) -> None:
         """Open the connection to the node."""
 
+    async def prepare(self) -> None:
+        """Bring about what the request begins with, where it is one that changes that."""
+
     async def refill(self) -> float:
         """Wait until the volume's buckets are full; the seconds that took."""
 
@@ -286,6 +289,7 @@ async def search(request: Request, cache: CachePlan, steps: SearchSteps) -> dict
     fields: dict[str, Any] = {"iteration": request.number}
     if request.number == 1:
         await steps.connect()  # so that no sample pays for the handshake
+    await steps.prepare()
     if cache.mode == "cold" and request.block.phase is Phase.MEASURE:
         every = cache.drop_every
         fields["iteration"] = (request.number - 1) % every + 1 if every else request.number

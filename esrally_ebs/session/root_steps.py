@@ -17,6 +17,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.private import give_tree, may_be_replaced_by
+from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import Eviction, evict_node
@@ -33,6 +34,7 @@ _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
 _MOST_LENT = 32
 _LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
+_SNAPSHOTS = "snapshots_of_arms"
 _OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm: what the caller's processes fill
 
 
@@ -126,6 +128,7 @@ class RootSteps:
                 settings,
                 session=self._session,
                 image=self.image(),
+                snapshots=self._snapshots() if len(on) > 1 and on[0] in self._volumes else None,
                 data_of=self.caller.uid if self.caller else None,
             )
         finally:
@@ -289,6 +292,15 @@ class RootSteps:
                     f" be root's (chown root {place} && chmod 0755 {place})"
                 )
         return replace(spec, mount=mount)
+
+    def _snapshots(self) -> Path:
+        """A directory on no arm's volume, which the clusters of all arms see: this user's disk has room."""
+        with self._lock:
+            if _SNAPSHOTS not in self._volumes:
+                spec = VolumeSpec(name=_SNAPSHOTS, type="directory", size_bytes=0)
+                home().mkdir(parents=True, exist_ok=True)
+                self._volumes[_SNAPSHOTS] = volumes.attach(spec, self._run / _SNAPSHOTS, backing=home())
+            return nodes.prepare_data_dir(self._volumes[_SNAPSHOTS])
 
     def _let_in(self, volume: Volume) -> None:
         """Let the caller's processes fill an arm, and ask and set its limiters."""

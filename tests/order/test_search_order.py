@@ -17,7 +17,8 @@ from esrally_ebs.node.eviction import Eviction, make_cold
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.session.protocol import search
 
-COLD = ["refill", "make cold", "record", "request"]
+COLD = ["prepare", "refill", "make cold", "record", "request"]
+WARM = ["prepare", "request"]
 
 
 def request(number: int, phase: Phase = Phase.MEASURE) -> Request:
@@ -59,7 +60,7 @@ def test_every_cold_request_has_a_drop_of_its_own_and_only_the_first_connects() 
 def test_with_a_drop_every_two_requests_the_second_follows_at_once() -> None:
     steps = RecordedSearch()
     results = send(steps, 1, 2, 3, drop_every=2)
-    assert steps.order == ["connect", *COLD, "request", *COLD]
+    assert steps.order == ["connect", *COLD, *WARM, *COLD]
     assert [result["iteration"] for result in results] == [1, 2, 1]
     assert "resident_before" not in results[1]
 
@@ -67,7 +68,7 @@ def test_with_a_drop_every_two_requests_the_second_follows_at_once() -> None:
 def test_with_a_drop_once_a_block_all_others_follow_at_once() -> None:
     steps = RecordedSearch()
     results = send(steps, 1, 2, 3, drop_every=0)
-    assert steps.order == ["connect", *COLD, "request", "request"]
+    assert steps.order == ["connect", *COLD, *WARM, *WARM]
     assert [result["iteration"] for result in results] == [1, 2, 3]
 
 
@@ -77,11 +78,11 @@ def test_with_a_drop_once_a_block_all_others_follow_at_once() -> None:
 def test_warm_requests_and_warm_ups_drop_nothing(phase: Phase, cache: dict[str, Any]) -> None:
     steps = RecordedSearch()
     results = send(steps, 1, 2, phase=phase, **cache)
-    assert steps.order == ["connect", "request", "request"]
+    assert steps.order == ["connect", *WARM, *WARM]
     assert [result["iteration"] for result in results] == [1, 2]
 
 
-@pytest.mark.parametrize("step", ["connect", "refill", "make cold"])
+@pytest.mark.parametrize("step", ["connect", "prepare", "refill", "make cold"])
 def test_nothing_is_requested_after_a_step_before_it_failed(step: str) -> None:
     steps = RecordedSearch(fails_at=step, error=MeasurementError("not cold"))
     with pytest.raises(MeasurementError, match="not cold"):

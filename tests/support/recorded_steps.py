@@ -116,6 +116,9 @@ class RecordedSearch:
     async def connect(self) -> None:
         self._take("connect")
 
+    async def prepare(self) -> None:
+        self._take("prepare")
+
     async def refill(self) -> float:
         self._take("refill")
         return 1.5

@@ -1,7 +1,7 @@
 """Arms that are clusters of several nodes, for real: alike on all arms, and gone when one node dies."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ from faulted import Afterwards, assert_one_line
 from race_under_test import Race, docker, plan, race
 from rally_command import Homes
 from small_race import ARMS, TASKS, raced
+
+from esrally_ebs.machine.resources import resource
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
@@ -35,6 +37,26 @@ def test_every_node_reads_its_own_volume_and_the_same_on_every_arm(own: Homes, c
     for number in numbers:  # the same query reads the same blocks of the same copies
         assert read[f"gp2-{number}"] == read[f"gp3-{number}"]
     assert f"cluster of {count} nodes" in ran.report("txt")
+
+
+@pytest.mark.long
+def test_work_with_shards_is_timed_and_begins_the_same_each_time(own: Homes) -> None:
+    text = (own.rally / "short.toml").read_text().replace("[node]", "[node]\ncount = 2")
+    fewer = {"rounds = 4": "rounds = 1", "= 20_000": "= 2_000", "s = 3": "s = 2", "s = 6": "s = 0"}
+    for old, new in fewer.items():
+        text = text.replace(old, new)
+    (own.rally / "green.toml").write_text(text)
+    ran = raced(own, f"--track-path={resource('tracks/recovery-ebs')}", plan="green.toml")
+    moved = [event for event in ran.session.events if event.kind == "recovery"]
+    assert Counter((event.arm, event.fields["task"]) for event in moved) == {
+        (arm, task): 2 for arm in ARMS for task in ("replica", "relocation", "restore", "merge")
+    }
+    assert len({event.fields["bytes"] for event in moved}) == 1  # the same index, whatever is done with it
+    for event, row in zip(moved, ran.measured, strict=True):
+        assert event.fields["seconds"] == pytest.approx(row["service_time_s"], rel=0.1, abs=0.05)
+    assert {row["hits"] for row in ran.measured} == {2_000}
+    assert max(row["resident_before"] for row in ran.measured) <= 0.01
+    assert "Minutes to green" in ran.report("txt")
 
 
 def searching(race: Race) -> bool:

@@ -85,7 +85,7 @@ def _head(report: Report) -> str:
 
 # What a section shows, by the keys of its tables; what no section names stands with the session.
 _ARMS, _COST = r"arms$|sessions$", r"cost"
-_TIMES = r"(first_)?service_time|(first_)?together|once$|alone$|between_arms"
+_TIMES = r"(first_)?service_time|(first_)?together|recovery$|once$|alone$|between_arms"
 _CAUSES, _COLD, _FIO, _EVENTS = r"io$|expected$|marks$", r"cold_start", r"fio_", r"events$"
 _CONDITIONS = r"coldness$|credits$|load$|exceeded$|cloudwatch$|aws$"
 _KNEE = r"knee"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.schedule import (
     BLOCK,
     SEARCH_TYPES,
@@ -291,6 +292,31 @@ def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> Non
     assert names(made) == names(expand([task("q")], plan()))
     assert not any(each.nested for each in made)
     assert all(each.operation.params["detailed-results"] for each in made if each.operation.type == "search")
+
+
+def shard_work(clients: int = 1, **params: object) -> rally_track.Task:
+    return rally_track.Task("w", rally_track.Operation("w", RECOVERY, params=params), clients=clients)
+
+
+def test_work_with_shards_is_repeated_in_rounds_as_a_search_is() -> None:
+    made = expand([shard_work(kind="restore", index="i")], plan(**{"node.count": 2}))
+    assert names(made) == names(expand([task("w")], plan()))
+
+
+@pytest.mark.parametrize(
+    ("work", "nodes", "why"),
+    [
+        (shard_work(kind="resize"), 2, "kind: 'resize' is not one of replica, relocation, restore, merge"),
+        (shard_work(kind="merge"), 2, "index: is missing"),
+        (shard_work(kind="merge", index="i"), 1, "moves shards between nodes; set node.count = 2 or more"),
+        (shard_work(2, kind="merge", index="i"), 2, "2 clients would move the same shards; give it 1"),
+    ],
+)
+def test_work_with_shards_that_cannot_be_done_is_refused(
+    work: rally_track.Task, nodes: int, why: str
+) -> None:
+    with pytest.raises(PlanError, match=f"task w: {why}"):
+        expand([work], plan(**{"node.count": nodes}))
 
 
 def test_the_original_tasks_are_left_as_they_were() -> None:

@@ -1,4 +1,4 @@
-"""The tracks logs-ebs and vectors-ebs: Rally reads them, and their documents are what their mappings say."""
+"""The tracks but noaa-ebs: Rally reads them, and their documents are what their mappings say."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
 TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors"}
+PLANS = {**TRACKS, "recovery-ebs": "minutes-to-green"}  # with the documents of logs-ebs
 
 
 def load(name: str, tmp_path: Path, **params: object) -> track.Track:
@@ -24,7 +25,7 @@ def load(name: str, tmp_path: Path, **params: object) -> track.Track:
     return loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
 
 
-@pytest.mark.parametrize("name", TRACKS)
+@pytest.mark.parametrize("name", PLANS)
 def test_rally_reads_it_with_every_parameter_that_its_readme_names(name: str, tmp_path: Path) -> None:
     readme = (resource("tracks") / name / "README.md").read_text()
     loaded = load(name, tmp_path, documents=90, plan="smoke", number_of_shards=2, cache="warm", rounds=2)
@@ -37,9 +38,9 @@ def test_rally_reads_it_with_every_parameter_that_its_readme_names(name: str, tm
     assert loaded.indices[0].body["settings"]["index.number_of_shards"] == 2
 
 
-@pytest.mark.parametrize("name", TRACKS)
+@pytest.mark.parametrize("name", PLANS)
 def test_its_plan_races_it(name: str) -> None:
-    plan = load_plan(plan_path(TRACKS[name]))
+    plan = load_plan(plan_path(PLANS[name]))
     assert plan.race is not None
     assert (plan.race.track, len(plan.arm)) == (name, 2)
 

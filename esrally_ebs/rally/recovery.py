@@ -1,0 +1,141 @@
+"""Work with shards that takes minutes, as one request of Rally's, from its beginning to its end.
+
+A copy of a shard goes where its index allows it to be, so that a setting begins all work between nodes.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from esrally.driver import runner
+
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Node
+from esrally_ebs.node import api
+from esrally_ebs.node.life import REPOSITORY
+from esrally_ebs.plan import Plan
+
+RECOVERY = "ebs-recovery"  # the operation's type
+REPLICA, RELOCATION, RESTORE, MERGE = KINDS = ("replica", "relocation", "restore", "merge")
+_RESTORED = "ebs-restored"  # an index
+_SNAPSHOT = {"repository": "ebs", "snapshot": "one"}
+_PATIENCE_S = 3600.0
+
+
+def require_able(tasks: Iterable[Any], plan: Plan) -> None:
+    """Raise PlanError for work among these tasks that this plan's nodes cannot do."""
+    for task in (task for task in tasks if task.operation.type == RECOVERY):
+        params, why = task.operation.params, ""
+        if params.get("kind") not in KINDS:
+            why = f"kind: {params.get('kind')!r} is not one of {', '.join(KINDS)}"
+        elif not params.get("index"):
+            why = "index: is missing; name the one whose shards are moved"
+        elif plan.node.count < 2:
+            why = "moves shards between nodes; set node.count = 2 or more"
+        elif task.clients > 1:
+            why = f"{task.clients} clients would move the same shards; give it 1"
+        if why:
+            raise PlanError(f"task {task.name}: {why}")
+
+
+class Recovery(runner.Runner):  # type: ignore[misc]
+    """A replica or primary copied to another node, an index restored, or its segments merged to one."""
+
+    async def prepare(self, es: Any, params: dict[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
+        """Bring about what the work begins with: an index on one node, a snapshot, a restored index.
+
+        Returns the parameters, and with them the node that has the first shard, and the one after it.
+        """
+        es = es.options(request_timeout=_PATIENCE_S)
+        index, names = params["index"], [node.arm for node in nodes]
+        shards = await es.cat.shards(index=index, format="json", h="prirep,node")
+        here = next(shard["node"] for shard in shards if shard["prirep"] == "p")
+        there = names[(names.index(here) + 1) % len(names)]
+        await _settle(es, index, [here], replicas=0)
+        if params["kind"] in (RESTORE, MERGE):
+            await es.indices.delete(index=_RESTORED, ignore_unavailable=True)
+            await _require_snapshot(es, index, names[0])
+        if params["kind"] == MERGE:
+            await _restore(es, index, there)
+        return {**params, "nodes": (here, there), "port": nodes[0].port}
+
+    async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
+        """The work; what it moved is the result's ``recovery``."""
+        if "nodes" not in params:
+            raise SetupError(f"{RECOVERY}: works on nodes that the pack has started; leave out --pipeline")
+        began_s = time.perf_counter()
+        await _perform(es["default"].options(request_timeout=_PATIENCE_S), params)
+        facts = {"work": params["kind"], "seconds": time.perf_counter() - began_s}
+        # not through Rally's client, which would count it into the service time
+        facts |= await asyncio.to_thread(_moved, params)
+        return {"weight": 1, "unit": "ops", "hits": facts.pop("documents"), "recovery": facts}
+
+    def __str__(self) -> str:
+        return "work with shards"
+
+
+async def _perform(es: Any, params: dict[str, Any]) -> None:
+    kind, index, (here, there) = params["kind"], params["index"], params["nodes"]
+    if kind == REPLICA:
+        await _settle(es, index, [here, there], replicas=1)
+    elif kind == RELOCATION:
+        await _settle(es, index, [there], replicas=0)
+    elif kind == RESTORE:
+        await _restore(es, index, there)
+    else:
+        await es.indices.forcemerge(index=_RESTORED, max_num_segments=1)
+
+
+async def _settle(es: Any, index: str, nodes: Sequence[str], *, replicas: int) -> None:
+    """Allow an index these nodes and so many replicas, and wait until all copies are there."""
+    await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
+    green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
+    await es.cluster.health(index=index, timeout=f"{_PATIENCE_S:.0f}s", **green)
+
+
+def _placed(nodes: Sequence[str], replicas: int) -> dict[str, Any]:
+    return {
+        "index.number_of_replicas": replicas,
+        "index.routing.allocation.include._name": ",".join(nodes),
+    }
+
+
+async def _require_snapshot(es: Any, index: str, first: str) -> None:
+    """A snapshot of the index, made once on each arm; each has a repository of its own."""
+    settings = {"location": f"{REPOSITORY}/{first}", "max_snapshot_bytes_per_sec": "4gb"}
+    await es.snapshot.create_repository(name=_SNAPSHOT["repository"], type="fs", settings=settings)
+    if not (await es.snapshot.get(**_SNAPSHOT, ignore_unavailable=True))["snapshots"]:
+        await es.snapshot.create(
+            **_SNAPSHOT, indices=index, include_global_state=False, wait_for_completion=True
+        )
+
+
+async def _restore(es: Any, index: str, node: str) -> None:
+    await es.snapshot.restore(
+        **_SNAPSHOT,
+        indices=index,
+        rename_pattern=".+",
+        rename_replacement=_RESTORED,
+        index_settings=_placed([node], 0),
+        include_global_state=False,
+        wait_for_completion=True,
+    )
+
+
+def _moved(params: dict[str, Any]) -> dict[str, Any]:
+    """What was copied, of a merge what it read, and how long ``max_bytes_per_sec`` held that back."""
+    kind = params["kind"]
+    index = _RESTORED if kind in (RESTORE, MERGE) else params["index"]
+    shards = api.get(params["port"], f"/{index}/_recovery?detailed=true")[index]["shards"]
+    # beside a replica there is its primary, as that came to its own node
+    copied = [shard["index"] for shard in shards if shard["primary"] is (kind != REPLICA)]
+    throttled_ms = sum(
+        shard[f"{end}_throttle_time_in_millis"] for shard in copied for end in ("source", "target")
+    )
+    return {
+        "bytes": sum(shard["size"]["recovered_in_bytes"] for shard in copied),
+        "largest_file_bytes": max(file["length"] for shard in copied for file in shard["files"]["details"]),
+        "documents": api.get(params["port"], f"/{index}/_count")["count"],
+        "throttled_s": 0.0 if kind == MERGE else throttled_ms / 1000,
+    }

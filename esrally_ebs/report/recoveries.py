@@ -1,0 +1,133 @@
+"""How long work with shards took, beside its bytes over the slowest limit, and what held it back."""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from statistics import median
+
+from esrally_ebs.analysis.profile import Profile, Profiles, pooled
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Event, VolumeSpec
+from esrally_ebs.report.bottleneck import NAMES, limit_name
+from esrally_ebs.report.model import Cell, Row, Table, Value, quantity, titled, word
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import MIB, format_bytes, format_seconds, parse_bytes
+
+SETTING = "indices.recovery.max_bytes_per_sec"
+_DEFAULT_BYTES_PER_S = 40.0 * MIB  # Elasticsearch's own
+Limits = Mapping[str, tuple[float, float]]  # by name: bytes a second, and bytes that pass at once
+_NOTES = (
+    "Expected: bytes over the slowest limit, less what a full bucket lets through at once, and after them "
+    "the largest file, which is forced to the volume when all of it has come; of a merge twice its bytes.",
+    "Held back by: the share of the time that the setting, and of the I/Os' time that a limiter made them "
+    "wait; processors of all nodes, and I/Os in flight, in the mean.",
+)
+
+
+def recovery_table(session: Session, profiles: Profiles) -> Table | None:
+    """A row for each task and arm; None of a session without such work."""
+    works: dict[tuple[str, str], list[Event]] = {}
+    for event in session.events:
+        if event.kind == "recovery" and (event.number("round") or 0) > 0:
+            works.setdefault((str(event.fields.get("task")), str(event.arm)), []).append(event)
+    specs = {arm.spec.name: arm.spec for arm in session.arms}
+    rows = tuple(
+        Row(
+            item=f"{task} on {arm}",
+            cells=(*_times(session, specs[arm], events), _held_back(events, profiles.get((task, arm), {}))),
+        )
+        for (task, arm), events in works.items()
+        if arm in specs
+    )
+    columns = (
+        *titled("data", "largest file", "took, median", "expected", "took, of that"),
+        *titled("slowest limit", "held back by", left=True),
+    )
+    table = Table(
+        key="recovery", title="Minutes to green", item_title="work", columns=columns, rows=rows, notes=_NOTES
+    )
+    return table if rows else None
+
+
+def _times(session: Session, spec: VolumeSpec, events: Sequence[Event]) -> tuple[Cell, ...]:
+    took_s, size, largest = (
+        median(event.number(name) or 0.0 for event in events)
+        for name in ("seconds", "bytes", "largest_file_bytes")
+    )
+    setting = {SETTING: (_setting(session.plan.node.params), 0.0)}
+    work = str(events[0].fields.get("work"))
+    expected_s, limit = expected(work, size, largest, setting=setting, of_volume=limits_of(spec))
+    share = took_s / expected_s if expected_s else None
+    return (
+        quantity("bytes", size, format_bytes(size)),
+        quantity("largest_file_bytes", largest, format_bytes(largest)),
+        quantity("took_s", took_s, format_seconds(took_s)),
+        quantity("expected_s", expected_s, format_seconds(expected_s)),
+        quantity("took_of_expected", share, f"{share or 0.0:.0%}"),
+        word("slowest_limit", NAMES.get(limit, limit)),
+    )
+
+
+def expected(
+    work: str, size: float, largest: float, *, setting: Limits, of_volume: Limits
+) -> tuple[float, str]:
+    """The least seconds that limits let work take, and the slowest of them.
+
+    A node writes a file into memory while it gets it, and forces it to its volume when it is whole: meanwhile
+    it gets the next ones, and of the last and largest nothing is left to get.
+    """
+    if work == "merge":  # reads and writes its bytes on one volume
+        return _slowest(of_volume, 2 * size)
+    getting_s, limit = _slowest(setting if work == "restore" else {**setting, **of_volume}, size)
+    return max((getting_s + _slowest(of_volume, largest)[0], limit), _slowest(of_volume, size))
+
+
+def _slowest(limits: Limits, size: float) -> tuple[float, str]:
+    times = ((max(0.0, size - saved) / rate, name) for name, (rate, saved) in limits.items())
+    return max(times, default=(0.0, ""))
+
+
+def limits_of(spec: VolumeSpec) -> Limits:
+    """Those of a volume's catalog type, and of its instance; of credits where none are left."""
+    try:
+        model = model_for(spec)
+    except PlanError:  # a mount of which the plan says nothing
+        return {}
+    limits = {}
+    of_volume = [(limit, spec.stripes) for limit in model.limits]
+    for limit, volumes in (*of_volume, *((limit, 1) for limit in model.instance_limits)):
+        if not limit.of_credits or spec.credits == 0:
+            size = volumes * (model.accounting.max_io_bytes if limit.counts == "operations" else 1)
+            limits[limit.name] = limit.rate * size, 0.0 if limit.of_credits else limit.capacity * size
+    return limits
+
+
+def _setting(params: Mapping[str, object]) -> float:
+    text = str(params.get(SETTING, _DEFAULT_BYTES_PER_S)).lower().removesuffix(".0")
+    try:  # Elasticsearch's "mb" are binary; 0 and -1 are no limit
+        return parse_bytes(text.removesuffix("b")) or inf
+    except PlanError:
+        return inf
+
+
+def _held_back(events: Sequence[Event], rounds: Mapping[int, Profile]) -> Cell:
+    total_s = sum(event.number("seconds") or 0.0 for event in events)
+    shares = {SETTING: sum(event.number("throttled_s") or 0.0 for event in events) / total_s}
+    facts: dict[str, Value] = {}
+    parts: list[str] = []
+    if rounds:
+        profile = pooled(rounds.values())
+        shares |= {NAMES.get(limit_name(key), key): share for key, share in profile.held_back.items()}
+        for what, counter in (
+            ("processors", "node.processor_s"),
+            ("reads", "device.read_s"),
+            ("writes", "device.write_s"),
+        ):
+            used = profile.grown.get(counter)
+            if used is not None:
+                facts[what] = used / profile.seconds
+                parts.append(f"{used / profile.seconds:.1f} {what}")
+    shown = {name: share for name, share in shares.items() if share >= 0.01}
+    facts |= {f"{name.replace(' ', '_')}_share": share for name, share in shown.items()}
+    held_back = [f"{name} {share:.0%}" for name, share in sorted(shown.items(), key=lambda item: -item[1])]
+    return Cell(text=", ".join((*held_back, *parts)) or "-", facts=facts)
