@@ -55,11 +55,19 @@ def confidence_of(design: DesignPlan) -> float:
 
 
 def look(
-    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, most: int
+    blocks: Sequence[Blocks], arms: Sequence[str], *, margin: float, confidence: float, most: int
 ) -> InterimResult:
-    """Judge what was measured so far; ``confidence`` is that of the whole session."""
+    """Judge what was measured so far; ``confidence`` is that of the whole session.
+
+    ``blocks`` of service times, and of latencies where requests are due at a rate: a task is decided when
+    both are.
+    """
     own = confidence_of_a_look(confidence, most)
-    comparisons = judge(blocks, arms, margin=margin, confidence=own, intervals=False).comparisons
+    comparisons = [
+        comparison
+        for of in blocks
+        for comparison in judge(of, arms, margin=margin, confidence=own, intervals=False).comparisons
+    ]
     return InterimResult(
         rounds=max((comparison.rounds for comparison in comparisons), default=0),
         confidence=own,

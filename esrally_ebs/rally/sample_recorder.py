@@ -191,7 +191,7 @@ class DrivenSession:
             if isinstance(rule, StepRule):
                 rule.add(arm, sample)
             elif not _warms(sample) and sample.request_meta_data.get("success", True):
-                rule.add(block.task, arm, block.round, sample.service_time)
+                rule.add(block.task, arm, block.round, sample.service_time, sample.latency)
 
     def telemetry_device(self) -> VolumeTelemetry:
         """Samples arms as long as the benchmark runs; its end is that of the recorder, too."""

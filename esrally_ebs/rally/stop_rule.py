@@ -6,11 +6,12 @@ from collections.abc import Callable
 import numpy as np
 
 from esrally_ebs.analysis.sequential import InterimResult, look, looks
+from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.plan import Plan
 
 
 class StopRule:
-    """The service times of each round, and whether another one is wanted."""
+    """The times of each round, and whether another one is wanted."""
 
     def __init__(
         self,
@@ -23,13 +24,13 @@ class StopRule:
         self._plan = plan
         self._record = record
         self._now = now
-        self._times: dict[tuple[str, str], dict[int, list[float]]] = {}
+        self._times: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
         self._round = 0
         self._began_s = 0.0
 
-    def add(self, task: str, arm: str, round_: int, service_time_s: float) -> None:
+    def add(self, task: str, arm: str, round_: int, service_time_s: float, latency_s: float) -> None:
         """One successful request."""
-        self._times.setdefault((task, arm), {}).setdefault(round_, []).append(service_time_s)
+        self._times.setdefault((task, arm), {}).setdefault(round_, []).append((service_time_s, latency_s))
 
     def begins(self, round_: int) -> bool:
         """A task of this round is next; whether it is wanted."""
@@ -49,7 +50,7 @@ class StopRule:
     def _look(self, spent: bool) -> bool:
         design = self._plan.design
         result = look(
-            {key: {r: np.array(t) for r, t in by_round.items()} for key, by_round in self._times.items()},
+            [self._blocks(place) for place in (0, 1)],
             design.reference_first(arm.name for arm in self._plan.arm),
             margin=design.margin,
             confidence=design.confidence,
@@ -58,3 +59,10 @@ class StopRule:
         why = "every task is decided" if result.decides else "the time budget is spent" if spent else ""
         self._record(result, why)
         return not why
+
+    def _blocks(self, place: int) -> Blocks:
+        """Service times (0), or latencies (1): the same of a task whose requests were not due at a time."""
+        return {
+            key: {round_: np.array([times[place] for times in rows]) for round_, rows in by_round.items()}
+            for key, by_round in self._times.items()
+        }

@@ -55,7 +55,7 @@ def test_a_clear_difference_is_decided_and_noise_is_not() -> None:
     draw = np.random.default_rng(1)
     clear, noisy = session(draw, 9, ratio=1.5), session(draw, 9, ratio=1.03, noise=0.3)
     found, not_found = (
-        look(blocks, ARMS, margin=0.05, confidence=0.95, most=48) for blocks in (clear, noisy)
+        look([blocks], ARMS, margin=0.05, confidence=0.95, most=48) for blocks in (clear, noisy)
     )
     assert found.decides
     assert (found.rounds, found.tasks) == (9, 2)
@@ -64,7 +64,7 @@ def test_a_clear_difference_is_decided_and_noise_is_not() -> None:
 
 
 def test_nothing_measured_decides_nothing() -> None:
-    assert not look({}, ARMS, margin=0.05, confidence=0.95, most=48).decides
+    assert not look([{}], ARMS, margin=0.05, confidence=0.95, most=48).decides
 
 
 def test_looking_often_does_not_claim_often() -> None:

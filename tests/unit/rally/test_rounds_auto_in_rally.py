@@ -93,7 +93,7 @@ class Race:
 
 
 def sample(task: rally_track.Task, service_time_s: float, *, success: bool) -> Any:  # noqa: ANN401
-    no = dict.fromkeys(("absolute_time", "request_start", "task_start", "latency", "processing_time"), 0.0)
+    no = dict.fromkeys(("absolute_time", "request_start", "task_start", "processing_time"), 0.0)
     no |= dict.fromkeys(
         ("throughput", "total_ops", "total_ops_unit", "time_period", "percent_completed"), 0.0
     )
@@ -103,6 +103,7 @@ def sample(task: rally_track.Task, service_time_s: float, *, success: bool) -> A
         sample_type=metrics.SampleType.Normal,
         request_meta_data={"success": success},
         service_time=service_time_s,
+        latency=service_time_s,
         **no,
     )
 

@@ -26,6 +26,7 @@ class Session:
     plan: Plan
     ratio: float
     noise: float = 0.02
+    queued_s: float = 0.0  # in the load generator, on average
     seconds_a_round: float = 10.0
     said: list[tuple[InterimResult, str]] = field(default_factory=list)
     now: float = 0.0
@@ -39,7 +40,7 @@ class Session:
                 return number - 1
             for arm, scale in (("a", 1.0), ("b", self.ratio)):
                 for time in scale * np.exp(draw.normal(0, self.noise, 4)):
-                    rule.add("t", arm, number, float(time))
+                    rule.add("t", arm, number, float(time), float(time) + self.queued_s * draw.exponential())
             self.now += self.seconds_a_round
         return self.plan.design.most_rounds
 
@@ -56,6 +57,12 @@ def test_what_cannot_be_decided_takes_all_rounds_and_every_look() -> None:
     assert session.run() == 14
     # the look after the last round is the report
     assert [(found.rounds, why) for found, why in session.said] == [(6, ""), (9, "")]
+
+
+def test_a_task_whose_latency_is_undecided_goes_on_though_its_service_time_is_decided() -> None:
+    session = Session(parse_plan(PLAN, "x"), ratio=1.5, queued_s=20.0)
+    assert session.run() == 14
+    assert session.said[0][0].undecided == ("t",)
 
 
 def test_no_round_is_begun_that_would_end_after_the_budget() -> None:
