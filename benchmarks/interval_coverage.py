@@ -11,6 +11,10 @@ Must reach: 93 to 97 %. With 1,000 sessions a percentage is uncertain by 1.4 poi
 ``--together`` simulates groups of sessions instead, whose ratio of the 50th percentile is off by 0, 1 or 2 %
 for a whole session (what a JVM has compiled): the coverage of the interval over all sessions of a group, and
 of that of one session by itself.
+
+``--starts`` simulates sessions whose nodes are started several times, which moves the arms' ratio from start
+to start (standard deviation 0, 1 or 2 %): the coverage of the intervals of ratio, difference and a's own
+percentile over starts, of the 50th percentile, and of the ratio as if there had been one start.
 """
 
 import argparse
@@ -22,9 +26,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from esrally_ebs.analysis.compare import compare
 from esrally_ebs.analysis.pooling import common_ratio
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair
-from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone
+from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone, summarize_blocks
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -34,6 +39,7 @@ DRIFT = 0.3  # from the first round to the last, of "drifted"
 DESIGNS = ((6, 5), (10, 8), (24, 4), (12, 50), (20, 200))
 TOGETHER = (10, 8)  # rounds x requests of sessions that are taken together
 COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
+STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 24, 20))  # starts x rounds of each x requests
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
 
@@ -115,6 +121,49 @@ def print_together(groups: int) -> None:
                 print(f"{count:8} {off:7.0%}  " + " ".join(cells), flush=True)
 
 
+def over_starts(
+    name: str, off: float, design: tuple[int, int, int], true: float, sessions: int, seed: int
+) -> Floats:
+    """Per session: whether the intervals over starts, and that over rounds, hold the truth."""
+    draw = np.random.default_rng(seed)
+    starts, rounds, requests = design
+    parts = [range(first, first + rounds) for first in range(1, starts * rounds, rounds)]
+    hits = np.empty((sessions, _KINDS + 1))
+    for session in range(sessions):
+        jvms = np.exp(draw.normal(0, off / np.sqrt(2), (2, starts))).repeat(rounds, axis=1)
+        arms = times(draw, name, starts * rounds, requests) * jvms[:, :, None]
+        blocks = {("t", arm): dict(enumerate(own, start=1)) for arm, own in zip("ab", arms, strict=True)}
+        both = [
+            compare(blocks, "ab", margin=0.05, confidence=CONFIDENCE, starts=of)[0].percentiles[0]
+            for of in (parts, ())
+        ]
+        alone = summarize_blocks(blocks, {}, confidence=CONFIDENCE, starts=parts)[0].percentiles[0]
+        hits[session] = (
+            holds(both[0].ratio, RATIO),
+            holds(both[0].difference_s, (RATIO - 1) * true),
+            holds(alone, true),
+            holds(both[1].ratio, RATIO),
+        )
+    return hits
+
+
+def print_starts(sessions: int) -> None:
+    """A line for each design and deviation, over all distributions."""
+    workers = os.cpu_count() or 1
+    print(f"{sessions} sessions a cell; coverage in % of ratio / difference / a's own, ratio as of one start")
+    print(f"{'starts':>14} {'off by':>7}  " + " ".join(f"{name:^26}" for name in SHAPES))
+    with ProcessPoolExecutor(workers) as pool:
+        for design in STARTS:
+            for off in OFF_BY:
+                cells = []
+                for name in SHAPES:
+                    true = float(truth(name, design[0] * design[1])[0])
+                    run = partial(over_starts, name, off, design, true, -(-sessions // workers))
+                    shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+                    cells.append(" / ".join(f"{share:4.1f}" for share in shares).center(26))
+                print(f"{' x '.join(map(str, design)):>14} {off:7.0%}  " + " ".join(cells), flush=True)
+
+
 def holds(estimate: Estimate, value: float) -> float:
     """1, 0, or NaN without an interval."""
     if estimate.low is None or estimate.high is None:
@@ -126,10 +175,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--starts", action="store_true")
     words = parser.parse_args()
     sessions = words.sessions
     if words.together:
         print_together(sessions)
+        return
+    if words.starts:
+        print_starts(sessions)
         return
     workers = os.cpu_count() or 1
     print(f"{sessions} sessions a line; coverage in % of ratio / difference / a's own percentile")

@@ -92,6 +92,7 @@ class Work(StrEnum):
 
     FIO = "fio"
     RESTORE = "restore"  # not measured: the arm gets the same bytes again
+    START = "start"  # not measured: all nodes are started anew
     INDEXING = "indexing"
     SEARCH = "search"
 
@@ -217,6 +218,7 @@ class Block:
     task: str  # of the track, or the fio job's name
     round: int  # from 1; 0 = before the first round. Of fio: 0 at the session's start, from 1 at its end
     phase: Phase = Phase.MEASURE
+    start: int = 1  # of the nodes, counted from 1
 
 
 class Request(NamedTuple):

@@ -1,7 +1,7 @@
 """Two arms on one task: difference, ratio, intervals, a verdict, and what is missing when there is none."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -13,6 +13,7 @@ from esrally_ebs.analysis.rounds import (
     ArmTimes,
     Estimate,
     Floats,
+    Mean,
     Pair,
     below,
     critical_t,
@@ -22,7 +23,16 @@ from esrally_ebs.analysis.rounds import (
     rarest,
     student,
 )
-from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, has_enough_requests, shared_rounds
+from esrally_ebs.analysis.summary import (
+    MIN_ROUNDS,
+    PERCENTILES,
+    Blocks,
+    Starts,
+    by_start,
+    has_enough_requests,
+    shared_rounds,
+)
+from esrally_ebs.plan.tables import MIN_STARTS
 
 _MAX_ROUNDS = 500  # beyond this an estimate of rounds is not worth its name
 _MIN_ERROR = 1e-6  # a smaller one comes of equal times, not of agreement
@@ -47,6 +57,7 @@ class PercentileComparison:
     b_s: float
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
+    starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +74,12 @@ class Comparison:
     p_different: float | None = None  # adjusted for all tasks; None without an interval
     p_equivalent: float | None = None
     more_rounds: int | None = None  # estimate; None when decided, or when it cannot be estimated
+    starts: int = 1  # of the nodes
+
+    @property
+    def observations(self) -> int:
+        """What Student's t is of: starts of the nodes, or rounds where there is one."""
+        return self.starts if self.starts > 1 else self.rounds
 
     @property
     def ratio(self) -> Estimate:
@@ -83,6 +100,12 @@ class Overall:
     p_different: float | None = None  # adjusted together with those of the tasks
     p_equivalent: float | None = None
     more_rounds: int | None = None
+    starts: int = 1
+
+    @property
+    def observations(self) -> int:
+        """As of a task."""
+        return self.starts if self.starts > 1 else self.rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +136,26 @@ class _Question(Generic[_About]):
 
     about: _About
     pairs: tuple[Pair, ...]
+    starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
 
     @property
     def rounds(self) -> int:
         return self.about.rounds
 
+    def p_different(self) -> float:
+        if self.starts is not None:
+            return self.starts.p_different()
+        return 2 * max(below(-abs(self.t(1.0)), self.rounds), rarest(self.rounds))
+
+    def p_equivalent(self, margin: float) -> float:
+        if self.starts is not None:
+            return self.starts.p_equivalent(math.log1p(margin))
+        return _p_equivalent(self, 1 / (1 + margin), 1 + margin)
+
     def t(self, ratio: float) -> float:
         """Student's t against the truth being ``ratio``; positive when b is slower than that."""
+        if self.starts is not None:
+            return self.starts.t(math.log(ratio))
         evidence: Floats = np.sum([pair.evidence(PERCENTILES[0], ratio=ratio) for pair in self.pairs], axis=0)
         return student(evidence)
 
@@ -137,21 +173,27 @@ class _Family:
 
     def p_values(self, margin: float) -> "PValues":
         return PValues(
-            [2 * max(below(-abs(q.t(1.0)), q.rounds), rarest(q.rounds)) for q in self.questions],
-            [_p_equivalent(q, 1 / (1 + margin), 1 + margin) for q in self.questions],
+            [q.p_different() for q in self.questions],
+            [q.p_equivalent(margin) for q in self.questions],
             self.whole is not None,
         )
 
 
 def compare(
-    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float
+    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, starts: Starts = ()
 ) -> tuple[Comparison, ...]:
     """The comparisons of ``judge``."""
-    return judge(blocks, arms, margin=margin, confidence=confidence).comparisons
+    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts).comparisons
 
 
 def judge(
-    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, intervals: bool = True
+    blocks: Blocks,
+    arms: Sequence[str],
+    *,
+    margin: float,
+    confidence: float,
+    starts: Starts = (),
+    intervals: bool = True,
 ) -> Judgement:
     """Each arm against the first named, the reference: every task in order, and all tasks together.
 
@@ -159,11 +201,14 @@ def judge(
     all arms and tasks with ``confidence``, see ``adjusted``; so are, separately, the equivalences. Round 0
     (before the rounds: indexing, warm-up) has no repetition and is not compared.
 
+    Where the nodes were started several times, ``starts`` has the rounds of each: then a start is one
+    observation, whatever its rounds are, and what is claimed holds under any JVM.
+
     Without ``intervals`` there are the same verdicts and no estimates of further rounds, ten times as fast.
     """
     of_interval = confidence if intervals else None
     tasks = [
-        _of_task(task, arms[0], other, blocks, of_interval)
+        _of_task(task, arms[0], other, blocks, of_interval, starts)
         for task in dict.fromkeys(task for task, _ in blocks)
         for other in arms[1:]
         if {(task, arms[0]), (task, other)} <= blocks.keys() and _is_repeated(blocks, task, arms[0], other)
@@ -173,7 +218,8 @@ def judge(
         own = [question for question in tasks if question.about.b == other]
         whole = _of_all_tasks(own, (arms[0], other), of_interval)
         families.append(_Family([q for q in own if q.pairs], whole if whole.pairs else None))
-    answers = _answers([family for family in families if family.tasks], margin, confidence)
+    asked = [family for family in families if family.tasks]
+    answers = _answers(asked, margin, confidence, gated=bool(starts))
     return Judgement(
         comparisons=tuple(replace(q.about, **answers.get(id(q), {})) for q in tasks),
         overall=tuple(replace(f.whole.about, **answers[id(f.whole)]) for f in families if f.whole),
@@ -184,17 +230,25 @@ def _is_repeated(blocks: Blocks, task: str, a: str, b: str) -> bool:
     return any(round_ > 0 for arm in (a, b) for round_ in blocks[task, arm])
 
 
-def _of_task(task: str, a: str, b: str, blocks: Blocks, confidence: float | None) -> _Question[Comparison]:
+def _of_task(
+    task: str, a: str, b: str, blocks: Blocks, confidence: float | None, starts: Starts
+) -> _Question[Comparison]:
     of_a, of_b = blocks[task, a], blocks[task, b]
     shared = shared_rounds(of_a, of_b)
     times_a, times_b = [of_a[r] for r in shared], [of_b[r] for r in shared]
     pairs: tuple[Pair, ...] = ()
     open_ended = list[str]()
+    measured = by_start(starts, shared)
     enough = len(shared) >= MIN_ROUNDS and not _is_lopsided(times_a, times_b)
+    enough = enough and (not starts or len(measured) >= MIN_STARTS)
     if enough and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
-        pair = Pair(ArmTimes(times_a), ArmTimes(times_b))
+        pair = _pair(of_a, of_b, shared)
         pairs = (pair,)
-        percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
+        if starts:
+            parts = [_pair(of_a, of_b, rounds) for rounds in measured]
+            percentiles = tuple(_over_starts(q, pair, parts, confidence) for q in PERCENTILES)
+        else:
+            percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
         open_ended = [f"p{p.percentile}" for p in percentiles if confidence and _is_open(p, pair)]
     else:
         percentiles = _points(times_a or list(of_a.values()), times_b or list(of_b.values()))
@@ -205,9 +259,25 @@ def _of_task(task: str, a: str, b: str, blocks: Blocks, confidence: float | None
         rounds=len(shared),
         percentiles=percentiles,
         more_rounds=MIN_ROUNDS - len(shared) if len(shared) < MIN_ROUNDS else None,
-        warnings=_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b, open_ended),
+        starts=len(measured) if starts else 1,
+        warnings=(
+            *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b, open_ended),
+            *_few_starts(starts, measured),
+        ),
     )
-    return _Question(comparison, pairs)
+    return _Question(comparison, pairs, percentiles[0].starts)
+
+
+def _pair(of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int]) -> Pair:
+    return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]))
+
+
+def _few_starts(starts: Starts, measured: Sequence[Sequence[int]]) -> Iterator[str]:
+    if starts and len(measured) < MIN_STARTS:
+        yield (
+            f"{len(measured)} of {len(starts)} starts of the nodes were measured: at least {MIN_STARTS} are "
+            "needed for an interval and a verdict"
+        )
 
 
 def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:
@@ -268,6 +338,27 @@ def _percentile(percentile: int, pair: Pair, confidence: float | None) -> Percen
     return PercentileComparison(percentile=percentile, a_s=a, b_s=b, difference_s=difference, ratio=ratio)
 
 
+def _over_starts(
+    percentile: int, pair: Pair, parts: Sequence[Pair], confidence: float | None
+) -> PercentileComparison:
+    """The same of several starts of the nodes: the mean of their ratios, and of their differences."""
+    of_a = [part.a.percentile(percentile) for part in parts]
+    of_b = [part.b.percentile(percentile) for part in parts]
+    ratios = Mean(tuple(math.log(b / a) for a, b in zip(of_a, of_b, strict=True)))
+    differences = Mean(tuple(b - a for a, b in zip(of_a, of_b, strict=True)))
+    difference, ratio = Estimate(differences.value), Estimate(math.exp(ratios.value))
+    if confidence is not None and has_enough_requests(percentile, min(map(_fewest, parts))):
+        difference, ratio = differences.interval(confidence), ratios.ratio(confidence)
+    return PercentileComparison(
+        percentile=percentile,
+        a_s=pair.a.percentile(percentile),
+        b_s=pair.b.percentile(percentile),
+        difference_s=difference,
+        ratio=ratio,
+        starts=ratios,
+    )
+
+
 def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileComparison, ...]:
     all_a, all_b = np.concatenate(times_a), np.concatenate(times_b)
     points = []
@@ -285,19 +376,25 @@ def _of_all_tasks(
 ) -> _Question[Overall]:
     """All tasks of a pair of arms; without pairs unless there are several, measured in the same rounds."""
     values = [math.log(task.about.ratio.value) for task in tasks if task.pairs]
+    counts = {(task.rounds, task.about.starts) for task in tasks}
     value = float(np.mean(values)) if values else math.nan
     overall = Overall(
         a=arms[0],
         b=arms[1],
         tasks=len(tasks),
         rounds=tasks[0].rounds if tasks else 0,
+        starts=tasks[0].about.starts if tasks else 1,
         ratio=Estimate(math.exp(value)),
     )
-    if len(values) < 2 or len(values) < len(tasks) or len({task.rounds for task in tasks}) > 1:
+    if len(values) < 2 or len(values) < len(tasks) or len(counts) > 1:
         return _Question(overall, ())
-    whole = _Question(overall, tuple(pair for task in tasks for pair in task.pairs))
+    of_tasks = [task.starts.values for task in tasks if task.starts is not None]
+    starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist())) if of_tasks else None
+    whole = _Question(overall, tuple(pair for task in tasks for pair in task.pairs), starts)
     if confidence is None:
         return whole
+    if starts is not None:
+        return replace(whole, about=replace(overall, ratio=starts.ratio(confidence)))
     critical = critical_t(whole.rounds, confidence)
     ends = edges(lambda log_ratio: abs(whole.t(math.exp(log_ratio))) <= critical, value)
     ratio = Estimate(math.exp(value), *(None if end is None else math.exp(end) for end in ends))
@@ -313,18 +410,19 @@ class PValues:
     has_whole: bool  # whether the last is of all tasks together
 
 
-def adjusted(families: Sequence[PValues]) -> list[PValues]:
+def adjusted(families: Sequence[PValues], *, gated: bool = False) -> list[PValues]:
     """P values of all arms: comparing each of them to alpha bounds the chance of any false claim by alpha.
 
     One arm against the reference: Holm's method over its tasks and all of them together.
 
-    Several arms: they share alpha equally (Bonferroni). Of an arm all tasks together are asked about first,
-    and single tasks only where that is decided: a serial gatekeeper (Maurer, Hothorn and Lehmacher 1995;
-    Westfall and Krishen 2001), which needs no further share of alpha for the first question. Tasks behind
-    it are adjusted by Hochberg's method, as six rounds could never give the p values that 32 questions need
-    of Holm's. Equivalence is proven for tasks and all of them together as one family behind either decision.
+    Several arms share alpha equally (Bonferroni). Of an arm all tasks together are asked about first, and
+    single tasks only where that is decided: a serial gatekeeper (Maurer, Hothorn and Lehmacher 1995; Westfall
+    and Krishen 2001), which needs no further share of alpha for the first question. Tasks behind it are
+    adjusted by Hochberg's method, as six rounds could never give the p values that 32 questions need of
+    Holm's. Equivalence is proven for tasks and all of them together as one family behind either decision.
+    So it is for one arm too (``gated``) where the nodes' few starts give no such p values.
     """
-    if len(families) == 1:
+    if len(families) == 1 and not gated:
         (family,) = families
         return [PValues(holm(family.different), holm(family.equivalent), family.has_whole)]
     return [behind_gate(family, len(families)) for family in families]
@@ -357,15 +455,18 @@ def needed_rounds(arms: int, tasks: int, confidence: float) -> int:
     return rounds
 
 
-def _answers(families: Sequence[_Family], margin: float, confidence: float) -> dict[int, dict[str, Any]]:
+def _answers(
+    families: Sequence[_Family], margin: float, confidence: float, *, gated: bool
+) -> dict[int, dict[str, Any]]:
     """By id of a question, its verdict as fields of what it is about."""
     alpha, arms, answers = 1 - confidence, len(families), {}
-    for family, p_values in zip(families, adjusted([f.p_values(margin) for f in families]), strict=True):
+    raw = [family.p_values(margin) for family in families]
+    for family, p_values in zip(families, adjusted(raw, gated=gated), strict=True):
         for q, p_different, p_equivalent in zip(
             family.questions, p_values.different, p_values.equivalent, strict=True
         ):
             verdict, more = verdict_of(q.t(1.0), p_different <= alpha, p_equivalent <= alpha), None
-            if verdict is Verdict.INCONCLUSIVE:
+            if verdict is Verdict.INCONCLUSIVE and q.starts is None:
                 sharing = arms if arms > 1 and q is family.whole else arms * len(family.questions)
                 more = _more_rounds(q, margin, confidence, alpha / sharing)
             answers[id(q)] = {

@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 
 from esrally_ebs.analysis.compare import Comparison, Overall, judge
 from esrally_ebs.analysis.sequential import confidence_of, looks
-from esrally_ebs.analysis.summary import Blocks, Scope, Summary, failures, measured_blocks, summarize_blocks
+from esrally_ebs.analysis.summary import (
+    Blocks,
+    Scope,
+    Starts,
+    Summary,
+    failures,
+    measured_blocks,
+    summarize_blocks,
+)
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Check
 from esrally_ebs.store.session import Session
@@ -23,6 +31,7 @@ class Findings:
     blocks: Blocks
     margin: float
     confidence: float
+    starts: Starts = ()
     ended: str = ""  # of rounds that end themselves: how many there were, and why no more
     is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
 
@@ -47,7 +56,14 @@ class Findings:
             for (task, arm), by_round in self.blocks.items()
         }
         blocks = {key: by_round for key, by_round in kept.items() if by_round}
-        judged = judge(blocks, self.arms, margin=self.margin, confidence=self.confidence, intervals=False)
+        judged = judge(
+            blocks,
+            self.arms,
+            margin=self.margin,
+            confidence=self.confidence,
+            starts=self.starts,
+            intervals=False,
+        )
         return replace(self, blocks=blocks, comparisons=judged.comparisons, overall=judged.overall)
 
 
@@ -69,19 +85,23 @@ def find(
     arms = arms or _reference_first(session, against)
     # steps of a search for the knee have rates of their own on each arm
     blocks = {} if session.plan.design.knee is not None else measured_blocks(session.samples, scope)
-    judged = judge(blocks, arms, margin=margin, confidence=confidence)
+    starts = session.plan.design.rounds_of_starts
+    judged = judge(blocks, arms, margin=margin, confidence=confidence, starts=starts)
     is_refused = any(check.forbids for check in checks)
     if is_refused:
         judged = judged.withheld()
     return Findings(
         scope=scope,
         arms=tuple(arms),
-        summaries=summarize_blocks(blocks, failures(session.samples), scope, confidence=confidence),
+        summaries=summarize_blocks(
+            blocks, failures(session.samples), scope, confidence=confidence, starts=starts
+        ),
         comparisons=judged.comparisons,
         overall=judged.overall,
         blocks=blocks,
         margin=margin,
         confidence=confidence,
+        starts=starts,
         ended=_ended(session),
         is_refused=is_refused,
     )

@@ -6,6 +6,7 @@ limit allows, would the two have one common percentile?* The width of an interva
 may differ.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -167,9 +168,12 @@ def _p_values(
     Twice the tail: an interval of two sides that ends at the limit has p = 1 - confidence. Where the interval
     holds the limit nothing is evidence; of equal times, the test may reject even what was found.
     """
-    bound, rounds = 1 + limit.slowdown, comparison.rounds
-    t = student(pair.evidence(limit.percentile, ratio=bound))
-    kept, broken = (min(1.0, 2 * max(rarest(rounds), below(side * t, rounds))) for side in (1, -1))
+    bound, count, least = 1 + limit.slowdown, comparison.observations, 0.0
+    if compared.starts is not None:
+        t = compared.starts.t(math.log(bound))
+    else:
+        t, least = student(pair.evidence(limit.percentile, ratio=bound)), rarest(count)
+    kept, broken = (min(1.0, 2 * max(least, below(side * t, count))) for side in (1, -1))
     low, high = compared.ratio.low, compared.ratio.high
     return (
         kept if high is not None and high < bound else 1.0,

@@ -13,14 +13,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from esrally_ebs.analysis.compare import PValues, Verdict, behind_gate, verdict_of
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.rounds import Estimate, below, critical_t
+from esrally_ebs.analysis.rounds import Estimate, Mean, critical_t
 
 MIN_SESSIONS = 3  # two have one degree of freedom: intervals of twelve standard errors and more
-_MIN_SPREAD = 1e-9  # of sessions that agree to the last digit: then their own errors count alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +33,6 @@ class PooledRatio:
     verdict: Verdict = Verdict.INCONCLUSIVE
     p_different: float | None = None  # adjusted for all tasks and arms
     p_equivalent: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """A logarithm of a ratio with its standard error; ``sessions`` - 1 degrees of freedom."""
-
-    value: float
-    error: float
-    between: float
-    sessions: int
-
-    def t(self, log_ratio: float) -> float:
-        return (self.value - log_ratio) / self.error
-
-    def ratio(self, confidence: float) -> Estimate:
-        half = critical_t(self.sessions, confidence) * self.error
-        return Estimate(math.exp(self.value), math.exp(self.value - half), math.exp(self.value + half))
 
 
 def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> tuple[PooledRatio, ...]:
@@ -98,32 +78,25 @@ def _estimates(
     for one in sessions:
         results = one.overall if task is None else [c for c in one.comparisons if c.task == task]
         result = next((result for result in results if result.b == other), None)
-        estimate = None if result is None else _with_error(result.ratio, result.rounds, one.confidence)
+        estimate = None if result is None else _with_error(result.ratio, result.observations, one.confidence)
         if estimate is None:
             return None
         estimates.append(estimate)
     return estimates
 
 
-def _mean(estimates: Sequence[tuple[float, float]]) -> _Mean:
-    values, errors = (np.array(column) for column in zip(*estimates, strict=True))
-    own, spread = float((errors**2).mean()), float(values.var(ddof=1))
-    if math.sqrt(spread) < _MIN_SPREAD:
-        spread = own
-    count = len(values)
-    return _Mean(float(values.mean()), math.sqrt(spread / count), math.sqrt(max(0.0, spread - own)), count)
+def _mean(estimates: Sequence[tuple[float, float]]) -> Mean:
+    values, errors = zip(*estimates, strict=True)
+    return Mean(tuple(values), own=sum(error**2 for error in errors) / len(errors))
 
 
 def _judged(
-    means: dict[str | None, _Mean], a: str, b: str, arms: int, margin: float, confidence: float
+    means: dict[str | None, Mean], a: str, b: str, arms: int, margin: float, confidence: float
 ) -> list[PooledRatio]:
-    limit, alpha = math.log1p(margin), 1 - confidence
+    alpha = 1 - confidence
     raw = PValues(
-        [2 * below(-abs(mean.t(0.0)), mean.sessions) for mean in means.values()],
-        [
-            max(below(mean.t(limit), mean.sessions), below(-mean.t(-limit), mean.sessions))
-            for mean in means.values()
-        ],
+        [mean.p_different() for mean in means.values()],
+        [mean.p_equivalent(math.log1p(margin)) for mean in means.values()],
         has_whole=None in means and len(means) > 1,
     )
     p_values = behind_gate(raw, arms)
@@ -135,9 +108,9 @@ def _judged(
             task=task,
             a=a,
             b=b,
-            sessions=mean.sessions,
+            sessions=mean.count,
             ratio=mean.ratio(confidence),
-            between=mean.between,
+            between=math.sqrt(max(0.0, mean.variance - mean.own)),
             p_different=different,
             p_equivalent=equivalent,
         )

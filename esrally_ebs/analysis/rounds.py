@@ -27,6 +27,7 @@ _MEDIAN = 50
 _ROUNDS_BEYOND = 5
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
+_MIN_SPREAD = 1e-9  # of observations that agree to the last digit
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,59 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of sessions, or of starts of the nodes, each one observation: Student's t over them.
+
+    Whatever a JVM draws for as long as it lives is in their spread. For a balanced one-way layout that is
+    what REML with Satterthwaite's degrees of freedom gives (Searle, Casella and McCulloch 1992).
+    """
+
+    values: tuple[float, ...]
+    own: float = _MIN_SPREAD**2  # their own variance, for values that are all the same
+
+    @property
+    def count(self) -> int:
+        """So many observations have one degree of freedom less."""
+        return len(self.values)
+
+    @property
+    def value(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def variance(self) -> float:
+        """Of one observation."""
+        spread = float(np.var(self.values, ddof=1))
+        return spread if math.sqrt(spread) >= _MIN_SPREAD else self.own
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return math.sqrt(self.variance / self.count)
+
+    def t(self, truth: float) -> float:
+        """Student's t against the true mean being ``truth``."""
+        return (self.value - truth) / self.error
+
+    def p_different(self) -> float:
+        """Of the true mean's being 0."""
+        return 2 * below(-abs(self.t(0.0)), self.count)
+
+    def p_equivalent(self, limit: float) -> float:
+        """Of the true mean's lying outside of plus and minus ``limit``, by two one-sided tests."""
+        return max(below(self.t(limit), self.count), below(-self.t(-limit), self.count))
+
+    def interval(self, confidence: float) -> Estimate:
+        half = critical_t(self.count, confidence) * self.error
+        return Estimate(self.value, self.value - half, self.value + half)
+
+    def ratio(self, confidence: float) -> Estimate:
+        """Of logarithms, the interval of what they are of."""
+        value, half = self.value, critical_t(self.count, confidence) * self.error
+        return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half))
 
 
 class ArmTimes:

@@ -1,6 +1,7 @@
 """Samples by task, arm and round, and the percentiles of each task on each arm, from raw samples."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.grouping import rows_by
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
 from esrally_ebs.model import Phase
+from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.encoding import baseline_of
 
 PERCENTILES = (50, 90, 99)
@@ -24,6 +26,8 @@ _BEYOND = 5  # requests that must lie beyond a tail's percentile on an arm befor
 Scope = Literal["all", "first", "latency"]
 # (task, arm) to round to service times (or latencies) in seconds; tasks and arms in order of appearance
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
+# The rounds of each start of the nodes; empty where there is but one.
+Starts = Sequence[range]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,11 @@ class Summary:
 def shared_rounds(a: Mapping[int, Floats], b: Mapping[int, Floats]) -> list[int]:
     """The rounds in which both arms were measured, in order; round 0 (before the rounds) is none."""
     return sorted(round_ for round_ in a.keys() & b.keys() if round_ > 0)
+
+
+def by_start(starts: Starts, rounds: Sequence[int]) -> list[list[int]]:
+    """These rounds by the start of the nodes that they are of; without starts that have none of them."""
+    return [own for start in starts if (own := [round_ for round_ in rounds if round_ in start])]
 
 
 def has_enough_requests(percentile: int, requests: int) -> bool:
@@ -129,25 +138,41 @@ def summarize(samples: pa.Table, scope: Scope = "all", *, confidence: float = 0.
 
 
 def summarize_blocks(
-    blocks: Blocks, failed: Mapping[tuple[str, str], int], scope: Scope = "all", *, confidence: float = 0.95
+    blocks: Blocks,
+    failed: Mapping[tuple[str, str], int],
+    scope: Scope = "all",
+    *,
+    confidence: float = 0.95,
+    starts: Starts = (),
 ) -> tuple[Summary, ...]:
     """The same from ``measured_blocks`` and ``failures``, for who has them already."""
     return tuple(
-        _summary(key, by_round, scope, failed.get(key, 0), confidence) for key, by_round in blocks.items()
+        _summary(key, by_round, scope, failed.get(key, 0), confidence, starts)
+        for key, by_round in blocks.items()
     )
 
 
 def _summary(
-    key: tuple[str, str], by_round: Mapping[int, Floats], scope: Scope, failed: int, confidence: float
+    key: tuple[str, str],
+    by_round: Mapping[int, Floats],
+    scope: Scope,
+    failed: int,
+    confidence: float,
+    starts: Starts,
 ) -> Summary:
     arm = ArmTimes([by_round[number] for number in sorted(by_round)])
     requests = len(arm.all)
-    percentiles = tuple(
-        arm.interval(q, confidence)
-        if is_known_alone(q, len(by_round)) and has_enough_requests(q, requests)
-        else Estimate(arm.percentile(q))
-        for q in PERCENTILES
-    )
+    if starts:
+        measured = by_start(starts, sorted(by_round))
+        parts = [ArmTimes([by_round[number] for number in rounds]) for rounds in measured]
+        percentiles = tuple(_over_starts(q, arm, parts, confidence) for q in PERCENTILES)
+    else:
+        percentiles = tuple(
+            arm.interval(q, confidence)
+            if is_known_alone(q, len(by_round)) and has_enough_requests(q, requests)
+            else Estimate(arm.percentile(q))
+            for q in PERCENTILES
+        )
     warnings = []
     if requests < 100:  # fewer than one request lies beyond the 99th percentile
         warnings.append(f"p99 is the slowest of only {requests} requests, not a tail")
@@ -165,6 +190,17 @@ def _summary(
         percentiles=percentiles,
         warnings=tuple(warnings),
     )
+
+
+def _over_starts(percentile: int, arm: ArmTimes, parts: Sequence[ArmTimes], confidence: float) -> Estimate:
+    """An arm's own percentile, with the interval that starts of its node give it."""
+    value = arm.percentile(percentile)
+    if len(parts) < MIN_STARTS or percentile > _HIGHEST_ALONE:
+        return Estimate(value)
+    if not has_enough_requests(percentile, min(len(part.all) for part in parts)):
+        return Estimate(value)
+    mean = Mean(tuple(math.log(part.percentile(percentile)) for part in parts)).ratio(confidence)
+    return Estimate(value, min(value, mean.low or value), max(value, mean.high or value))
 
 
 def is_known_alone(percentile: int, rounds: int) -> bool:

@@ -42,6 +42,8 @@ def require_rounds(plan: Plan, searches: int) -> None:
     design = plan.design
     if len(plan.arm) < 2 or not searches or design.knee is not None or design.most_rounds < MIN_ROUNDS:
         return
+    if design.starts > 1:  # means of starts have no least p
+        return
     needed = needed_rounds(len(plan.arm), searches, confidence_of(design))
     if design.most_rounds < needed:
         key = "max_rounds" if design.is_auto else "rounds"

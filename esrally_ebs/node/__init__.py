@@ -2,7 +2,7 @@
 
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, segments
-from esrally_ebs.node.life import death, prepare_data_dir, running, start, start_cluster, stop
+from esrally_ebs.node.life import death, prepare_data_dir, restart, running, start, start_cluster, stop
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "page_cache_bytes",
     "prepare_data_dir",
     "remove",
+    "restart",
     "running",
     "segments",
     "start",

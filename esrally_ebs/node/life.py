@@ -3,9 +3,12 @@
 import errno
 import json
 import os
+import random
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from esrally_ebs.units import MIB, format_bytes
 
 _HOST = "127.0.0.1"
 _HTTP, _TRANSPORT = 9200, 9300  # ports in the container, of the first node of a cluster
+_LASTING = range(10_000, 30_000)
 _DATA = "/usr/share/elasticsearch/data"  # in the container, as compose/node.yml has it
 REPOSITORY = "/usr/share/elasticsearch/repository"  # of snapshots, in the container
 _UP_S = 120.0
@@ -146,7 +150,9 @@ def _start(
     try:
         for volume, data_dir, part in zip(volumes, places, parts, strict=True):
             _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
-        return _wait([v.spec.name for v in volumes], places, session=session, image=image, clock=clock)
+        names = [volume.spec.name for volume in volumes]
+        containers = [_container(session, name) for name in names]
+        return _wait(names, containers, places, image=image, clock=clock)
     except BaseException:
         for volume in volumes:
             engine.remove(session, arm=volume.spec.name)
@@ -211,7 +217,8 @@ def _up(
         settings_file.write_text(environment_file(settings.es_settings))
         variables = compose_variables(settings) | {
             "ES_IMAGE": image,
-            "ES_PORT": "0",  # the engine chooses, so that nobody can take it in between
+            # the engine chooses, so that nobody can take it in between; at each start another one
+            "ES_PORT": f"{_lasting_port()}" if settings.keeps_port else "0",
             "ES_DATA": str(data_dir),
             "ES_SETTINGS": str(settings_file),
             "ES_NODE_NAME": arm,
@@ -235,6 +242,15 @@ def _up(
             raise CommandError(f"arm {arm}: the node's container cannot be started: {reason}") from error
 
 
+def _lasting_port() -> int:
+    """A free port below those that kernel and engine give by themselves: it stays free for a while."""
+    for port in random.sample(_LASTING, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((_HOST, port))
+            return port
+    raise SetupError(f"ports {_LASTING.start} to {_LASTING.stop}: none is free; see 'ss -ltn'")
+
+
 def _override(part: Mapping[str, object]) -> str:
     """A second Compose file, laid over the first: in JSON, which is YAML but for its tags."""
     text = json.dumps({"services": {"node": part}})
@@ -254,10 +270,9 @@ def _bind(source: Path, target: str) -> dict[str, str]:
 
 
 def _wait(
-    arms: Sequence[str], places: Sequence[Path], *, session: str, image: str, clock: Clock
+    arms: Sequence[str], names: Sequence[str], places: Sequence[Path], *, image: str, clock: Clock
 ) -> tuple[Node, ...]:
-    """Wait until all nodes answer as one cluster; none may end meanwhile."""
-    names = [_container(session, arm) for arm in arms]
+    """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile."""
     patience_s = _READY_S * len(names)  # they start beside one another
     until = clock.monotonic() + patience_s
     while True:
@@ -330,18 +345,42 @@ def stop(*nodes: Node) -> None:
     there = [node for node in nodes if engine.inspect(node.container) is not None]
     if not there:
         return
-    # all at once: what is left of a cluster would give away the shards of who goes first
-    containers = [node.container for node in there]
-    engine.docker("stop", "-t", str(_STOP_S), *containers, timeout_s=_STOP_S + 30)
-    problems = []
+    problems = _shut_down(there)
     for node in there:
+        _remove_container(node)
+    if problems:
+        raise SetupError(f"{'; '.join(problems)}; build the dataset again before copying it")
+
+
+def _shut_down(nodes: Sequence[Node]) -> list[str]:
+    """End nodes all at once: what is left of a cluster would give away the shards of who goes first.
+
+    Returns a line for each that did not end cleanly.
+    """
+    engine.docker("stop", "-t", str(_STOP_S), *(node.container for node in nodes), timeout_s=_STOP_S + 30)
+    problems = []
+    for node in nodes:
         ended = engine.inspect(node.container)
         if ended is not None and ended.exit_code not in _CLEAN_EXITS:
             why = _ending(node.container, ended)
             problems.append(f"arm {node.arm}: its node did not shut down cleanly: {why}")
-        _remove_container(node)
-    if problems:
-        raise SetupError(f"{'; '.join(problems)}; build the dataset again before copying it")
+    return problems
+
+
+def restart(nodes: Sequence[Node], *, clock: Clock = SYSTEM_CLOCK) -> tuple[Node, ...]:
+    """End nodes and start them anew in their own containers; settings must have had ``keeps_port``.
+
+    Nodes of one container are parts of one node. Raises SetupError as ``start`` and ``stop`` do.
+    """
+    by_container = {node.container: node for node in nodes}
+    if problems := _shut_down(list(by_container.values())):
+        raise SetupError(f"{'; '.join(problems)}; start the race again")
+    engine.docker("start", *by_container, timeout_s=_UP_S)
+    anew = {
+        name: _wait([node.arm], [name], [node.data_dir], image=node.image, clock=clock)[0]
+        for name, node in by_container.items()
+    }
+    return tuple(replace(anew[node.container], arm=node.arm, data_dir=node.data_dir) for node in nodes)
 
 
 def _remove_container(node: Node) -> None:

@@ -25,6 +25,7 @@ class NodeSettings:
     java_opts: str = ""
     readahead_bytes: int | None = None  # of the arm's device; None = the kernel's default
     es_settings: Mapping[str, str] = field(default_factory=dict)
+    keeps_port: bool = False  # when it is started anew
 
 
 def page_cache_bytes(settings: NodeSettings) -> int:

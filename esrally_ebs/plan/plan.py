@@ -112,6 +112,14 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
+    def _nodes_that_are_started_anew_are_raced(self) -> Self:
+        if self.design.starts > 1 and self.race is None:
+            raise ValueError("design.starts: is of nodes, and fio alone has none; give a [race]")
+        if self.design.starts > 1 and self.node.count > 1:
+            raise ValueError("design.starts: nodes of a cluster are started once; set node.count = 1")
+        return self
+
+    @model_validator(mode="after")
     def _reference_is_an_arm(self) -> Self:
         names = [arm.name for arm in self.arm]
         if self.design.reference not in (None, *names):

@@ -21,6 +21,7 @@ from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
 MAX_ROUNDS = 1000
 MAX_REQUESTS = 1_000_000  # of one task, arm and round
+MIN_STARTS = 3  # if not one: two have one degree of freedom, intervals of twelve standard errors
 MAX_NODES = 9  # of an arm, on one machine
 MAX_PROBES = 16  # short steps to the order of magnitude of a knee
 
@@ -156,6 +157,7 @@ class DesignPlan(Section):
     budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
     nodes: Literal["per-arm", "one"] = "per-arm"  # "one": all arms' indices on one node, requests in pairs
+    starts: int = Field(default=1, ge=1, le=MAX_ROUNDS)  # of the nodes: anew before each equal part of rounds
     seed: int = Field(default=1, ge=0)
     reference: str | None = Field(default=None, pattern=NAME)  # the arm that others are compared with
     margin: float = Field(default=0.05, gt=0, lt=1)
@@ -173,6 +175,35 @@ class DesignPlan(Section):
             except PlanError as error:
                 raise ValueError(str(error)) from error
         return text
+
+    @model_validator(mode="after")
+    def _starts_have_as_many_rounds_each(self) -> Self:
+        if self.starts == 1:
+            return self
+        if self.starts < MIN_STARTS:
+            raise ValueError(
+                f"starts: two nodes say too little of any other; set 1, or at least {MIN_STARTS}"
+            )
+        if self.knee is not None or self.is_auto:
+            what = "steps of a knee" if self.knee else 'rounds = "auto"'
+            raise ValueError(
+                f"starts: nodes are started anew between parts of equal length, and {what} have none"
+            )
+        if self.most_rounds % self.starts:
+            more = -self.most_rounds % self.starts
+            raise ValueError(
+                f"starts: {self.most_rounds} rounds are no multiple of {self.starts}; "
+                f"set rounds = {self.most_rounds + more}"
+            )
+        return self
+
+    @property
+    def rounds_of_starts(self) -> tuple[range, ...]:
+        """The rounds of each start of the nodes; empty where there is but one."""
+        each = self.most_rounds // self.starts
+        return tuple(
+            range(first, first + each) for first in range(1, 1 + self.most_rounds, each) if self.starts > 1
+        )
 
     def reference_first(self, arms: Iterable[str]) -> list[str]:
         """Names of arms in the order in which they are compared."""

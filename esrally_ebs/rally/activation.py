@@ -4,8 +4,8 @@ Rally starts each actor by fork or spawn and sends it the configuration. Fork wo
 installed, spawn would not; the object works in both.
 """
 
-import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,13 @@ def install(context_path: Path, write: Callable[[str], None] = lambda line: None
 
 
 def current() -> Context:
-    """The session that this process takes part in."""
-    cached = _installed.get("context")
-    if cached is None or _installed.get("pid") != os.getpid():
-        cached = load_context(_installed["path"])
-        _installed.update(context=cached, pid=os.getpid())
-    return cached
+    """The session that this process takes part in, as it is: nodes that were started anew have other pids."""
+    path = _installed["path"]
+    with suppress(OSError):  # taken down meanwhile: what is left to do is done with what is known
+        version = path, path.stat().st_mtime_ns
+        if _installed.get("version") != version:
+            _installed.update(context=load_context(path), version=version)
+    if "context" not in _installed:
+        _installed["context"] = load_context(path)
+    context: Context = _installed["context"]
+    return context

@@ -59,7 +59,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
             indexing = with_tasks(track, building)
             nodes = RaceNodes(
-                settings=load_settings(plan.node.car, plan.node.params),
+                settings=replace(
+                    load_settings(plan.node.car, plan.node.params), keeps_port=plan.design.starts > 1
+                ),
                 source=self._source(indexing, plan) if searches else None,
                 prepare_corpus=lambda: self._prepare(indexing),
                 has_writes=has_writes(searches),

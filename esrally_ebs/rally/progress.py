@@ -43,6 +43,8 @@ class StageLines:
     def _stage_of(self, block: Block) -> str:
         if block.work is Work.FIO:
             return "fio again" if block.round else "fio"
+        if block.work is Work.START:
+            return f"start {block.start} of the nodes"
         if block.work is Work.INDEXING and block.phase is Phase.MEASURE:
             return "indexing"
         return f"round {block.round} of {self._rounds}" if block.round else "warm-up"

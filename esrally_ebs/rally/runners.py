@@ -1,6 +1,7 @@
 """Rally runners: every operation on the arm that its task names, cold searches, and fio as a task."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -22,7 +23,7 @@ from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE
+from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE, START
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.measure import measure_baseline
@@ -279,6 +280,13 @@ def _bring_back(context: Context, arm: Arm, block: Block) -> None:
     SessionFolder(context.folder).note("brought-back", arm=arm.name, **fields)
 
 
+def _start_nodes(context: Context, arm: Arm, block: Block) -> None:
+    began_s = time.monotonic()
+    root_steps(context).restart_nodes()
+    name = f"start nodes, {block.start} of {context.plan.design.starts}"
+    SessionFolder(context.folder).note("stage", name=name, seconds=time.monotonic() - began_s)
+
+
 def register(registry: Any) -> None:
     """Wrap every runner that Rally has, and each that the track registers later, and add ours."""
     rallys = registry.runner_registry
@@ -292,6 +300,7 @@ def register(registry: Any) -> None:
         rallys(operation, OnArm(runner.runner_for(operation)), async_runner=True)
     rallys(FIO, BetweenRequests(_fio_baseline), async_runner=True)
     rallys(RECOVERY, OnArm(Recovery()), async_runner=True)
+    rallys(START, BetweenRequests(_start_nodes), async_runner=True)
     rallys(RESTORE, BetweenRequests(_bring_back), async_runner=True)
     registry.runner_registry = register_on_arm
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from esrally import metrics, telemetry
 
@@ -107,18 +107,17 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
     help = "Samples block devices, page cache and volume limiters of all arms once a second"
     serverless_status = telemetry.serverless.Status.Public
 
-    def __init__(self, context: Context, on_stop: Callable[[], None]) -> None:
+    def __init__(self, session: Callable[[], Context], on_stop: Callable[[], None]) -> None:
         super().__init__()
-        self._context = context
+        context = self._context = session()
         self._on_stop = on_stop
         self._folder = SessionFolder(context.folder)
         self._thread: SamplerThread | None = None
         self._writer: PartWriter | None = None
         self._watch = Watch()
         self._arms = {volume.spec.name: arm.name for arm in context.arms for volume in arm.volumes}
-        root = root_steps(context)
         nodes = [node.arm for arm in context.arms for node in arm.nodes]
-        self._gc_logs = [(name, GcLog(partial(root.gc_log, name))) for name in nodes]
+        self._gc_logs = [(name, GcLog(partial(_open_gc_log, session, name))) for name in nodes]
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
@@ -195,7 +194,7 @@ class DrivenSession:
 
     def telemetry_device(self) -> VolumeTelemetry:
         """Samples arms as long as the benchmark runs; its end is that of the recorder, too."""
-        return VolumeTelemetry(self._session(), on_stop=lambda: self._recorder_here().close())
+        return VolumeTelemetry(self._session, on_stop=lambda: self._recorder_here().close())
 
     def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
         """Say how far the race is; let the stop rule look, which leaves a file for the workers to find."""
@@ -235,6 +234,11 @@ class DrivenSession:
         if self._rule is None and context.plan.design.is_auto:
             self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
         return self._rule
+
+
+def _open_gc_log(session: Callable[[], Context], node: str) -> BinaryIO:
+    """That of the process which the node is now: it may have been started anew."""
+    return root_steps(session()).gc_log(node)
 
 
 def _index_work(node: Node) -> Any:

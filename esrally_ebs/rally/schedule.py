@@ -36,6 +36,7 @@ _WRITE = "bulk"
 _READING = re.compile(r"_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # paths of raw requests
 FIO = "fio-baseline"
 RESTORE = "bring-back"
+START = "start-nodes"
 PARAM_SOURCE = "ebs-on-arm"
 
 
@@ -109,10 +110,8 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
         raise PlanError(
             "arm name 'default': only the first arm may have it; Rally gives that name to its first cluster"
         )
-    if not searches and any(element.nested for element in building):
-        raise PlanError(
-            "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
-        )
+    if not searches:
+        _require_plain(building, plan)
     indexing = [] if searches else building
     searching = [task for element in searches for task in element if _is_search(task) or not element.nested]
     recovery.require_able(searching, plan)
@@ -132,13 +131,23 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     elements: list[Any] = []
     for group in together:
         work, task = group[0].work, tasks.get(group[0].task)
-        if work in (Work.FIO, Work.RESTORE):
+        if work in (Work.FIO, Work.RESTORE, Work.START):
             elements.append(_on_arm(group[0]))
         elif group[0].phase is Phase.BESIDE:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
         else:
             elements.append(_task(group, task, plan, is_beside=group[0].task in beside))
     return elements
+
+
+def _require_plain(building: Sequence[Any], plan: Plan) -> None:
+    """Raise PlanError for tasks before any search that cannot be compared themselves."""
+    if any(element.nested for element in building):
+        raise PlanError(
+            "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
+        )
+    if plan.design.starts > 1:
+        raise PlanError("design.starts: is of searches, and the challenge has none; set it to 1")
 
 
 def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:
@@ -273,7 +282,7 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     clone = copy.copy(task)
     clone.name = block.task if len(blocks) > 1 else f"{block.task}-{block.arm}"
     warms = block.phase is Phase.WARMUP or (block.phase is Phase.BESIDE and not block.round)
-    clone.name += "-warmup" if warms else f"-r{block.round}" if block.round else ""
+    clone.name += f"-warmup{_of_start(block)}" if warms else f"-r{block.round}" if block.round else ""
     clone.params = dict(task.params)
     clone.tags = list(task.tags)
     clone.meta_data = {**task.meta_data, **_meta_data(block)}
@@ -310,16 +319,24 @@ def _asks_whole_log(task: Any) -> bool:
 
 
 def _on_arm(block: Block) -> Any:
-    """What is done on an arm between Rally's requests: a job of fio, or bringing it back."""
+    """What is done between Rally's requests: a job of fio, bringing an arm back, or other starts of nodes."""
     params = {BLOCK: block, "include-in-reporting": False}
+    whose = f"-{block.arm}"
     if block.work is Work.FIO:
         kind, name = FIO, f"fio-{block.task}"
         suffix = f"-end{'' if block.round == 1 else block.round}" if block.round else ""
+    elif block.work is Work.START:
+        kind, name, whose, suffix = START, START, "", _of_start(block)
     else:
         kind, name = RESTORE, f"{RESTORE}-{block.task}"
-        suffix = f"-r{block.round}" if block.round else "-warmup"
+        suffix = f"-r{block.round}" if block.round else f"-warmup{_of_start(block)}"
     operation = rally_track.Operation(name, kind, params=params, param_source=None)
-    return rally_track.Task(f"{name}-{block.arm}{suffix}", operation, meta_data=_meta_data(block))
+    return rally_track.Task(f"{name}{whose}{suffix}", operation, meta_data=_meta_data(block))
+
+
+def _of_start(block: Block) -> str:
+    """How names of tasks end that each start of the nodes has."""
+    return f"-{block.start}" if block.start > 1 else ""
 
 
 def _meta_data(block: Block) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _shortened(plan: Plan) -> Plan:
     plan = updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    return updated(plan, "design", rounds=min(2, plan.design.most_rounds))
+    return updated(plan, "design", rounds=min(2, plan.design.most_rounds), starts=1)
 
 
 def use_nodes(cfg: Any, nodes: Mapping[str, Node]) -> None:

@@ -17,6 +17,8 @@ from esrally_ebs.units import MIB
 
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 
+_MORE_STARTS = "start the nodes more often (design.starts), or measure more rounds at each start"
+
 
 def labels(session: Session) -> tuple[str, ...]:
     """What is emulated, the state of the caches, and whether segments differ."""
@@ -28,11 +30,20 @@ def labels(session: Session) -> tuple[str, ...]:
         lines.append(f"cache: {session.plan.cache.mode}{_steadiness(session)}")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
+        lines.append(f"scope: these volumes under {_jvms(session)}")
         if session.dataset.get("copied") is False:
             lines.append("segments differ: each arm indexed by itself")
         if any(event.kind == "brought-back" for event in session.events):
             lines.append("documents added beside searches; each block begins with the same bytes")
     return tuple(lines)
+
+
+def _jvms(session: Session) -> str:
+    """What a verdict holds for besides the volumes."""
+    design = session.plan.design
+    if design.starts > 1:
+        return f"any JVM: nodes were started {design.starts} times"
+    return "this JVM" if design.nodes == "one" else "these JVMs"
 
 
 def _steadiness(session: Session) -> str:
@@ -291,7 +302,7 @@ def _step(
     more = usd[b] - usd[a] if a in usd and b in usd else None
     price = "" if more is None else f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}"
     if result.verdict is Verdict.INCONCLUSIVE:
-        return _more_rounds(result)
+        return _more_rounds(result) if result.starts == 1 else _MORE_STARTS
     if result.verdict is Verdict.SLOWER:
         return _slower_step(session, result, shared, more, bottlenecks)
     faster = "faster" if result.verdict is Verdict.FASTER else "as fast"

@@ -134,8 +134,13 @@ def _notes(findings: Findings) -> Iterator[str]:
     if findings.is_refused:
         yield "Times as they were measured: a check failed, so nothing is said of how arms compare."
         return
+    method = (
+        f"single tasks behind all of them; means over {len(findings.starts)} starts of the nodes, Student's t"
+        if findings.starts
+        else "Holm"
+    )
     yield (
-        f"Verdicts are for p50 and hold for all tasks together at {findings.confidence:.0%} (Holm); "
+        f"Verdicts are for p50 and hold for all tasks together at {findings.confidence:.0%} ({method}); "
         f"equivalent means within {findings.margin:.0%}. An interval is for its task alone, so it may "
         "exclude 0 without a verdict."
     )

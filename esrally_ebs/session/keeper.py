@@ -40,8 +40,8 @@ from esrally_ebs.store.context import Context
 # All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
 OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
-    *("stop_nodes", "remove_nodes", "segments", "content_hash", "publish", "evict", "cause", "gc_log"),
-    *("ending", "take_down"),
+    *("stop_nodes", "restart_nodes", "remove_nodes", "segments", "content_hash", "publish", "evict", "cause"),
+    *("gc_log", "ending", "take_down"),
 )
 BY_ROOT_ALONE = "needs Rally to be root; run it as root alone (unset SUDO_UID)"
 MAX_REQUEST_BYTES = 1 << 18
@@ -84,6 +84,9 @@ class KeeperClient:
 
     def stop_nodes(self, on: tuple[str, ...]) -> None:
         self._ask("stop_nodes", on=on)
+
+    def restart_nodes(self) -> None:
+        self._ask("restart_nodes")
 
     def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
         segments: list[nodes.Segment] = self._ask("segments", on=on)

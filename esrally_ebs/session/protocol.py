@@ -1,7 +1,7 @@
 """The order of a session, whatever carries it out: what comes after what, and what is undone when it fails.
 
     prepare   check plan, record, preflight, begin, attach, check, copy, start nodes, describe
-    blocks    fio, indexing, warm-up, rounds, fio again
+    blocks    fio, indexing, warm-up, rounds (nodes anew, warm-up, rounds ...), fio again
     search    connect, prepare, refill, make cold (clear, evict, verify), request
     complete  verify, take down, collect, report
     end       take down, say why: after a failure of any of these, at any point, once
@@ -186,9 +186,11 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
     require_rounds(plan, len(searches))
     arms = [arm.name for arm in plan.arm]
 
-    def block(work: Work, task: str, arm: str, round_: int = 0, phase: Phase = Phase.MEASURE) -> Block:
+    def block(
+        work: Work, task: str, arm: str, round_: int = 0, phase: Phase = Phase.MEASURE, start: int = 1
+    ) -> Block:
         cluster = cluster_of(arm, arms)
-        return Block(arm=arm, cluster=cluster, work=work, task=task, round=round_, phase=phase)
+        return Block(arm=arm, cluster=cluster, work=work, task=task, round=round_, phase=phase, start=start)
 
     fixed = plan.design.order == "fixed"
 
@@ -200,12 +202,21 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
     measured = searches if plan.design.knee is None else [QUERIES]
     yield from baselines(0)
     yield from (block(Work.INDEXING, task, arm) for arm in arms for task in indexing)
-    if plan.race and plan.race.warmup_iterations:
-        # Arm by arm within each query: no arm's JIT rests longer than another's before the first round.
-        yield from (block(Work.SEARCH, task, arm, 0, Phase.WARMUP) for task in searches for arm in arms)
     orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
-    for number, order in enumerate(orders, start=1):
-        yield from (block(Work.SEARCH, task, arm, number) for task in measured for arm in order)
+    parts = plan.design.rounds_of_starts or (range(1, len(orders) + 1),)
+    for start, rounds in enumerate(parts, start=1):
+        if start > 1:
+            yield block(Work.START, "nodes", arms[0], start=start)
+        if plan.race and plan.race.warmup_iterations:
+            # Arm by arm within each query: no arm's JIT rests longer than another's before the first round.
+            yield from (
+                block(Work.SEARCH, task, arm, 0, Phase.WARMUP, start) for task in searches for arm in arms
+            )
+        for number in rounds:
+            order = orders[number - 1]
+            yield from (
+                block(Work.SEARCH, task, arm, number, start=start) for task in measured for arm in order
+            )
     for pass_ in range(1, last_pass(plan) + 1):
         yield from baselines(pass_)
 

@@ -120,9 +120,7 @@ class RootSteps:
         chosen = [self._of(self._volumes | self._lent, name) for name in on]
         if not chosen:
             raise SetupError("no volume is named; name those of an arm")
-        with self._lock:
-            self._starting += 1
-        try:
+        with self._counted():
             started = nodes.start_cluster(
                 chosen,
                 settings,
@@ -131,9 +129,6 @@ class RootSteps:
                 snapshots=self._snapshots() if len(on) > 1 and on[0] in self._volumes else None,
                 data_of=self.caller.uid if self.caller else None,
             )
-        finally:
-            with self._lock:
-                self._starting -= 1
         self._nodes.update({node.arm: node for node in started})
         return started
 
@@ -142,6 +137,24 @@ class RootSteps:
         nodes.stop(*(self._of(self._nodes, name) for name in on))
         for name in on:
             self._nodes.pop(name, None)
+
+    def restart_nodes(self) -> None:
+        """Start all nodes anew, and write down what they then are for the session's other processes."""
+        assert self._context is not None, "no node runs before it was published"
+        with self._counted():
+            started = nodes.restart(tuple(self._nodes.values()))
+        self._nodes = {node.arm: node for node in started}
+        arms = tuple(
+            replace(
+                arm,
+                members=tuple(
+                    replace(one, node=self._nodes.get(one.volume.spec.name)) for one in arm.members
+                ),
+            )
+            for arm in self._context.arms
+        )
+        self._context = replace(self._context, arms=arms)
+        self._context.save()
 
     def remove_nodes(self) -> None:
         """Remove all nodes of the session at once, also those that another thread is about to start."""
@@ -243,6 +256,17 @@ class RootSteps:
             for data in (volume.mount / "elasticsearch" for volume in on):
                 if data.is_dir():
                     give_tree(data, os.geteuid())
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a thread that starts nodes, for as long as it does."""
+        with self._lock:
+            self._starting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting -= 1
 
     @property
     def _run(self) -> Path:

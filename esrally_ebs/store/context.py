@@ -1,4 +1,4 @@
-"""What every process of a race must know of its session: written once by race control, read by all others."""
+"""What every process of a race must know of its session: written by race control, read by all others."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,8 +96,10 @@ class Context:
         return self.run / FILE
 
     def save(self) -> None:
-        """Write it into the run directory."""
-        self.path.write_bytes(_ADAPTER.dump_json(self))
+        """Write it into the run directory, where others may be reading what stood there before."""
+        new = self.path.with_suffix(".new")
+        new.write_bytes(_ADAPTER.dump_json(self))
+        new.replace(self.path)
 
 
 _ADAPTER = TypeAdapter(Context)

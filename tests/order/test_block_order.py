@@ -84,6 +84,20 @@ def test_all_tasks_of_a_round_go_through_the_arms_alike_and_the_next_round_backw
     assert all(second == first[::-1] for first, second in list(pairwise(orders))[::2])
 
 
+def test_nodes_are_started_anew_and_warmed_up_before_each_equal_part_of_the_rounds() -> None:
+    made = order(plan(**{"design.rounds": 6, "design.starts": 3}), searches=["q"])
+    stages = [(b.work, b.phase, b.start) for b in made if b.work is not Work.FIO]
+    part = [(Work.SEARCH, Phase.WARMUP), (Work.SEARCH, Phase.MEASURE)]
+    anew = [(Work.START, Phase.MEASURE), *part]
+    assert [stage for stage, _ in groupby(stages)] == [
+        (*stage, start) for start in (1, 2, 3) for stage in (part if start == 1 else anew)
+    ]
+    measured = [b for b in made if b.work is Work.SEARCH and b.round]
+    assert [(b.round, b.start) for b in measured[::3]] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
+    plain = [b for b in order(plan(), searches=["q"]) if b.work is Work.SEARCH and b.round]
+    assert [(b.arm, b.round) for b in measured] == [(b.arm, b.round) for b in plain]
+
+
 def test_a_node_is_looked_up_by_the_arm_alone() -> None:
     made = order(plan(), searches=["q"])
     assert {(block.arm, block.cluster) for block in made} == {("a", "default"), ("b", "b"), ("c", "c")}

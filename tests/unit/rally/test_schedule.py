@@ -387,6 +387,22 @@ def test_arms_of_one_node_share_its_warm_up_and_have_the_plans_requests_each() -
     assert (made["q-r1"].warmup_iterations, made["q-r1"].iterations) == (0, 6)
 
 
+@pytest.mark.parametrize(("nodes", "arms"), [("one", ("",)), ("per-arm", ("-gp2", "-gp3"))])
+def test_nodes_that_are_started_anew_are_a_task_of_rally_and_names_stay_unique(
+    nodes: str, arms: tuple[str, ...]
+) -> None:
+    thrice = {"design.nodes": nodes, "design.rounds": 3, "design.starts": 3}
+    names = [made.name for made in expand([task("q")], plan(**thrice)) if "fio" not in made.name]
+    assert len(set(names)) == len(names)
+    second = names[names.index("start-nodes-2") + 1 : names.index("start-nodes-3")]
+    assert sorted(second) == sorted(f"q{arm}{what}" for arm in arms for what in ("-warmup-2", "-r2"))
+
+
+def test_indexing_is_not_repeated_at_another_start() -> None:
+    with pytest.raises(PlanError, match=r"design.starts: is of searches, and the challenge has none"):
+        expand([task("bulk", "bulk")], plan(**{"design.rounds": 3, "design.starts": 3}))
+
+
 @given(st.integers(0, 99), st.integers(2, 4), st.integers(1, 8))
 def test_each_pair_has_every_arm_once_and_every_second_runs_backwards(
     seed: int, arms: int, pairs: int

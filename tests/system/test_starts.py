@@ -1,0 +1,86 @@
+"""Nodes that are started anew between parts of the rounds, for real, on arms of either kind of nodes."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from quick_node import NODE_TABLE
+from rally_command import Homes
+from small_race import ARMS, TASKS, Raced, raced
+
+from esrally_ebs.machine.processes import run
+
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.usefixtures("able_machine")]
+
+STARTS, ROUNDS, ITERATIONS, WARMUPS = 3, 6, 2, 6
+MOUNTED = ("gp2", "gp3", "io2")
+PLAN = f"""\
+name = "starts"
+accept = ["lateness", "root-device", "caches-below"]
+[dataset]
+documents = 20_000
+[race]
+iterations = {ITERATIONS}
+warmup_iterations = {WARMUPS}
+{NODE_TABLE}
+[design]
+rounds = {ROUNDS}
+starts = {STARTS}
+"""
+EMULATED = "".join(f'[[arm]]\nname = "{arm}"\ntype = "{arm}"\nsize = "2GiB"\n' for arm in ARMS)
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """A file system on a device of its own for each arm."""
+    points = {arm: tmp_path / arm for arm in MOUNTED}
+    mounted = []
+    try:
+        for arm, point in points.items():
+            image = tmp_path / f"{arm}.image"
+            run(["truncate", "-s", "1G", image], timeout_s=10)
+            run(["mkfs.ext4", "-q", image], timeout_s=30)
+            point.mkdir()
+            run(["mount", "-o", "loop", image, point], timeout_s=10)
+            mounted.append(point)
+        yield points
+    finally:
+        for point in mounted:
+            run(["umount", point], timeout_s=30)
+
+
+def assert_each_start_was_measured(race: Raced, arms: tuple[str, ...]) -> None:
+    assert {check.name for check in race.session.checks if check.forbids} == set()
+    assert {row["success"] for row in race.measured} == {True}
+    counts = Counter((row["arm"], row["round"]) for row in race.measured)
+    assert counts == {(arm, number): ITERATIONS for arm in arms for number in range(1, ROUNDS + 1)}
+    stages = [str(e.fields["name"]) for e in race.session.events if e.kind == "stage"]
+    assert [name for name in stages if name.startswith("start nodes,")] == [
+        f"start nodes, {number} of {STARTS}" for number in range(2, STARTS + 1)
+    ]
+    assert {check.name: check.ok for check in race.session.checks}["hits"]
+    text = race.report("txt")
+    assert f"under any JVM: nodes were started {STARTS} times" in text
+
+
+def test_nodes_of_their_own_are_started_anew(own: Homes) -> None:
+    (own.rally / "starts.toml").write_text(PLAN + EMULATED)
+    race = raced(own, f"--include-tasks={TASKS[0]}", plan="starts.toml")
+    assert_each_start_was_measured(race, ARMS)
+    assert len(race.warming) == STARTS * len(ARMS) * WARMUPS
+    assert max(row["resident_before"] for row in race.measured) <= 0.01
+
+
+def test_one_node_serves_three_arms_on_real_mounts_at_every_start(
+    own: Homes, mounts: dict[str, Path]
+) -> None:
+    arms = "".join(
+        f'[[arm]]\nname = "{arm}"\ntype = "mounted"\nmount = "{point}"\n' for arm, point in mounts.items()
+    )
+    (own.rally / "mounts.toml").write_text(f'{PLAN}nodes = "one"\n{arms}')
+    race = raced(own, f"--include-tasks={TASKS[0]}", plan="mounts.toml")
+    assert_each_start_was_measured(race, MOUNTED)
+    assert {frozenset(row["arm"] for row in race.measured[at : at + 3]) for at in range(0, 36, 3)} == {
+        frozenset(MOUNTED)
+    }
