@@ -100,9 +100,9 @@ def test_credentials_that_end_are_warned_of_before_anything_is_made(
     }.items():
         monkeypatch.setenv(name, value)
     spec = VolumeSpec(name="a", type=type_, size_bytes=1024**3, aws=AwsSpec())
-    said = [line for line in backend.caveats(spec) if "credentials" in line]
-    assert len(said) == lines
-    assert all(line.startswith("arm a: the AWS credentials end in 43 minutes: what") for line in said)
+    caveats = [line for line in backend.caveats(spec) if "credentials" in line]
+    assert len(caveats) == lines
+    assert all(line.startswith("arm a: the AWS credentials end in 43 minutes: what") for line in caveats)
     monkeypatch.delenv("AWS_CREDENTIAL_EXPIRATION")
     assert not [line for line in backend.caveats(spec) if "credentials" in line]
 
@@ -238,11 +238,11 @@ def test_aws_deletes_our_volumes_when_the_instance_ends(name: str, tmp_path: Pat
 
 
 def test_without_the_right_to_that_the_arm_comes_up_and_it_is_said(tmp_path: Path) -> None:
-    world, said = begun(tmp_path, ebs()), list[str]()
+    world, lines = begun(tmp_path, ebs()), list[str]()
     denied = Answering(world, refusing("UnauthorizedOperation", "ModifyInstanceAttribute"))
-    replace(world.executor(), api=denied, say=said.append).up()
+    replace(world.executor(), api=denied, say=lines.append).up()
     assert [
-        line for line in said if f"volume {OURS} stays, and costs, if this instance is terminated" in line
+        line for line in lines if f"volume {OURS} stays, and costs, if this instance is terminated" in line
     ]
     assert world.goal.point in world.machine.mounts
 
@@ -273,14 +273,14 @@ def test_a_role_that_may_not_create_is_told_so_before_anything_is_requested(tmp_
 
 
 def test_rights_are_asked_for_once(tmp_path: Path) -> None:
-    world, asked = begun(tmp_path, ebs(count=2)), list[str]()
+    world, requests = begun(tmp_path, ebs(count=2)), list[str]()
 
     def answer(operation: str, params: Mapping[str, Any]) -> None:
         if "DryRun" in params:
-            asked.append(operation)
+            requests.append(operation)
 
     replace(world.executor(), api=Answering(world, answer)).up()
-    assert asked == ["CreateVolume", "DeleteVolume", "AttachVolume", "DetachVolume"]
+    assert requests == ["CreateVolume", "DeleteVolume", "AttachVolume", "DetachVolume"]
 
 
 def test_what_the_sdk_takes_for_throttling_is_waited_out_by_us_too() -> None:

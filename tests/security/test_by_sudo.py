@@ -119,9 +119,9 @@ def test_a_signal_to_the_keeper_reaches_the_command(
 
 def left(run: Path) -> list[str]:
     until = time.monotonic() + 30
-    while (found := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
+    while (remains := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
         time.sleep(0.2)
-    return found + [path.name for path in run.glob("*")]
+    return remains + [path.name for path in run.glob("*")]
 
 
 def processes() -> list[str]:

@@ -53,10 +53,10 @@ def test_what_lies_among_our_sessions_is_named_and_left(
     (run / "link").symlink_to(victim.parent)
     (victim.parent / "owner").write_text("1 0")
     assert main(["clean"]) == 0
-    said = capsys.readouterr().out
-    assert "killed: removed" in said
-    assert f"{run / 'link'}: left alone" in said
-    assert f"{run / 'nightly'}: left alone" in said
+    output = capsys.readouterr().out
+    assert "killed: removed" in output
+    assert f"{run / 'link'}: left alone" in output
+    assert f"{run / 'nightly'}: left alone" in output
     assert (run / "nightly" / "notes").exists()
     assert victim.exists()
 

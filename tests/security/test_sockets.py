@@ -20,8 +20,8 @@ HOOK = Path(__file__).parents[2] / "esrally_ebs.pth"
 
 
 def listeners() -> set[tuple[str, int]]:
-    found = psutil.net_connections("tcp")
-    return {(each.laddr.ip, each.laddr.port) for each in found if each.status == psutil.CONN_LISTEN}
+    connections = psutil.net_connections("tcp")
+    return {(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.parametrize(

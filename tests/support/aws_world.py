@@ -68,10 +68,10 @@ class World:
         volumes = [v["VolumeId"] for v in self.aws.call("ec2", "DescribeVolumes")["Volumes"]]
         systems = [fs["FileSystemId"] for fs in self.aws.call("efs", "DescribeFileSystems")["FileSystems"]]
         mounts = [str(point) for point in self.machine.mounts]
-        disks = [serial for serial, held in self.machine.disks.items() if held != ("", "")]
+        disks = [serial for serial, content in self.machine.disks.items() if content != ("", "")]
         array = [self.machine.array[0]] if self.machine.array else []
-        found = {*volumes, *systems, *mounts, *disks, *array, *self.machine.written}
-        return sorted(found - {"vol-00000000000000001", "vol-00000000000000002", "/data", "AWS1"})
+        all_ids = {*volumes, *systems, *mounts, *disks, *array, *self.machine.written}
+        return sorted(all_ids - {"vol-00000000000000001", "vol-00000000000000002", "/data", "AWS1"})
 
     def untouched(self) -> bool:
         """Whether everything of other people's is as it was."""

@@ -30,8 +30,8 @@ def volume(number: int = 0, **changes: Any) -> EbsVolume:  # noqa: ANN401
 
 
 def gp2(number: int = 1, gib: int = 500, **changes: Any) -> EbsVolume:  # noqa: ANN401
-    told = {"type": "gp2", "size_bytes": gib * GIB, "iops": max(100, 3 * gib), "throughput_bytes_per_s": None}
-    return volume(number, **{**told, **changes})
+    base = {"type": "gp2", "size_bytes": gib * GIB, "iops": max(100, 3 * gib), "throughput_bytes_per_s": None}
+    return volume(number, **{**base, **changes})
 
 
 def efs(mode: str = "bursting", gib: int = 1024, **changes: Any) -> FileSystem:  # noqa: ANN401
@@ -68,21 +68,21 @@ def arm(name: str, *members: EbsVolume, kind: Kind = Kind.EBS, **changes: Any) -
     return ArmFacts(volume=replace(described, **changes), volume_ids=ids, members=members, **facts)
 
 
-def found(name: str, *arms: ArmFacts, plan: Plan = PLAN, **facts: Any) -> Check | None:  # noqa: ANN401
+def check_of(name: str, *arms: ArmFacts, plan: Plan = PLAN, **facts: Any) -> Check | None:  # noqa: ANN401
     checks = {check.name: check for check in guard(Facts(plan=plan, arms=arms, **facts))}
     return checks.get(name)
 
 
 def stopped(name: str, *arms: ArmFacts, severity: Severity = Severity.STOP, **facts: Any) -> str:  # noqa: ANN401
     """The text of the check, which must not be ok and must say how it is mended."""
-    check = found(name, *arms, **facts)
+    check = check_of(name, *arms, **facts)
     assert check is not None
     assert (check.ok, check.severity, bool(check.mend)) == (False, severity, True)
     return check.text
 
 
 def fine(name: str, *arms: ArmFacts, **facts: Any) -> bool:  # noqa: ANN401
-    check = found(name, *arms, **facts)
+    check = check_of(name, *arms, **facts)
     return check is not None and check.ok
 
 

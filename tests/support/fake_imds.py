@@ -14,7 +14,7 @@ class FakeImds:
     """A running service."""
 
     url: str
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -24,12 +24,12 @@ def imds(items: Mapping[str, str], *, token_status: int = 200, token: str = TOKE
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
-            service.asked.append(f"PUT {self.path}")
+            service.requests.append(f"PUT {self.path}")
             lives = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "0").isdigit()
             self._answer(token_status if lives else 400, token)
 
         def do_GET(self) -> None:
-            service.asked.append(f"GET {self.path}")
+            service.requests.append(f"GET {self.path}")
             item = self.path.removeprefix("/latest/meta-data/")
             if self.headers.get("X-aws-ec2-metadata-token") != token:
                 self._answer(401, "")

@@ -41,13 +41,13 @@ class Afterwards:
         self.patch.setenv("ESRALLY_EBS_HOME", str(race.home))
         self.capsys.readouterr()
         assert cli.main(["sessions", "--json"]) == 0
-        (found,) = [row for row in json.loads(self.capsys.readouterr().out) if row["id"] == race.id]
-        assert (found["state"], bool(re.search(reason, found["reason"]))) == (state, True), found
-        assert len(found["reason"].splitlines()) <= 1
+        (row,) = [row for row in json.loads(self.capsys.readouterr().out) if row["id"] == race.id]
+        assert (row["state"], bool(re.search(reason, row["reason"]))) == (state, True), row
+        assert len(row["reason"].splitlines()) <= 1
         assert cli.main(["clean"]) == 0
-        said = self.capsys.readouterr().out
-        assert race.id not in said
-        assert said.endswith("nothing is left behind\n")
+        output = self.capsys.readouterr().out
+        assert race.id not in output
+        assert output.endswith("nothing is left behind\n")
 
     def seen(self, name: str, race: Race, code: int, gone_s: float) -> None:
         """A row of docs/faults.md; ``--junitxml`` holds them all."""

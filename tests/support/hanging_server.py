@@ -50,8 +50,8 @@ class Hanging:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads: list[threading.Thread] = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.held: list[socket.socket] = []
-        self.asked = threading.Event()  # somebody waits for an answer
+        self.connections: list[socket.socket] = []
+        self.requested = threading.Event()  # somebody waits for an answer
         self.hung_up = threading.Event()  # and waits no longer
         self._start(self._take)
 
@@ -63,13 +63,13 @@ class Hanging:
         with suppress(OSError):  # the server has ended
             while True:
                 connection, _ = self._listener.accept()
-                self.held.append(connection)
-                self._start(self._hold if len(self.held) > self._refused else _refuse, connection)
+                self.connections.append(connection)
+                self._start(self._hold if len(self.connections) > self._refused else _refuse, connection)
 
     def _hold(self, connection: socket.socket) -> None:
         with suppress(OSError):  # whoever asked is gone
             connection.recv(65536)
-            self.asked.set()
+            self.requested.set()
             self._answer(connection, self._ends)
             while connection.recv(65536):
                 pass
@@ -78,10 +78,10 @@ class Hanging:
     def end(self) -> None:
         """Close everything; whoever still waits hears that nobody will answer."""
         self._ends.set()
-        for held in (self._listener, *self.held):
+        for each in (self._listener, *self.connections):
             with suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)  # wakes who waits in it
-            held.close()
+                each.shutdown(socket.SHUT_RDWR)  # wakes who waits in it
+            each.close()
         for thread in self._threads:
             thread.join()
 

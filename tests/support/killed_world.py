@@ -124,10 +124,10 @@ class Instance:
     def _ids(self) -> set[str]:
         listed = self.aws.call("ec2", "DescribeVolumes")["Volumes"]
         systems = self.aws.call("efs", "DescribeFileSystems")["FileSystems"]
-        disks = {serial for serial, held in self.machine.disks.items() if held != ("", "")}
+        disks = {serial for serial, content in self.machine.disks.items() if content != ("", "")}
         array = {self.machine.array[0]} if self.machine.array else set()
-        found = {each["VolumeId"] for each in listed} | {each["FileSystemId"] for each in systems}
-        return found | {str(point) for point in self.machine.mounts} | disks | array | self.machine.written
+        of_aws = {each["VolumeId"] for each in listed} | {each["FileSystemId"] for each in systems}
+        return of_aws | {str(point) for point in self.machine.mounts} | disks | array | self.machine.written
 
     def _others(self) -> object:
         mounts = {point: of for point, of in self.machine.mounts.items() if str(point) in self._theirs}

@@ -66,9 +66,9 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 def take() -> list[str]:
     """What was tried since this was last asked."""
-    found = _tried.copy()
+    addresses = _tried.copy()
     _tried.clear()
-    return found
+    return addresses
 
 
 def shield(environment: MutableMapping[str, str]) -> None:

@@ -144,7 +144,7 @@ class MemoryAws:
 
     def _ec2_DescribeInstances(self, *, Filters: Sequence[Mapping[str, Any]]) -> _Answer:
         wanted = set(Filters[0]["Values"])
-        found = [
+        listed = [
             {
                 "InstanceId": instance,
                 "State": {"Name": "running"},
@@ -153,7 +153,7 @@ class MemoryAws:
             }
             for instance in wanted & self.instances
         ]
-        return {"Reservations": [{"Instances": found}]}
+        return {"Reservations": [{"Instances": listed}]}
 
     def _ec2_ModifyVolume(self, *, VolumeId: str, **params: Any) -> _Answer:  # noqa: ANN401
         volume = self._volume(VolumeId)
@@ -173,8 +173,8 @@ class MemoryAws:
         Filters: Sequence[Mapping[str, Any]],
     ) -> _Answer:
         of = Filters[0]["Values"]
-        found = [v for v in self.volumes.values() if v.id in of and v.modified_s is not None]
-        return {"VolumesModifications": [self._modified(volume) for volume in found]}
+        modified = [v for v in self.volumes.values() if v.id in of and v.modified_s is not None]
+        return {"VolumesModifications": [self._modified(volume) for volume in modified]}
 
     def _volume(self, volume_id: str) -> _Volume:
         volume = self.volumes.get(volume_id)
@@ -304,7 +304,7 @@ class MemoryEfs:
         CreationToken: str | None = None,
     ) -> _Answer:
         now = self._clock.epoch()
-        found = [
+        listed = [
             {
                 "FileSystemId": fs.id,
                 "CreationToken": fs.token,
@@ -317,7 +317,7 @@ class MemoryEfs:
             and now >= fs.created_s + self._listed_after_s
             and CreationToken in (None, fs.token)
         ]
-        return {"FileSystems": found}
+        return {"FileSystems": listed}
 
     def _CreateMountTarget(self, *, FileSystemId: str, **params: Any) -> _Answer:  # noqa: ANN401
         made = self.file_systems[FileSystemId]

@@ -41,18 +41,18 @@ class MemoryHost:
     def on_disks(self) -> list[tuple[ArmDevice, list[str]]]:
         """As LinuxHost."""
         every = self._devices()
-        held = [(every[serial], [serial]) for serial in self.disks]
+        listed = [(every[serial], [serial]) for serial in self.disks]
         if self.array is not None and self.disks.keys() >= set(self.array[1]):
             array = self._device(self.array[0], *self._on_array, size=0, path=Path("/dev/md0"))
-            held.append((array, sorted(self.array[1])))
-        return held
+            listed.append((array, sorted(self.array[1])))
+        return listed
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
         """As LinuxHost; an AssertionError for what must never be asked of it."""
         getattr(self, f"_{operation}")(arguments)
 
     def _devices(self) -> dict[str, ArmDevice]:
-        found = {
+        devices = {
             volume.id: self._device(
                 volume.id,
                 volume.signature,
@@ -62,9 +62,11 @@ class MemoryHost:
             )
             for volume in self._aws.attached(self._instance)
         }
-        for number, (serial, held) in enumerate(self.disks.items()):
-            found[serial] = self._device(serial, *held, size=GIB, path=Path(f"/dev/nvme{900 + number}n1"))
-        return found
+        for number, (serial, content) in enumerate(self.disks.items()):
+            devices[serial] = self._device(
+                serial, *content, size=GIB, path=Path(f"/dev/nvme{900 + number}n1")
+            )
+        return devices
 
     def _device(self, serial: str, signature: str, uuid: str, *, size: int, path: Path) -> ArmDevice:
         return ArmDevice(

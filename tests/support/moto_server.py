@@ -66,21 +66,21 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Moto]:
     """The server, started once and ended with the pytest session."""
-    found = program()
-    if found is None:
+    server = program()
+    if server is None:
         pytest.skip("moto's server is not installed: run scripts/moto.sh, or set ESRALLY_EBS_MOTO to one")
     port = _free_port()
     # Hundreds of images that no test asks for would otherwise be loaded.
     environment = {**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false", "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
-        [str(found), "-H", "127.0.0.1", "-p", str(port)],
+        [str(server), "-H", "127.0.0.1", "-p", str(port)],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        assert _answers(url, process), f"{found}: does not answer within {_START_S:.0f} s; start it by hand"
+        assert _answers(url, process), f"{server}: does not answer within {_START_S:.0f} s; start it by hand"
         yield Moto(url)
     finally:
         process.terminate()

@@ -49,19 +49,19 @@ _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2
 
 def leaks(
     folders: Iterable[Path],
-    told: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
     *,
     planted: Mapping[str, str] = PLANTED,
     but: Callable[[Path], bool] = lambda path: False,
 ) -> list[str]:
-    """Which secret stands where, for all files below the folders and all texts that were told."""
-    found = []
+    """Which secret stands where, for all files below the folders and all outputs."""
+    places = []
     for path in sorted(file for folder in folders for file in folder.rglob("*") if file.is_file()):
         if not but(path):
-            found += [f"{path}: {name}" for name in _within([str(path), *_texts(path)], planted)]
-    for where, text in (told or {}).items():
-        found += [f"{where}: {name}" for name in _within([text], planted)]
-    return found
+            places += [f"{path}: {name}" for name in _within([str(path), *_texts(path)], planted)]
+    for where, text in (outputs or {}).items():
+        places += [f"{where}: {name}" for name in _within([text], planted)]
+    return places
 
 
 def _within(texts: Iterable[str], planted: Mapping[str, str]) -> list[str]:
@@ -88,7 +88,7 @@ def _texts(path: Path) -> Iterator[str]:
 def _views(text: str) -> Iterator[str]:
     """The text, and what it is once its escapes are undone."""
     yield text
-    plain = re.sub(r"\\u00([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), text)
+    plain = re.sub(r"\\u00([0-9a-fA-F]{2})", lambda escape: chr(int(escape[1], 16)), text)
     yield urllib.parse.unquote(html.unescape(plain.replace("\\/", "/")))
 
 
@@ -108,21 +108,21 @@ class _Refusing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"] or 0))
         if "json" in self.headers["Content-Type"]:
-            told = json.dumps({"__type": "SignatureDoesNotMatch", "message": QUOTING})
+            body = json.dumps({"__type": "SignatureDoesNotMatch", "message": QUOTING})
         else:
             error = f"<Code>SignatureDoesNotMatch</Code><Message>{html.escape(QUOTING)}</Message>"
-            told = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
-        self._answer(told)
+            body = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
+        self._answer(body)
 
     def do_GET(self) -> None:
         self._answer(json.dumps({"ErrorCode": "SignatureDoesNotMatch", "Message": QUOTING}))
 
-    def _answer(self, told: str) -> None:
+    def _answer(self, body: str) -> None:
         self.send_response(403)
         self.send_header("X-Amzn-ErrorType", "SignatureDoesNotMatch")
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(told.encode())
+        self.wfile.write(body.encode())
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

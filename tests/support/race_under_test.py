@@ -52,12 +52,12 @@ class Race:
             command = ["setpriv", f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups", *command]
         await_no_rally()
         self._sessions: set[int] = set()
-        with self._said.open("w") as said:
+        with self._said.open("w") as output:
             self.main = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 env={**os.environ, "ESRALLY_EBS_HOME": str(home), **(env or {})},
             )
@@ -73,16 +73,16 @@ class Race:
     @property
     def error(self) -> str:
         """What follows Rally's mark of an error up to the next empty line: it must be a single line."""
-        found = re.search(
+        error = re.search(
             r"^\[ERROR\] Cannot race\. (.*?)\n\s*\n", self.said + "\n\n", re.DOTALL | re.MULTILINE
         )
-        return found[1] if found else ""
+        return error[1] if error else ""
 
     @property
     def cancelled(self) -> str:
         """What Rally says when the user has cancelled."""
-        found = re.search(r"^\[INFO\] (Aborted race\. .*)$", self.said, re.MULTILINE)
-        return found[1] if found else ""
+        line = re.search(r"^\[INFO\] (Aborted race\. .*)$", self.said, re.MULTILINE)
+        return line[1] if line else ""
 
     def reach(self, stage: Callable[["Race"], bool]) -> None:
         """Wait until the race is where the fault shall strike."""
@@ -111,12 +111,12 @@ class Race:
 
     def actors(self, kind: str = "") -> list[psutil.Process]:
         """Rally's actors, and what they started and did not set apart."""
-        found = []
+        actors = []
         for process, title in processes():
             with suppress(ProcessLookupError):
                 if os.getsid(process.pid) in self._sessions and title.startswith(kind):
-                    found.append(process)
-        return found
+                    actors.append(process)
+        return actors
 
     def daemons(self) -> list[psutil.Process]:
         """The daemons of its emulated volumes."""
@@ -131,18 +131,18 @@ class Race:
 
     def remains(self) -> list[str]:
         """Everything of this race that is still on the machine."""
-        found = [f"container {name}" for name in self.containers()]
+        remains = [f"container {name}" for name in self.containers()]
         networks = docker("network", "ls", "-q", "--filter", f"label=esrally-ebs.session={self.id}").split()
-        found += [f"network {name}" for name in networks]
-        found += [line for line in Path("/proc/mounts").read_text().splitlines() if self.id in line]
+        remains += [f"network {name}" for name in networks]
+        remains += [line for line in Path("/proc/mounts").read_text().splitlines() if self.id in line]
         for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
             with suppress(OSError):
-                found += [str(backing)] if self.id in backing.read_text() else []
+                remains += [str(backing)] if self.id in backing.read_text() else []
         for root in (Path("/dev/shm"), self.home / "backing"):  # the machine's tmpfs
-            found += [str(path) for path in root.rglob("*.img") if self.id in str(path)]
-        found += [str(path) for path in [self.run] if path.exists()]
-        found += [f"process {process.pid}: {title[:80]}" for process, title in self._own_processes()]
-        return found
+            remains += [str(path) for path in root.rglob("*.img") if self.id in str(path)]
+        remains += [str(path) for path in [self.run] if path.exists()]
+        remains += [f"process {process.pid}: {title[:80]}" for process, title in self._own_processes()]
+        return remains
 
     def _own_processes(self) -> list[tuple[psutil.Process, str]]:
         actors = {process.pid for process in self.actors()}
@@ -190,12 +190,12 @@ def race(
 
 def processes() -> list[tuple[psutil.Process, str]]:
     """All live processes with their command lines."""
-    found = []
+    live = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append((process, " ".join(process.cmdline())))
-    return found
+                live.append((process, " ".join(process.cmdline())))
+    return live
 
 
 def await_no_rally() -> None:

@@ -64,5 +64,5 @@ class RecordedAws:
         if operation not in self.answers:
             raise AwsError(action, "UnauthorizedOperation", "not allowed")
         answer = self.answers[operation]
-        found: dict[str, Any] = answer(**params) if callable(answer) else answer
-        return found
+        fields: dict[str, Any] = answer(**params) if callable(answer) else answer
+        return fields

@@ -75,8 +75,8 @@ def raced(own: Homes, *flags: str, plan: str = "short.toml", **params: object) -
 
     The short plan has no baselines, and nodes that start quickly.
     """
-    said = ",".join(f"{name}:{value}" for name, value in {"plan": own.rally / plan, **params}.items())
-    ended = own.race(f"--track-params={said}", *flags)
+    track_params = ",".join(f"{name}:{value}" for name, value in {"plan": own.rally / plan, **params}.items())
+    ended = own.race(f"--track-params={track_params}", *flags)
     assert ended.exit_code == 0, ended.output
     session = load_session(find_session(own.pack, "latest"))
     rows = sorted(session.samples.to_pylist(), key=lambda row: float(row["started_s"]))
@@ -96,7 +96,7 @@ def race(own: Homes) -> Raced:
 
 def telemetry(race: Raced) -> Mapping[tuple[str, str], list[dict[str, Any]]]:
     """Telemetry by arm and metric, in the order of time."""
-    found = defaultdict(list)
+    rows = defaultdict(list)
     for row in sorted(race.session.telemetry.to_pylist(), key=lambda row: float(row["at_s"])):
-        found[row["arm"], row["metric"]].append(row)
-    return found
+        rows[row["arm"], row["metric"]].append(row)
+    return rows

@@ -93,7 +93,7 @@ def test_a_track_with_a_syntax_error_is_one_line(at: Homes) -> None:
     (folder / "track.json").write_text('{"version": 2,')
     ended = at.pack_race(track=folder)
     assert ended.exit_code == 2
-    said = ended.output.partition("rally.log:")[0]
-    assert "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if "Could not load" in line]
+    output = ended.output.partition("rally.log:")[0]
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if "Could not load" in line]
     assert line.endswith("line 1 column 15 (char 14)")

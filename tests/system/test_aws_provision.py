@@ -82,8 +82,8 @@ def instance(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
             clean.take_down(session)
     for loop in loops(tmp_path):
         run(["losetup", "--detach", loop], timeout_s=10)
-    held = {v["VolumeId"]: v for v in aws_api().call("ec2", "DescribeVolumes")["Volumes"]}
-    assert held[theirs]["Attachments"][0]["InstanceId"] == made
+    left = {v["VolumeId"]: v for v in aws_api().call("ec2", "DescribeVolumes")["Volumes"]}
+    assert left[theirs]["Attachments"][0]["InstanceId"] == made
 
 
 @pytest.fixture
@@ -95,8 +95,10 @@ def plan(tmp_path: Path) -> str:
 
 def ours() -> list[Mapping[str, Any]]:
     tagged = [{"Name": "tag-key", "Values": [TAG_SESSION]}]
-    found: list[Mapping[str, Any]] = aws_api().call("ec2", "DescribeVolumes", Filters=tagged)["Volumes"]
-    return found
+    tagged_volumes: list[Mapping[str, Any]] = aws_api().call("ec2", "DescribeVolumes", Filters=tagged)[
+        "Volumes"
+    ]
+    return tagged_volumes
 
 
 def loops(root: Path) -> list[str]:
@@ -109,18 +111,18 @@ def nothing_left(root: Path) -> bool:
 
 
 def test_arms_come_up_and_go_and_no_secret_is_kept_or_said(instance: str, plan: str, tmp_path: Path) -> None:
-    said: list[str] = []
-    gp2, gp3 = by_hand.up(plan, say=said.append)
+    lines: list[str] = []
+    gp2, gp3 = by_hand.up(plan, say=lines.append)
     kept = [path.read_text() for path in run_dir().rglob("*") if path.is_file() and path.suffix != ""]
-    for text in (*kept, *said):
+    for text in (*kept, *lines):
         assert not [secret for secret in (ACCOUNT, KEY_ID, SECRET, TOKEN) if secret in text]
     assert len(kept) == 5  # a journal and a record of each arm, and the context
     assert (gp2.kind, gp3.kind) == (Kind.EBS, Kind.EBS)
     assert gp3.filesystem == "xfs"
     (gp3.mount / "file").write_text("x")
-    held = {volume["VolumeId"]: volume for volume in ours()}
-    assert set(held) == {gp2.identity, gp3.identity}
-    raw = held[gp3.identity]
+    by_id = {volume["VolumeId"]: volume for volume in ours()}
+    assert set(by_id) == {gp2.identity, gp3.identity}
+    raw = by_id[gp3.identity]
     assert (raw["VolumeType"], raw["Size"], raw["Throughput"], raw["Encrypted"]) == ("gp3", 2, 125, True)
     assert raw["Attachments"][0]["InstanceId"] == instance
     assert {volume["Attachments"][0]["Device"] for volume in ours()} == {"/dev/sdg", "/dev/sdh"}
@@ -166,9 +168,9 @@ def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: 
     for volume in ours():
         owner = [{"Key": TAG_OWNER, "Value": earlier}]
         aws_api().call("ec2", "CreateTags", Resources=[volume["VolumeId"]], Tags=owner)
-    said: list[str] = []
-    assert volumes.sweep_aws(said.append) == []
-    assert [line for line in said if "AWS still has by-hand-migrate/gp2: vol-" in line]
+    lines: list[str] = []
+    assert volumes.sweep_aws(lines.append) == []
+    assert [line for line in lines if "AWS still has by-hand-migrate/gp2: vol-" in line]
     assert nothing_left(tmp_path)
 
 
@@ -177,9 +179,9 @@ def test_what_is_of_this_boot_is_left_alone_by_a_run_directory_that_does_not_kno
 ) -> None:
     kept = [volume.identity for volume in by_hand.up(plan)]
     aside = run_dir().rename(tmp_path / "of another container")
-    said: list[str] = []
-    assert volumes.sweep_aws(said.append) == []
-    assert sorted(line.split()[0] for line in said if "left alone" in line) == sorted(kept)
+    lines: list[str] = []
+    assert volumes.sweep_aws(lines.append) == []
+    assert sorted(line.split()[0] for line in lines if "left alone" in line) == sorted(kept)
     aside.rename(run_dir())
     by_hand.down()
     assert nothing_left(tmp_path)

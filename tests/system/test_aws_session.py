@@ -72,8 +72,8 @@ def instance(aws: Moto) -> tuple[Aws, str, str]:
 @pytest.mark.beside
 def test_aws_is_understood_as_it_answers(instance: tuple[Aws, str, str]) -> None:
     api, instance_id, volume = instance
-    told = describe.describe_volumes(api, [volume])[volume]
-    assert (told.type, told.size_bytes, told.state) == ("gp2", 100 * 1024**3, "in-use")
+    described = describe.describe_volumes(api, [volume])[volume]
+    assert (described.type, described.size_bytes, described.state) == ("gp2", 100 * 1024**3, "in-use")
     assert describe.device_mapping(api, instance_id)["/dev/sdf"] == volume
     limits = describe.describe_instance_type(api, "m5.large")
     assert limits is not None
@@ -163,10 +163,10 @@ def test_a_session_on_aws_is_guarded_recorded_and_keeps_no_secret(
     put(api, volume, "BurstBalance", 99.0)
     assert main(["cloudwatch", session.id]) == 0
     assert main(["report", session.id]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("1 new values of ")
-    assert "burst balance" in told
-    texts = {"run": printed, "cloudwatch and report": told}
+    output = capsys.readouterr().out
+    assert output.startswith("1 new values of ")
+    assert "burst balance" in output
+    texts = {"run": printed, "cloudwatch and report": output}
     assert leaks([rehearsed], texts, planted=HELD, but=is_image) == []
     assert len(leaks([rehearsed], texts, planted={"volume": volume}, but=is_image)) > 3
 
@@ -237,13 +237,16 @@ def test_nothing_that_a_race_on_aws_writes_holds_a_secret(
     assert ended.exit_code == 0, ended.output
     session = load_session(find_session(racing.pack, "latest"))
     assert [text for text in session.warnings if "SignatureDoesNotMatch" in text]  # it quoted every secret
-    told = {"race": ended.output, "metrics store": json.dumps([d.fields for d in documents(session, "env")])}
+    outputs = {
+        "race": ended.output,
+        "metrics store": json.dumps([d.fields for d in documents(session, "env")]),
+    }
     for words in (["sessions", "--json"], *(["report", session.id, "--format", form] for form in RENDERERS)):
         assert main(words) == 0
-        said = capsys.readouterr()
-        told[" ".join(words)] = said.out + said.err
+        shown = capsys.readouterr()
+        outputs[" ".join(words)] = shown.out + shown.err
     written = [racing.rally, racing.pack, racing.run]
-    assert leaks(written, told, planted=PLANTED | HELD, but=is_image) == []
+    assert leaks(written, outputs, planted=PLANTED | HELD, but=is_image) == []
     # the search has seen the session, both race.json, and Rally's log with what is only said for a fault
     volume = session.arms[0].identity
     assert {"session.json", "report.html"} <= naming(volume, racing.pack)
@@ -253,5 +256,5 @@ def test_nothing_that_a_race_on_aws_writes_holds_a_secret(
 
 def naming(text: str, folder: Path) -> set[str]:
     """Names of the files below a folder in which the search finds a text."""
-    found = leaks([folder], planted={"it": text}, but=is_image)
-    return {Path(line.removesuffix(": it")).name for line in found}
+    places = leaks([folder], planted={"it": text}, but=is_image)
+    return {Path(line.removesuffix(": it")).name for line in places}

@@ -78,7 +78,7 @@ def test_a_job_runs_and_leaves_the_mount_as_it_was(volume: Volume, tmp_path: Pat
         ("here", 1, "seq-rw-16k-x2", "write"),
     ]
     # Two clones of 4 MiB in blocks of 16 KiB are 512 I/Os, all of which count.
-    assert sum(found.ios for found in parse_fio(text, "text")) == 2 * SIZE // 16384
+    assert sum(direction.ios for direction in parse_fio(text, "text")) == 2 * SIZE // 16384
     assert all(0 < row.p50_s <= row.p90_s <= row.p99_s <= row.p999_s for row in rows)
     assert json.loads(text)["fio version"].startswith("fio-3.")
     assert list(volume.mount.iterdir()) == []

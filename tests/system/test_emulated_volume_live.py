@@ -69,13 +69,13 @@ def test_a_read_never_sees_half_a_write(arms: Path) -> None:
         with ThreadPoolExecutor(3) as pool:
             writers = [pool.submit(_write_letters, descriptor, letters, stop) for letters in (b"abc", b"xyz")]
             try:
-                seen = _read_letters(descriptor, seconds=1.5)
+                letters_read = _read_letters(descriptor, seconds=1.5)
             finally:
                 stop.set()
             written = sum(writer.result() for writer in writers)
         os.close(descriptor)
         assert written > 500
-        assert len(seen) > 3  # reads saw writes of both, and each of them whole
+        assert len(letters_read) > 3  # reads saw writes of both, and each of them whole
 
 
 def test_what_was_flushed_is_in_the_image_after_the_daemon_is_killed(arms: Path, tmp_path: Path) -> None:
@@ -262,12 +262,12 @@ def _write_letters(descriptor: int, letters: bytes, stop: threading.Event) -> in
 
 def _read_letters(descriptor: int, *, seconds: float) -> set[bytes]:
     """What blocks were made of; every block of one letter only."""
-    seen = set()
+    letters = set()
     until = time.monotonic() + seconds
     with mmap(-1, _BLOCK) as memory:
         while time.monotonic() < until:
             os.preadv(descriptor, (memory,), 0)
             first = memory[:1]
             assert memory[:] == first * _BLOCK
-            seen.add(first)
-    return seen
+            letters.add(first)
+    return letters

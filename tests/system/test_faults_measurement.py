@@ -48,8 +48,8 @@ def test_arms_that_answer_differently_make_the_race_fail(home: Path, afterwards:
 def delete_half(arm: Arm) -> None:
     (node,) = arm.nodes
     client = elasticsearch.Elasticsearch(f"http://{node.host}:{node.port}")
-    found = client.search(index="weather-data-2016", size=1000, source=False)["hits"]["hits"]
+    hits = client.search(index="weather-data-2016", size=1000, source=False)["hits"]["hits"]
     client.bulk(
-        index="weather-data-2016", refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in found]
+        index="weather-data-2016", refresh=True, operations=[{"delete": {"_id": hit["_id"]}} for hit in hits]
     )
     client.close()

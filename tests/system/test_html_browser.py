@@ -74,7 +74,7 @@ def test_every_plot_is_drawn_with_lines_or_marks_that_have_a_size(browser: Brows
         return [svg.getAttribute("aria-label"), svg.getBoundingClientRect().height, seen.length];
     })""")
     assert sizes
-    assert [name for name, height, seen in sizes if height < 50 or not seen] == []
+    assert [name for name, height, shapes in sizes if height < 50 or not shapes] == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -136,6 +136,6 @@ def test_these_tests_would_see_a_request_a_message_and_a_fault(browser: Browser,
         browser.open(f"{server}/picture.html")
         assert any("Content Security Policy" in message for message in browser.messages)
         browser.run(f"{AXE}; 1")
-        assert any(found.startswith("critical: image-alt") for found in browser.run(AXE_RUN))
+        assert any(violation.startswith("critical: image-alt") for violation in browser.run(AXE_RUN))
         browser.open(f"{server}/allowed.html")
         assert f"{server}/picture.png" in browser.requests

@@ -149,10 +149,10 @@ def test_the_mapping_is_that_of_the_template_and_no_field_was_guessed_as_text(se
 def test_a_verdict_is_found_by_its_task_with_its_interval(sent: StoreAddress, session: Session) -> None:
     query = {"query": {"bool": {"filter": [{"term": {"record": "verdict"}}, {"term": {"task": "q"}}]}}}
     (hit,) = ask(sent, f"{PATTERN}/_search", query)["hits"]["hits"]
-    found = hit["_source"]
-    assert (found["race-id"], found["verdict"], found["against"]) == (session.id, "faster", "gp2")
-    assert found["p50_ratio"] == pytest.approx(0.8)
-    assert found["p50_ratio_low"] <= found["p50_ratio"] <= found["p50_ratio_high"]
+    verdict = hit["_source"]
+    assert (verdict["race-id"], verdict["verdict"], verdict["against"]) == (session.id, "faster", "gp2")
+    assert verdict["p50_ratio"] == pytest.approx(0.8)
+    assert verdict["p50_ratio_low"] <= verdict["p50_ratio"] <= verdict["p50_ratio_high"]
 
 
 def filled(query: object) -> object:

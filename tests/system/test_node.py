@@ -79,10 +79,10 @@ def up(image: str, module_session: str, tmp_path_factory: pytest.TempPathFactory
 
 def request(port: int, method: str, path: str, body: str = "") -> Any:  # noqa: ANN401 - JSON
     headers = {"Content-Type": "application/x-ndjson" if path.endswith("_bulk") else "application/json"}
-    asked = urllib.request.Request(
+    call = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}", method=method, data=body.encode() or None, headers=headers
     )
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(call, timeout=30) as answer:
         return json.load(answer)
 
 
@@ -121,8 +121,8 @@ def test_the_memory_limit_is_in_force_and_is_heap_and_overhead_and_page_cache(up
 
 
 def test_the_processor_limit_reaches_the_jvm(up: Node) -> None:
-    found = api.get(up.port, "/_nodes/os")["nodes"]
-    assert [facts["os"]["allocated_processors"] for facts in found.values()] == [1]
+    nodes = api.get(up.port, "/_nodes/os")["nodes"]
+    assert [facts["os"]["allocated_processors"] for facts in nodes.values()] == [1]
 
 
 def test_car_variables_reach_the_node(up: Node) -> None:

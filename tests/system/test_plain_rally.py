@@ -102,8 +102,8 @@ def test_no_request_failed(race: PlainRace) -> None:
 
 
 def test_all_documents_were_generated_where_rally_looks_and_then_indexed(race: PlainRace) -> None:
-    found = race.homes.rally / ".rally/benchmarks/data/noaa-ebs" / f"documents-{DOCUMENTS}.json"
-    assert len(found.read_bytes().splitlines()) == DOCUMENTS
+    documents = race.homes.rally / ".rally/benchmarks/data/noaa-ebs" / f"documents-{DOCUMENTS}.json"
+    assert len(documents.read_bytes().splitlines()) == DOCUMENTS
     assert race.count == DOCUMENTS
 
 

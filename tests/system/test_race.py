@@ -62,9 +62,9 @@ def test_tables_have_the_columns_of_the_design(race: Raced) -> None:
 
 
 def test_only_the_included_tasks_are_raced_in_every_round_on_every_arm(race: Raced) -> None:
-    found = Counter((row["task"], row["arm"], row["round"]) for row in race.measured)
+    requests = Counter((row["task"], row["arm"], row["round"]) for row in race.measured)
     wanted = {(task, arm, number) for task in TASKS for arm in ARMS for number in range(1, ROUNDS + 1)}
-    assert found == dict.fromkeys(wanted, ITERATIONS)
+    assert requests == dict.fromkeys(wanted, ITERATIONS)
 
 
 def test_every_measured_request_was_cold_and_the_first_since_its_drop(race: Raced) -> None:
@@ -86,8 +86,8 @@ def test_hits_are_known_and_the_same_on_both_arms(race: Raced) -> None:
     hits = defaultdict(set)
     for row in race.measured:
         hits[row["task"]].add(row["hits"])
-    assert {len(found) for found in hits.values()} == {1}
-    assert all(isinstance(count, int) and count > 0 for found in hits.values() for count in found)
+    assert {len(counts) for counts in hits.values()} == {1}
+    assert all(isinstance(count, int) and count > 0 for counts in hits.values() for count in counts)
     # Elasticsearch counts to 10,000 hits; a fortieth of the 20,000 documents are small ranges in the US
     assert 200 < hits[TASKS[1]].pop() < 1000
 
@@ -127,8 +127,8 @@ def test_in_every_pair_of_rounds_the_second_goes_through_the_arms_backwards(race
 
 
 def test_all_arms_warm_up_alike_before_the_first_round(race: Raced) -> None:
-    found = Counter((row["task"], row["arm"]) for row in race.warming)
-    assert found == {(task, arm): WARMUPS for task in TASKS for arm in ARMS}
+    requests = Counter((row["task"], row["arm"]) for row in race.warming)
+    assert requests == {(task, arm): WARMUPS for task in TASKS for arm in ARMS}
     assert max(row["started_s"] for row in race.warming) < race.measured[0]["started_s"]
 
 

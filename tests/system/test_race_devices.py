@@ -14,26 +14,26 @@ pytestmark = pytest.mark.system
 
 
 def test_every_measured_request_is_observed_and_reads_the_same_on_both_arms(race: Raced) -> None:
-    found, broken = read_windows(race.session.events)
+    windows, broken = read_windows(race.session.events)
     assert broken == 0
-    assert Counter((w.task, w.arm, w.round) for w in found) == Counter(
+    assert Counter((w.task, w.arm, w.round) for w in windows) == Counter(
         (row["task"], row["arm"], row["round"]) for row in race.measured
     )
     # the same segments, cold: the same bytes, to a page or two of a read ahead that came too late
     for task in TASKS:
-        a, b = (pooled(profiles_of(found)[task, arm].values()).read_bytes for arm in ARMS)
+        a, b = (pooled(profiles_of(windows)[task, arm].values()).read_bytes for arm in ARMS)
         assert a
         assert a == pytest.approx(b, rel=0.1)
 
 
 def test_observed_requests_read_less_than_the_devices_did_in_all(race: Raced) -> None:
-    found, _ = read_windows(race.session.events)
+    windows, _ = read_windows(race.session.events)
     rates = telemetry(race)
     for arm in ARMS:
         rows = rates[arm, "device.read_bytes_per_s"]
         seconds = [after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows)]
         in_all = sum(row["value"] * s for row, s in zip(rows[1:], seconds, strict=True))
-        assert 0 < sum(w.grown["device.read_bytes"] for w in found if w.arm == arm) <= in_all
+        assert 0 < sum(w.grown["device.read_bytes"] for w in windows if w.arm == arm) <= in_all
 
 
 def test_the_nodes_garbage_collections_are_events(race: Raced) -> None:
@@ -44,10 +44,8 @@ def test_the_nodes_garbage_collections_are_events(race: Raced) -> None:
 
 def test_fio_ran_every_job_on_every_arm_at_the_start_and_the_short_one_at_the_end(race: Raced) -> None:
     rows = race.session.baseline.to_pylist()
-    found = {(row["arm"], row["job"], row["round"]) for row in rows}
-    assert found == {
-        (arm, job, number) for arm in ARMS for job, numbers in JOBS.items() for number in numbers
-    }
+    runs = {(row["arm"], row["job"], row["round"]) for row in rows}
+    assert runs == {(arm, job, number) for arm in ARMS for job, numbers in JOBS.items() for number in numbers}
     assert {(row["job"], row["op"]) for row in rows} == {
         ("short", "read"),
         ("once", "read"),
@@ -75,19 +73,19 @@ def test_telemetry_is_sampled_about_once_a_second_from_first_to_last_request(rac
 
 
 def test_telemetry_has_device_memory_and_limiters_of_each_arm(race: Raced) -> None:
-    found = telemetry(race)
+    rows_of = telemetry(race)
     for arm in ARMS:
         for metric in (
             *("device.reads_per_s", "device.read_bytes_per_s", "device.queue_depth", "device.read_await_s"),
             *("memory.cache_bytes", "memory.mapped_file_bytes"),
             *("emulator.levels.iops", "emulator.levels.throughput", "emulator.waited_s.iops"),
         ):
-            assert found[arm, metric], (arm, metric)
-        assert max(row["value"] for row in found[arm, "device.reads_per_s"]) > 0
-        assert max(row["value"] for row in found[arm, "memory.cache_bytes"]) > 0
-    assert found["gp2", "emulator.credits"]
-    assert not found["gp3", "emulator.credits"]
-    devices = {(row["arm"], row["device"]) for rows in found.values() for row in rows}
+            assert rows_of[arm, metric], (arm, metric)
+        assert max(row["value"] for row in rows_of[arm, "device.reads_per_s"]) > 0
+        assert max(row["value"] for row in rows_of[arm, "memory.cache_bytes"]) > 0
+    assert rows_of["gp2", "emulator.credits"]
+    assert not rows_of["gp3", "emulator.credits"]
+    devices = {(row["arm"], row["device"]) for rows in rows_of.values() for row in rows}
     assert devices >= {(arm.spec.name, arm.device) for arm in race.session.arms}
 
 

@@ -69,8 +69,8 @@ def leave_an_arm(plan: str) -> None:
 def tagged_as_ours() -> list[str]:
     """What the runbook's last line looks for."""
     tagged = [{"Name": "tag-key", "Values": ["esrally-ebs:run"]}]
-    found = Aws().call("ec2", "DescribeVolumes", Filters=tagged)["Volumes"]
-    return [volume["VolumeId"] for volume in found]
+    listed = Aws().call("ec2", "DescribeVolumes", Filters=tagged)["Volumes"]
+    return [volume["VolumeId"] for volume in listed]
 
 
 def follow(words: list[str], production: str, folder: Path) -> int:
@@ -91,25 +91,25 @@ def test_the_runbook_can_be_followed(
 ) -> None:
     # doctor judges the machine, which may lack what this test needs not; six rounds are few for a p99
     allowed = {"gate": (0, 5), "doctor": (0, 3)}
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for words in commands():
         code = follow(words, production, tmp_path)
-        told = capsys.readouterr()
-        assert code in allowed.get(words[0], (0,)), f"{shlex.join(words)}: {told.err}"
-        said[shlex.join(words)] = told.out
+        shown = capsys.readouterr()
+        assert code in allowed.get(words[0], (0,)), f"{shlex.join(words)}: {shown.err}"
+        outputs[shlex.join(words)] = shown.out
         assert words != ["clean"] or tagged_as_ours() == []
-    assert set(said) == {shlex.join(words) for words in commands()}
-    assert all(name in said["doctor"] for name in ("docker engine", "fio", "mkfs.xfs", "losetup"))
+    assert set(outputs) == {shlex.join(words) for words in commands()}
+    assert all(name in outputs["doctor"] for name in ("docker engine", "fio", "mkfs.xfs", "losetup"))
     assert re.search(
-        r"^by-hand-left: removed\n(?s:.*)^nothing (else )?is left behind$", said["clean"], re.MULTILINE
+        r"^by-hand-left: removed\n(?s:.*)^nothing (else )?is left behind$", outputs["clean"], re.MULTILINE
     )
-    dry = next(text for words, text in said.items() if "--dry-run" in words)
+    dry = next(text for words, text in outputs.items() if "--dry-run" in words)
     assert "ec2 CreateVolume" in dry
     assert "USD an hour" in dry
-    in_place = said["run gp2-to-gp3-in-place"]
+    in_place = outputs["run gp2-to-gp3-in-place"]
     assert re.search(r"read \(read\) +before +1 ", in_place)
     assert re.search(r"read \(read\) +after +1 ", in_place)
-    forth, back = (text for words, text in said.items() if words.startswith("volumes modify"))
+    forth, back = (text for words, text in outputs.items() if words.startswith("volumes modify"))
     assert "from gp2 of 500 GiB" in forth
     assert "to gp3 of 500 GiB, 3000 IOPS, 250 MiB/s" in forth
     assert "to gp2 of 500 GiB" in back

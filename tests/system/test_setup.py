@@ -114,10 +114,10 @@ def test_the_exit_code_of_the_race_is_passed_on_and_its_output_kept(clone: Path,
     stand_in(clone, "esrally-ebs", 'echo "reported on $2"')
     stand_in(clone, "python", "echo '    race, stages: 1 s'")
     done = call(clone / "scripts" / "race.sh", cwd=clone, RACE_ARGS="--test-mode --offline")
-    said = "raced with race --track-path=tracks/noaa-ebs --test-mode --offline\n"
+    line = "raced with race --track-path=tracks/noaa-ebs --test-mode --offline\n"
     assert done.returncode == code
-    assert said in done.stdout
-    assert (clone / ".cache" / "race.log").read_text() == said
+    assert line in done.stdout
+    assert (clone / ".cache" / "race.log").read_text() == line
     assert ("reported on latest" in done.stdout) is (code == 0)
     assert "where the time went" in done.stdout
 
@@ -139,7 +139,7 @@ def test_both_suites_run_and_a_failure_of_either_fails(
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+def mount(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
     """Mounts something there, as what was killed may leave; nobody else can then remove the folder."""
     with ExitStack() as stack:
 
@@ -152,8 +152,8 @@ def held(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
-def test_what_root_cannot_remove_is_named(clone: Path, held: Callable[[Path], None]) -> None:
-    held(clone / ".mypy_cache" / "mounted")
+def test_what_root_cannot_remove_is_named(clone: Path, mount: Callable[[Path], None]) -> None:
+    mount(clone / ".mypy_cache" / "mounted")
     left = call(clone / "scripts" / "clean.sh")
     assert left.returncode == 3
     assert ".mypy_cache/mounted" in left.stderr
@@ -161,12 +161,12 @@ def test_what_root_cannot_remove_is_named(clone: Path, held: Callable[[Path], No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
 def test_what_a_killed_build_left_does_not_keep_the_next_one(
-    clone: Path, tmp_path: Path, held: Callable[[Path], None]
+    clone: Path, tmp_path: Path, mount: Callable[[Path], None]
 ) -> None:
     cache = tmp_path / "cache" / "esrally_ebs" / "image"
     killed, stuck = cache / "build.killed", cache / "build.stuck"
-    held(killed / "root" / "proc")  # as debootstrap leaves it
-    held(stuck / "elsewhere")
+    mount(killed / "root" / "proc")  # as debootstrap leaves it
+    mount(stuck / "elsewhere")
     for folder in (killed, stuck):
         os.utime(folder, (0, 0))
     for name in ("docker", "mvn", "unzip"):

@@ -22,14 +22,14 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # sudo that says what it was asked to keep, and stays the user that it is
-SUDO = 'echo "$*" >>"$SUDO_SAID"\nwhile [[ ${1:-} == -* ]]; do shift; done\n[ $# -eq 0 ] || exec "$@"'
+SUDO = 'echo "$*" >>"$SUDO_LOG"\nwhile [[ ${1:-} == -* ]]; do shift; done\n[ $# -eq 0 ] || exec "$@"'
 # A Python as far as venv.sh needs one: it makes environments of itself, and installs what can be installed.
 PYTHON = """case "$*" in
 -VV) echo "Python 3.12.0 of the test" ;;
 "-m venv --clear "*) rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python"
-    echo "#!$4/bin/python" >"$4/bin/pip"; echo "made $4" >>"$PIP_SAID" ;;
+    echo "#!$4/bin/python" >"$4/bin/pip"; echo "made $4" >>"$PIP_LOG" ;;
 *"pip install"*" -e "*) [ -z "${PIP_FAILS:-}" ] || exit 1
-    echo installed >>"$PIP_SAID"; bin=$(dirname "$0"); cp "$0" "$bin/esrally-ebs" ;;
+    echo installed >>"$PIP_LOG"; bin=$(dirname "$0"); cp "$0" "$bin/esrally-ebs" ;;
 esac"""
 
 
@@ -39,17 +39,17 @@ class Elsewhere:
     def __init__(self, place: Path) -> None:
         self.clone = place / "a clone"
         self.programs = place / "programs"
-        self.said = place / "said"
+        self.log = place / "log"
         self.programs.mkdir()
         for name in ("scripts", "compose"):
             shutil.copytree(ROOT / name, self.clone / name)
         for name in ("requirements.txt", "setup.cfg", "setup.py", "esrally_ebs.pth", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone / name)
-        self.said.touch()
+        self.log.touch()
         self.give_away()
 
     def give_away(self) -> None:
-        for path in (self.clone, self.said, *self.clone.rglob("*")):
+        for path in (self.clone, self.log, *self.clone.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
 
     def program(self, name: str, script: str) -> Path:
@@ -63,8 +63,8 @@ class Elsewhere:
             "PATH": f"{self.programs}:{os.environ['PATH']}",
             "HOME": str(self.clone),
             "PULL_WAIT_S": "1",
-            "SUDO_SAID": str(self.said),
-            "PIP_SAID": str(self.said),
+            "SUDO_LOG": str(self.log),
+            "PIP_LOG": str(self.log),
         }
         return subprocess.run(
             [*NOBODY, *argv],
@@ -137,7 +137,7 @@ def test_sudo_keeps_what_the_commands_understand(elsewhere: Elsewhere) -> None:
     elsewhere.run(
         "scripts/clean.sh", https_proxy="p", NO_PROXY="q", AWS_REGION="r", ESRALLY_EBS_PRICES="s", OTHER="t"
     )
-    kept = elsewhere.said.read_text().splitlines()[-1].split()[0].removeprefix("--preserve-env=").split(",")
+    kept = elsewhere.log.read_text().splitlines()[-1].split()[0].removeprefix("--preserve-env=").split(",")
     assert set(kept) == {"https_proxy", "NO_PROXY", "AWS_REGION", "ESRALLY_EBS_PRICES"}
 
 
@@ -168,7 +168,7 @@ def test_the_environment_is_made_once(elsewhere: Elsewhere) -> None:
     python = elsewhere.program("my python", PYTHON)
     assert elsewhere.run("scripts/venv.sh", PYTHON=str(python)).returncode == 0
     assert elsewhere.run("scripts/venv.sh", PYTHON=str(python)).stdout == "up to date\n"
-    assert elsewhere.said.read_text().splitlines() == [f"made {elsewhere.clone}/.venv", "installed"]
+    assert elsewhere.log.read_text().splitlines() == [f"made {elsewhere.clone}/.venv", "installed"]
 
 
 def test_an_environment_that_could_not_be_brought_up_to_date_is_tried_again(elsewhere: Elsewhere) -> None:
@@ -178,7 +178,7 @@ def test_an_environment_that_could_not_be_brought_up_to_date_is_tried_again(else
         settings.write("# requires more\n")
     assert elsewhere.run("scripts/venv.sh", PYTHON=python, PIP_FAILS="yes").returncode == 1
     assert elsewhere.run("scripts/venv.sh", PYTHON=python).stdout != "up to date\n"
-    assert elsewhere.said.read_text().splitlines()[1:] == ["installed", "installed"]
+    assert elsewhere.log.read_text().splitlines()[1:] == ["installed", "installed"]
 
 
 def test_an_environment_copied_from_another_checkout_is_made_anew(elsewhere: Elsewhere) -> None:

@@ -80,9 +80,9 @@ def test_every_read_of_fio_is_recorded(
     assert re.match(r"recording the requests of loop\d+ for 6 s", recorder.stderr.readline())
     time.sleep(0.5)  # until the tracepoints are on
     load = subprocess.run(fio(mount, 2), check=True, capture_output=True, text=True)
-    said = recorder.communicate(timeout=60)[1]
-    assert recorder.returncode == 0, said
-    assert " 0 events lost, 0 requests in flight" in said
+    output = recorder.communicate(timeout=60)[1]
+    assert recorder.returncode == 0, output
+    assert " 0 events lost, 0 requests in flight" in output
     read = json.loads(load.stdout)["jobs"][0]["read"]["total_ios"]
     ios = SessionFolder(tmp_path / "out").read_trace()
     direct = ios.filter(pc.and_(pc.equal(ios["bytes"], 4096), pc.equal(ios["op"], "read")))

@@ -78,7 +78,7 @@ def installed(wheel: Path) -> Path:
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
-    held = zipfile.ZipFile(wheel).namelist()
+    content = zipfile.ZipFile(wheel).namelist()
     for folder in FOLDERS:
         files = {
             path.relative_to(ROOT).as_posix()
@@ -90,11 +90,11 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
             if folder == "esrally_ebs"
             else wheel.name.rsplit("-py3", 1)[0] + ".data/data/share/esrally_ebs/"
         )
-        assert {name for name in files if prefix + name not in held} == set()
+        assert {name for name in files if prefix + name not in content} == set()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("--help",), "Compare the volumes under Elasticsearch"),
         (("simulate", "smoke"), "simulated in virtual time"),
@@ -102,8 +102,8 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_it_works_where_there_is_no_checkout(installed: Path, words: tuple[str, ...], said: str) -> None:
-    assert said in call(installed / "bin" / "python", "launch.py", *words, cwd=installed)
+def test_it_works_where_there_is_no_checkout(installed: Path, words: tuple[str, ...], text: str) -> None:
+    assert text in call(installed / "bin" / "python", "launch.py", *words, cwd=installed)
 
 
 SHOWS_SYSTEM = "import esrally.actor as actor\nprint(getattr(actor, '__SYSTEM_BASE'))\n"

@@ -99,7 +99,7 @@ def test_only_on_ec2_the_metadata_service_is_asked_for_credentials(
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
         with pytest.raises(AwsError, match="credentials"):
             Aws("us-east-1", roots=machine.roots).call("ec2", "DescribeVolumes")
-        assert bool(service.asked) == asks
+        assert bool(service.requests) == asks
 
 
 def test_what_the_sdk_knows_of_a_service_is_read_once_for_all_regions(

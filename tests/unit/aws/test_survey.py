@@ -42,23 +42,23 @@ def test_a_volume_is_told_with_its_provisioned_limits_and_its_instance(
     with imds(METADATA) as service:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
-        found = look(machine, aws)
-    (volume,) = found.volumes_of("a")
+        result = look(machine, aws)
+    (volume,) = result.volumes_of("a")
     assert (volume.type, volume.size_bytes, volume.iops) == ("gp3", 100 * 1024**3, 3000)
     assert (volume.throughput_bytes_per_s, volume.state, volume.modification) == (125 * 1024**2, "in-use", "")
-    assert found.limits is not None
-    assert found.limits.baseline_bytes_per_s == 81_250_000  # 650 Mbit/s
-    assert found.limits.bursts
+    assert result.limits is not None
+    assert result.limits.baseline_bytes_per_s == 81_250_000  # 650 Mbit/s
+    assert result.limits.bursts
     assert aws.region == "eu-west-1"
-    assert found.unknown == ()
-    assert found.calls == {f"ec2:{operation}": 1 for operation in HERE}
+    assert result.unknown == ()
+    assert result.calls == {f"ec2:{operation}": 1 for operation in HERE}
 
 
 def test_what_is_not_allowed_is_unknown_with_its_reason_and_the_rest_is_told(machine: FakeMachine) -> None:
-    found = look(machine, RecordedAws(DescribeVolumes=HERE["DescribeVolumes"]))
-    (volume,) = found.volumes_of("a")
+    result = look(machine, RecordedAws(DescribeVolumes=HERE["DescribeVolumes"]))
+    (volume,) = result.volumes_of("a")
     assert (volume.type, volume.modification) == ("gp3", None)
-    assert found.unknown == (
+    assert result.unknown == (
         "could not tell whether the volumes are being modified:"
         " AWS ec2:DescribeVolumesModifications: not allowed",
     )
@@ -68,26 +68,26 @@ def test_without_a_way_to_aws_the_volume_id_is_still_known(machine: FakeMachine)
     def none(region: str | None, on_call: Callable[[str], None]) -> Api:
         raise SetupError("boto3: not installed")
 
-    found = survey({"a": Path("/mnt/a")}, roots=machine.roots, make_api=none)
-    assert found.identities["a"].volume_ids == (ID,)
-    assert found.volumes_of("a") == ()
-    assert found.unknown == ("could not ask AWS: boto3: not installed",)
+    result = survey({"a": Path("/mnt/a")}, roots=machine.roots, make_api=none)
+    assert result.identities["a"].volume_ids == (ID,)
+    assert result.volumes_of("a") == ()
+    assert result.unknown == ("could not ask AWS: boto3: not installed",)
 
 
 def test_mounts_of_other_kinds_are_no_reason_to_ask_aws(machine: FakeMachine) -> None:
     machine.device("loop3", "7:3")
     machine.mount("/mnt/loop", "/dev/loop3", "7:3")
     aws = RecordedAws(**HERE)
-    found = look(machine, aws, "/mnt/loop")
-    assert (aws.actions, found.on_aws, found.unknown) == ([], False, ())
+    result = look(machine, aws, "/mnt/loop")
+    assert (aws.actions, result.on_aws, result.unknown) == ([], False, ())
 
 
 def test_a_volume_made_from_a_snapshot_is_told_with_what_has_been_read_from_it(machine: FakeMachine) -> None:
     restored = {**VOLUME, "SnapshotId": "snap-1"}
     status = {"VolumeId": ID, "InitializationStatusDetails": {"Progress": 40}}
     answers = {**HERE, "DescribeVolumes": {"Volumes": [restored]}}
-    found = look(machine, RecordedAws(**answers, DescribeVolumeStatus={"VolumeStatuses": [status]}))
-    assert found.volumes_of("a")[0].initialised == 0.4
+    result = look(machine, RecordedAws(**answers, DescribeVolumeStatus={"VolumeStatuses": [status]}))
+    assert result.volumes_of("a")[0].initialised == 0.4
     assert look(machine, RecordedAws(**answers)).volumes_of("a")[0].initialised is None
 
 
@@ -112,8 +112,8 @@ def test_a_xen_disk_is_looked_up_in_its_instances_mapping(
     with imds(METADATA) as service:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
-        found = look(machine, RecordedAws(**HERE, DescribeInstances=instances), "/mnt/x")
-    assert found.volumes_of("a")[0].volume_id == ID
+        result = look(machine, RecordedAws(**HERE, DescribeInstances=instances), "/mnt/x")
+    assert result.volumes_of("a")[0].volume_id == ID
 
 
 def test_efs_is_told_with_its_throughput_mode(machine: FakeMachine) -> None:
@@ -124,9 +124,9 @@ def test_efs_is_told_with_its_throughput_mode(machine: FakeMachine) -> None:
         "ProvisionedThroughputInMibps": 100.0,
         "Encrypted": True,
     }
-    found = look(machine, RecordedAws(DescribeFileSystems={"FileSystems": [answer]}), "/mnt/efs")
-    told = found.file_systems["fs-0a1b2c3d"]
-    assert (told.throughput_mode, told.provisioned_bytes_per_s, told.encrypted) == (
+    result = look(machine, RecordedAws(DescribeFileSystems={"FileSystems": [answer]}), "/mnt/efs")
+    system = result.file_systems["fs-0a1b2c3d"]
+    assert (system.throughput_mode, system.provisioned_bytes_per_s, system.encrypted) == (
         "provisioned",
         100 * 1024**2,
         True,
@@ -139,19 +139,19 @@ def test_the_metadata_service_is_asked_with_a_token_where_the_firmware_says_ec2(
         assert this_instance(machine.roots, here) == Instance(
             instance_id="i-0123456789abcdef0", instance_type="r5.large", zone="eu-west-1b", region="eu-west-1"
         )
-        assert service.asked[0] == "PUT /latest/api/token"
-        asked = len(service.asked)
+        assert service.requests[0] == "PUT /latest/api/token"
+        count = len(service.requests)
         assert this_instance(machine.roots, {**here, "AWS_EC2_METADATA_DISABLED": "True"}) is None
         machine.write("sys/class/dmi/id/sys_vendor", "QEMU")
         assert this_instance(machine.roots, here) is None
-        assert len(service.asked) == asked
+        assert len(service.requests) == count
 
 
 def test_an_older_service_without_region_and_id_is_filled_in(machine: FakeMachine) -> None:
     machine.write("sys/class/dmi/id/board_asset_tag", "i-0fedcba9876543210")
     with imds({"instance-type": "m5.large", "placement/availability-zone": "us-gov-west-1b"}) as service:
-        found = this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
-    assert found == Instance(
+        instance = this_instance(machine.roots, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
+    assert instance == Instance(
         instance_id="i-0fedcba9876543210",
         instance_type="m5.large",
         zone="us-gov-west-1b",

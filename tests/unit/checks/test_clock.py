@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from facts_of_arms import ALIKE, PLAN, arm, found
+from facts_of_arms import ALIKE, PLAN, arm, check_of
 
 from esrally_ebs.checks.guards import ClockFacts, Facts, guard
 from esrally_ebs.checks.idle_devices import clock_is_synchronised
@@ -42,7 +42,7 @@ def kernel(state: int, written: bytes) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("who", "state", "written", "told"),
+    ("who", "state", "written", "synchronised"),
     [
         ("chrony with rtcsync", TIME_OK, timex(1_276, STA_PLL | STA_NANO), True),
         ("chrony without it", TIME_ERROR, timex(1_276, STA_UNSYNC | STA_NANO), True),
@@ -54,9 +54,9 @@ def kernel(state: int, written: bytes) -> SimpleNamespace:
     ],
 )
 def test_a_clock_is_held_as_long_as_its_error_is_bounded(
-    who: str, state: int, written: bytes, told: bool | None
+    who: str, state: int, written: bytes, synchronised: bool | None
 ) -> None:
-    assert clock_is_synchronised(kernel(state, written)) is told, who
+    assert clock_is_synchronised(kernel(state, written)) is synchronised, who
 
 
 def test_a_libc_that_cannot_ask_says_nothing() -> None:
@@ -99,7 +99,7 @@ AWS_TELLS, KERNEL_TELLS = "agrees with AWS's", "is synchronised"
 def test_the_guard_says_what_is_known_of_the_clock_and_by_whom(
     clock: ClockFacts, mark: str, text: str
 ) -> None:
-    check = found("clock", *ALIKE, clock=clock)
+    check = check_of("clock", *ALIKE, clock=clock)
     assert check is not None
     assert check.mark == mark
     assert text in check.text

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, PLAN, arm, efs, fine, found, gp2, stopped, volume
+from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, PLAN, arm, check_of, efs, fine, gp2, stopped, volume
 
 from esrally_ebs.aws.describe import InstanceLimits
 from esrally_ebs.checks.facts import Activity
@@ -35,7 +35,7 @@ def test_a_cache_below_the_file_system_stops_a_cold_session_and_is_warned_of_in_
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "told"),
+    ("name", "other", "text"),
     [
         ("filesystem", {"filesystem": "ext4"}, "a xfs, b ext4"),
         ("mount-options", {"mount_options": "rw,relatime"}, "b relatime, rw"),
@@ -44,9 +44,9 @@ def test_a_cache_below_the_file_system_stops_a_cold_session_and_is_warned_of_in_
     ],
 )
 def test_arms_that_differ_in_what_is_not_compared_are_stopped(
-    name: str, other: dict[str, Any], told: str
+    name: str, other: dict[str, Any], text: str
 ) -> None:
-    assert told in stopped(name, ALIKE[0], arm("b", volume(1), **other))
+    assert text in stopped(name, ALIKE[0], arm("b", volume(1), **other))
     assert fine(name, *ALIKE)
 
 
@@ -59,7 +59,7 @@ def test_one_encrypted_arm_beside_a_plain_one_is_stopped() -> None:
     assert "a yes, b no" in stopped("encryption", ALIKE[0], arm("b", volume(1, encrypted=False)))
     mixed = arm("b", volume(1), volume(2, encrypted=False))
     assert "b in part" in stopped("encryption", ALIKE[0], mixed)
-    assert found("encryption", ALIKE[0], replace(ALIKE[1], members=())) is None  # nobody could tell
+    assert check_of("encryption", ALIKE[0], replace(ALIKE[1], members=())) is None  # nobody could tell
 
 
 def test_an_arm_that_does_not_tell_hides_no_difference_of_the_others() -> None:
@@ -179,17 +179,17 @@ def test_a_clock_that_is_off_is_stopped_and_an_unsynchronised_one_a_warning() ->
 def test_what_could_not_be_found_out_is_said() -> None:
     reason = "could not ask AWS: no credentials"
     assert reason in stopped("identity", ALIKE[0], unknown=(reason,), severity=Severity.UNKNOWN)
-    check = found("identity", ALIKE[0], arm("efs", kind=Kind.EFS, file_system=efs("elastic")))
+    check = check_of("identity", ALIKE[0], arm("efs", kind=Kind.EFS, file_system=efs("elastic")))
     assert check is not None
     assert "efs is fs-1 (EFS, elastic)" in check.text
 
 
 def test_an_accepted_check_is_on_record_and_stops_nothing() -> None:
     plan = PLAN.model_copy(update={"accept": ("scheduler",)})
-    check = found("scheduler", ALIKE[0], arm("b", volume(1), scheduler="bfq"), plan=plan)
+    check = check_of("scheduler", ALIKE[0], arm("b", volume(1), scheduler="bfq"), plan=plan)
     assert check is not None
     assert (check.ok, check.accepted, check.forbids, check.mark) == (False, True, False, "accepted")
-    good = found("filesystem", *ALIKE, plan=plan.model_copy(update={"accept": ("filesystem",)}))
+    good = check_of("filesystem", *ALIKE, plan=plan.model_copy(update={"accept": ("filesystem",)}))
     assert good is not None
     assert not good.accepted  # there was nothing to accept
 

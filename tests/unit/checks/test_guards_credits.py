@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, arm, efs, fine, found, gp2, stopped
+from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, arm, check_of, efs, fine, gp2, stopped
 
 from esrally_ebs.checks.credit_demand import demand
 from esrally_ebs.checks.facts import ArmFacts
@@ -83,7 +83,7 @@ def test_the_members_of_a_stripe_share_what_the_plan_spends() -> None:
 def test_credits_that_cloudwatch_does_not_tell_are_unknown() -> None:
     text = stopped("burst-balance", arm("a", gp2()), plan=job_plan(), severity=Severity.UNKNOWN)
     assert "does not tell the burst balance of vol-" in text
-    assert found("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
+    assert check_of("burst-balance", arm("a", gp2(gib=2000)), plan=job_plan()) is None  # never bursts
 
 
 def test_an_empty_bucket_is_not_hidden_by_one_that_is_unknown() -> None:
@@ -139,4 +139,4 @@ def test_credits_of_efs_that_cloudwatch_does_not_tell_are_unknown() -> None:
 
 @pytest.mark.parametrize("mode", ["elastic", "provisioned"])
 def test_an_efs_that_does_not_live_on_credits_is_not_asked_for_them(mode: str) -> None:
-    assert found("burst-balance", on_efs(0.0, mode=mode), plan=job_plan()) is None
+    assert check_of("burst-balance", on_efs(0.0, mode=mode), plan=job_plan()) is None

@@ -68,9 +68,9 @@ def test_a_session_ends_in_time_and_whole_and_says_what_is_not_known(
     server: Hanging, live: LiveSession, run: Path, tmp_path: Path
 ) -> None:
     start = time.monotonic()
-    said = live.complete()
+    output = live.complete()
     assert PATIENCE_S <= time.monotonic() - start < REST_S
-    assert server.asked.wait(REST_S)
+    assert server.requested.wait(REST_S)
     session = ended(tmp_path)
     assert session.state is State.COMPLETE
     assert not (run / "s").exists()
@@ -79,7 +79,7 @@ def test_a_session_ends_in_time_and_whole_and_says_what_is_not_known(
     assert warning == f"CloudWatch's minutes are missing: {why}"
     for form in RENDERERS:
         assert "no answer within 0.4 s" in (session.path / f"report.{SUFFIX[form]}").read_text(), form
-    assert "no answer within 0.4 s" in " ".join(said.split())
+    assert "no answer within 0.4 s" in " ".join(output.split())
 
 
 _BODY = json.dumps({"MetricDataResults": [{"Id": "m0", "Timestamps": [1.8e9], "Values": [42.0]}]}).encode()
@@ -115,9 +115,9 @@ def test_an_answer_that_comes_too_late_changes_nothing_any_more(
 
 def answer(server: Hanging) -> None:
     """To the next one who asks, or who has asked."""
-    assert server.asked.wait(REST_S)
-    server.asked.clear()
-    server.held[-1].sendall(ANSWER)
+    assert server.requested.wait(REST_S)
+    server.requested.clear()
+    server.connections[-1].sendall(ANSWER)
 
 
 SCRIPT = """
@@ -144,7 +144,7 @@ def test_nothing_of_it_keeps_the_process_alive(server: Hanging, live: LiveSessio
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stdout.readline() == "done\n"
-            assert server.asked.wait(REST_S)  # the thread goes on without us
+            assert server.requested.wait(REST_S)  # the thread goes on without us
             process.stdin.close()
             assert process.wait(REST_S) == 0  # the SDK would try for minutes
         finally:
