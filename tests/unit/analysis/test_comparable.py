@@ -47,13 +47,13 @@ def session(samples: pa.Table, *arms: Volume, **changes: object) -> Session:
     return Session(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-def failing(found: Session) -> list[str]:
-    return [check.name for check in check_comparable(found) if not check.ok]
+def failing(measured: Session) -> list[str]:
+    return [check.name for check in check_comparable(measured) if not check.ok]
 
 
 def test_equal_arms_are_comparable() -> None:
-    found = check_comparable(session(table(row(), row(arm="b"))))
-    assert {check.name for check in found} == {
+    checks = check_comparable(session(table(row(), row(arm="b"))))
+    assert {check.name for check in checks} == {
         "hits",
         "segments",
         "versions",
@@ -62,7 +62,7 @@ def test_equal_arms_are_comparable() -> None:
         "errors",
         "cold",
     }
-    assert all(check.ok for check in found)
+    assert all(check.ok for check in checks)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_other_versions_and_settings_are_named() -> None:
 
 
 def test_volumes_of_different_kinds_may_differ_in_settings_but_it_is_said() -> None:
-    found = session(table(row(), row(arm="b")), volume("a"), volume("b", Kind.EFS, readahead=4096))
-    assert not failing(found)
-    assert any("readahead_bytes differs" in check.text for check in check_comparable(found))
+    measured = session(table(row(), row(arm="b")), volume("a"), volume("b", Kind.EFS, readahead=4096))
+    assert not failing(measured)
+    assert any("readahead_bytes differs" in check.text for check in check_comparable(measured))
 
 
 def test_a_warm_session_is_not_asked_to_be_cold() -> None:

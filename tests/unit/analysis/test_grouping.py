@@ -22,9 +22,9 @@ def table(rows: list[tuple[str, int]], cut: int) -> pa.Table:
 def test_every_row_is_in_the_group_of_its_values_and_rows_keep_their_order(
     rows: list[tuple[str, int]], cut: int
 ) -> None:
-    found = rows_by(table(rows, cut), ["text", "number"])
-    assert sorted(int(row) for _, group in found for row in group) == list(range(len(rows)))
-    for key, group in found:
+    groups = rows_by(table(rows, cut), ["text", "number"])
+    assert sorted(int(row) for _, group in groups for row in group) == list(range(len(rows)))
+    for key, group in groups:
         assert {rows[row] for row in group} == {key}
         assert list(group) == sorted(group)
 

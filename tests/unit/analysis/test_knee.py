@@ -67,9 +67,9 @@ def test_a_probe_that_broke_is_made_again_and_counts_by_its_last() -> None:
     steps = [step(0, 100, 0), step(10, 100, 0, **probe), broke]
     again = NextStep(purpose=Purpose.PROBE, rate=12, seconds=pytest.approx(25.0))
     assert search().next(steps) == again
-    held = search().next([*steps, step(12, 100, 0, **probe)])
-    assert held is not None
-    assert (held.purpose, held.rate) == (Purpose.PROBE, 24)
+    probed = search().next([*steps, step(12, 100, 0, **probe)])
+    assert probed is not None
+    assert (probed.purpose, probed.rate) == (Purpose.PROBE, 24)
     measure = search().next([*steps, broke])
     assert measure is not None
     assert measure.purpose is Purpose.MEASURE

@@ -34,9 +34,9 @@ def session(seed: int, ratios: dict[str, list[float]], rounds: int = 6, noise: f
 
 def judged(seed: int, ratios: dict[str, list[float]], **shape: float) -> dict[tuple[str, str], Verdict]:
     """Verdicts by arm and task ("all" = all together)."""
-    found = judge(session(seed, ratios, **shape), list(ratios), margin=0.05, confidence=0.95)  # type: ignore[arg-type]
-    tasks = {(c.b, c.task): c.verdict for c in found.comparisons}
-    return tasks | {(o.b, "all"): o.verdict for o in found.overall}
+    judgement = judge(session(seed, ratios, **shape), list(ratios), margin=0.05, confidence=0.95)  # type: ignore[arg-type]
+    tasks = {(c.b, c.task): c.verdict for c in judgement.comparisons}
+    return tasks | {(o.b, "all"): o.verdict for o in judgement.overall}
 
 
 LIKE = [1.0] * TASKS

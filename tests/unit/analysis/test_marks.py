@@ -85,9 +85,9 @@ def limited(arm: str, round_: int, waited_s: float, io_s: float = 0.05, limit: s
     )
 
 
-def kinds(found: Session) -> dict[tuple[str, int], list[str]]:
+def kinds(whole: Session) -> dict[tuple[str, int], list[str]]:
     return {
-        (arm, round_): [c.kind for c in causes] for (arm, _, round_), causes in marked_blocks(found).items()
+        (arm, round_): [c.kind for c in causes] for (arm, _, round_), causes in marked_blocks(whole).items()
     }
 
 
@@ -103,10 +103,10 @@ def test_a_limiter_at_work_on_one_arm_only_marks_that_round_with_its_share(tmp_p
         limited("gp3", 2, 0),
     ]
 
-    found = marked_blocks(session(tmp_path, events))
+    marks = marked_blocks(session(tmp_path, events))
 
     # 20 of 50 ms; in round 2 it is 0.4 of 50 ms: less than the hundredth that matters
-    assert found == {
+    assert marks == {
         ("gp2", TASK, 1): (
             Cause(
                 kind="limiter",
@@ -179,9 +179,9 @@ def test_failed_requests_pages_left_in_the_cache_and_repeated_evictions_mark_the
     fields: dict[str, Any] = {"task": TASK, "round": 1, "attempts": 3, "after": 0.0}
     again = Event(at_s=at("gp3", 1), kind="drop", arm="gp3", fields=fields)
 
-    found = session(tmp_path, [again], rows)
+    marked = session(tmp_path, [again], rows)
 
-    assert kinds(found) == {("gp2", 1): ["failed"], ("gp3", 1): ["retried"], ("gp3", 2): ["resident"]}
+    assert kinds(marked) == {("gp2", 1): ["failed"], ("gp3", 1): ["retried"], ("gp3", 2): ["resident"]}
 
 
 @pytest.mark.parametrize(

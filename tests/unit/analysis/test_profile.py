@@ -53,9 +53,9 @@ READS = {
 
 
 def only(*events: Event) -> Profile:
-    found, broken = read_windows(events)
+    windows, broken = read_windows(events)
     assert broken == 0
-    ((_, by_round),) = profiles_of(found).items()
+    ((_, by_round),) = profiles_of(windows).items()
     return pooled(by_round.values())
 
 
@@ -124,8 +124,8 @@ def test_a_time_that_wrapped_goes_on_and_a_counter_that_fell_takes_its_request_o
     assert only(grown).await_s == pytest.approx(0.001 / 4)
 
     again = event(12.0, 12.01, {**ZERO, "device.reads": 900.0}, {"device.reads": -890.0})
-    found, broken = read_windows([grown, again])
-    assert (len(found), broken) == (1, 1)
+    windows, broken = read_windows([grown, again])
+    assert (len(windows), broken) == (1, 1)
 
     # a time that fell but cannot have wrapped: only 10 ms passed
     reset = event(12.0, 12.01, {**ZERO, "device.read_s": 500.0}, {"device.read_s": -499.0})
@@ -185,12 +185,12 @@ def test_joined_windows_never_count_more_than_the_device_did_while_any_request_r
         event(start, start + length, {"device.reads": rate * start}, {"device.reads": rate * length})
         for start, length in requests
     ]
-    found, broken = read_windows(events)
+    windows, broken = read_windows(events)
 
     covered, last = 0.0, float("-inf")
     for start, length in sorted(requests):
         covered += max(0.0, start + length - max(last, start))
         last = max(last, start + length)
     assert broken == 0
-    assert sum(window.requests for window in found) == len(requests)
-    assert sum(window.grown["device.reads"] for window in found) == pytest.approx(rate * covered, abs=1e-6)
+    assert sum(window.requests for window in windows) == len(requests)
+    assert sum(window.grown["device.reads"] for window in windows) == pytest.approx(rate * covered, abs=1e-6)

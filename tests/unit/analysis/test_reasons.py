@@ -244,18 +244,18 @@ def test_a_limiter_that_does_not_explain_the_difference_is_not_named(slow_s: flo
 def test_a_limiter_that_held_back_few_requests_for_long_does_not_explain_the_middle_one() -> None:
     # one request of six waits for 1.9 ms: 0.32 ms in the mean, most of the 0.36 ms that medians differ by
     calm = profile(waited_s={"throughput": 0.0})
-    held = profile(reads=16.0, waited_s={"throughput": 1.9e-3})
-    assert why("gp2", "gp3", [held, *[calm] * 5], [calm] * 6, None, PROVEN) == ()
+    waiting = profile(reads=16.0, waited_s={"throughput": 1.9e-3})
+    assert why("gp2", "gp3", [waiting, *[calm] * 5], [calm] * 6, None, PROVEN) == ()
     alike = profile(reads=6.0, waited_s={"throughput": 0.32e-3})
     assert why("gp2", "gp3", [alike] * 6, [calm] * 6, None, PROVEN)
 
 
 def test_a_real_volume_that_exceeded_its_limit_in_few_requests_is_not_said_to() -> None:
-    calm, held = profile(), profile()
-    held = replace(held, grown={**held.grown, "ebs.exceeded_s.volume_throughput": 0.09})
+    calm, exceeding = profile(), profile()
+    exceeding = replace(exceeding, grown={**exceeding.grown, "ebs.exceeded_s.volume_throughput": 0.09})
     calm = replace(calm, grown={**calm.grown, "ebs.exceeded_s.volume_throughput": 0.0})
     # 30 % of the time in all, and none of two requests of three
-    assert why("gp2", "gp3", [held, calm, calm], [calm], None, PROVEN) == ()
+    assert why("gp2", "gp3", [exceeding, calm, calm], [calm], None, PROVEN) == ()
 
 
 def test_a_limiter_on_the_faster_arm_explains_nothing() -> None:

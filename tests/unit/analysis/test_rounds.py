@@ -66,10 +66,10 @@ def test_the_interval_of_a_ratio_holds_the_ratio_and_narrows_with_rounds() -> No
         Pair(drawn(1, rounds=rounds), drawn(2, rounds=rounds, scale=1.1)).ratio(50, 0.95)
         for rounds in (8, 80)
     )
-    for found in (few, many):
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low < found.value < found.high
+    for estimate in (few, many):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < estimate.value < estimate.high
     assert many.low is not None
     assert many.high is not None
     assert few.low is not None
@@ -81,11 +81,11 @@ def test_the_interval_of_a_ratio_holds_the_ratio_and_narrows_with_rounds() -> No
 def test_the_interval_of_a_difference_is_in_seconds() -> None:
     a = drawn(1, rounds=40)
     shifted = ArmTimes([block + 0.5 for block in drawn(2, rounds=40).rounds])
-    found = Pair(a, shifted).difference(50, 0.95)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < 0.5 < found.high
-    assert found.high - found.low < 0.1
+    estimate = Pair(a, shifted).difference(50, 0.95)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low < 0.5 < estimate.high
+    assert estimate.high - estimate.low < 0.1
 
 
 def test_a_greater_confidence_needs_a_wider_interval() -> None:
@@ -101,11 +101,11 @@ def test_a_drift_does_not_widen_an_arms_own_interval() -> None:
     drift = np.linspace(0.85, 1.15, 12)
     drifting = ArmTimes([block * scale for block, scale in zip(still.rounds, drift, strict=True)])
     widths = []
-    for found in (one.interval(50, 0.95) for one in (still, drifting)):
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low < found.value < found.high
-        widths.append(math.log(found.high / found.low))
+    for estimate in (one.interval(50, 0.95) for one in (still, drifting)):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < estimate.value < estimate.high
+        widths.append(math.log(estimate.high / estimate.low))
     assert widths[1] < 2 * widths[0]  # where the drift counts as chance, 3.8 times
 
 
@@ -118,18 +118,18 @@ def test_what_lies_off_a_line_does_not_depend_on_the_line(rounds: list[float], s
 
 
 def test_one_round_that_is_unlike_the_others_counts_as_much_at_an_end_as_in_the_middle() -> None:
-    found = [off_line(np.array([float(at == place) for at in range(12)])) for place in (0, 6, 11)]
-    assert found == pytest.approx([found[1]] * 3, rel=0.1)
+    spreads = [off_line(np.array([float(at == place) for at in range(12)])) for place in (0, 6, 11)]
+    assert spreads == pytest.approx([spreads[1]] * 3, rel=0.1)
 
 
 def test_the_interval_of_a_tail_is_the_binomial_one_of_as_many_independent_requests() -> None:
     # 40 rounds of 10 requests, one beyond p90 in each: what a round was like says nothing, so 400 requests
     # are 400, less what Student's t asks for with 39 degrees of freedom: (1.960 / 2.023)^2 x 400 = 375.6
     times = np.arange(400.0).reshape(10, 40).T
-    found = ArmTimes(list(times)).interval(90, 0.95)
+    estimate = ArmTimes(list(times)).interval(90, 0.95)
     low, high = (stats.beta.ppf(q, *k) for q, k in ((0.025, (338.0, 38.6)), (0.975, (339.0, 37.6))))
-    assert found.low == pytest.approx(399 * low, abs=0.5)
-    assert found.high == pytest.approx(399 * high, abs=0.5)
+    assert estimate.low == pytest.approx(399 * low, abs=0.5)
+    assert estimate.high == pytest.approx(399 * high, abs=0.5)
 
 
 def test_a_tail_whose_end_lies_beyond_the_slowest_request_has_no_interval() -> None:

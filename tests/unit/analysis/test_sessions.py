@@ -68,9 +68,9 @@ def test_what_must_agree_is_named_when_it_does_not(
     name: str,
     text: str,
 ) -> None:
-    found = failing(pair[0], changed(pair[1], part, key, value))
-    assert list(found) == [name]
-    assert text in found[name]
+    texts = failing(pair[0], changed(pair[1], part, key, value))
+    assert list(texts) == [name]
+    assert text in texts[name]
 
 
 def test_segments_that_each_arm_made_are_no_copy(pair: tuple[Session, Session]) -> None:

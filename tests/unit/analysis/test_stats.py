@@ -216,8 +216,8 @@ def test_identical_arms_are_rarely_called_different() -> None:
         level = np.exp(draw.normal(0, 0.03, (8, 2, 6, 1))) * np.exp(draw.normal(0, 0.1, (8, 1, 6, 1)))
         data = 0.03 * level * np.exp(draw.normal(0, 0.2, (8, 2, 6, 5)))
         session = blocks(**{f"t{n}": (list(task[0]), list(task[1])) for n, task in enumerate(data)})
-        found = judge(session, ("a", "b"), margin=0.05, confidence=0.95, intervals=False).comparisons
-        wrong += any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in found)
+        comparisons = judge(session, ("a", "b"), margin=0.05, confidence=0.95, intervals=False).comparisons
+        wrong += any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in comparisons)
     assert wrong < 5
 
 
@@ -231,13 +231,13 @@ def test_tasks_that_are_each_too_noisy_are_decided_together() -> None:
         [rounds(scale, noise=0.06, count=12, seed=70 * arm + task) for task in range(8)]
         for arm, scale in ((1, 1.0), (2, 1.06))
     )
-    found = all_tasks(a, b)
-    (overall,) = found.overall
+    judgement = all_tasks(a, b)
+    (overall,) = judgement.overall
     assert overall.verdict is Verdict.SLOWER
     assert overall.ratio.low is not None
     assert overall.ratio.high is not None
     assert overall.ratio.low < 1.06 < overall.ratio.high
-    assert sum(c.verdict is Verdict.SLOWER for c in found.comparisons) < 8
+    assert sum(c.verdict is Verdict.SLOWER for c in judgement.comparisons) < 8
 
 
 def test_the_ratio_of_all_tasks_is_the_geometric_mean_of_theirs() -> None:

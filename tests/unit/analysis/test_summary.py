@@ -44,8 +44,8 @@ def test_requests_are_sorted_by_task_arm_and_round() -> None:
         row(arm="b", service_time_s=4.0),
         row(service_time_s=5.0),
     )
-    found = {key: {r: list(t) for r, t in by.items()} for key, by in measured_blocks(samples).items()}
-    assert found == {("t", "a"): {1: [1.0, 5.0], 2: [2.0]}, ("t", "b"): {1: [4.0]}, ("u", "a"): {1: [3.0]}}
+    times = {key: {r: list(t) for r, t in by.items()} for key, by in measured_blocks(samples).items()}
+    assert times == {("t", "a"): {1: [1.0, 5.0], 2: [2.0]}, ("t", "b"): {1: [4.0]}, ("u", "a"): {1: [3.0]}}
 
 
 def test_percentiles_of_an_arm_have_intervals_where_enough_requests_reach_them() -> None:
@@ -73,11 +73,11 @@ def test_a_tail_of_one_arm_has_an_interval_from_twelve_rounds_on() -> None:
         return summarize(table(*rows))[0].percentile(90)
 
     assert p90(11).low is None
-    found = p90(12)
-    assert found.low is not None
-    assert found.high is not None
+    estimate = p90(12)
+    assert estimate.low is not None
+    assert estimate.high is not None
     # a tail is surer towards the many than towards the few
-    assert found.value - found.low < found.high - found.value
+    assert estimate.value - estimate.low < estimate.high - estimate.value
 
 
 def test_rounds_that_differ_make_an_arm_less_sure_than_its_requests_do() -> None:

@@ -33,11 +33,11 @@ def at(machine: FakeMachine, path: str = "/mnt/a") -> Identity:
 def test_a_whole_disk_is_known_by_its_serial(machine: FakeMachine) -> None:
     machine.nvme("nvme1n1", "259:2", serial=A)
     machine.mount("/mnt/a", "/dev/nvme1n1", "259:2")
-    found = at(machine, "/mnt/a/elasticsearch")
-    (disk,) = found.stack.disks
-    assert (found.kind, found.volume_ids, found.name, found.root) == (Kind.EBS, (ID_A,), ID_A, False)
+    mount = at(machine, "/mnt/a/elasticsearch")
+    (disk,) = mount.stack.disks
+    assert (mount.kind, mount.volume_ids, mount.name, mount.root) == (Kind.EBS, (ID_A,), ID_A, False)
     assert (disk.name, disk.known_by, disk.size_bytes) == ("nvme1n1", "NVMe serial", 100 * 1024**3)
-    assert (found.stack.device, found.stack.readahead_bytes, found.stack.scheduler) == (
+    assert (mount.stack.device, mount.stack.readahead_bytes, mount.stack.scheduler) == (
         "nvme1n1",
         128 * 1024,
         "none",
@@ -48,10 +48,10 @@ def test_a_whole_disk_is_known_by_its_serial(machine: FakeMachine) -> None:
 def test_a_partition_is_of_its_disk(machine: FakeMachine, filesystem: str) -> None:
     machine.partition(machine.nvme("nvme1n1", "259:2", serial=A), "nvme1n1p1", "259:3")
     machine.mount("/mnt/a", "/dev/nvme1n1p1", "259:3", filesystem)
-    found = at(machine)
-    assert (found.volume_ids, found.stack.device) == ((ID_A,), "nvme1n1p1")
-    assert found.stack.layers == ("partition nvme1n1p1",)
-    assert found.stack.readahead_bytes == 128 * 1024  # a partition's queue is its disk's
+    mount = at(machine)
+    assert (mount.volume_ids, mount.stack.device) == ((ID_A,), "nvme1n1p1")
+    assert mount.stack.layers == ("partition nvme1n1p1",)
+    assert mount.stack.readahead_bytes == 128 * 1024  # a partition's queue is its disk's
 
 
 def test_the_members_of_a_stripe_are_its_volumes(machine: FakeMachine) -> None:
@@ -197,10 +197,10 @@ def test_a_xen_disk_is_known_by_the_instances_mapping(
     if partition:
         machine.partition(node, partition, "202:81")
     machine.mount("/mnt/a", f"/dev/{partition or disk}", "202:81" if partition else "202:80")
-    found = at(machine)
-    assert (found.kind, found.volume_ids, found.stack.disks[0].sort) == (Kind.DIRECTORY, (), Sort.XEN)
-    assert with_mapping(found, {"/dev/sdz": ID_B}).volume_ids == ()
-    known = with_mapping(found, {"/dev/sdz": ID_B, mapped: ID_A})
+    mount = at(machine)
+    assert (mount.kind, mount.volume_ids, mount.stack.disks[0].sort) == (Kind.DIRECTORY, (), Sort.XEN)
+    assert with_mapping(mount, {"/dev/sdz": ID_B}).volume_ids == ()
+    known = with_mapping(mount, {"/dev/sdz": ID_B, mapped: ID_A})
     assert (known.kind, known.volume_ids) == (Kind.EBS, (ID_A,))
     assert known.stack.disks[0].known_by == f"block-device mapping of {mapped}"
 
@@ -212,10 +212,10 @@ def test_a_xen_disk_is_known_by_the_instances_mapping(
 def test_efs_is_known_by_its_name_and_reads_ahead_by_its_own_rule(machine: FakeMachine, source: str) -> None:
     machine.write("sys/class/bdi/0:45/read_ahead_kb", 15360)
     machine.mount("/mnt/a", source, "0:45", "nfs4", of_super="rw,vers=4.1,rsize=1048576")
-    found = at(machine)
-    assert (found.kind, found.file_system_id, found.name) == (Kind.EFS, "fs-0a1b2c3d", "fs-0a1b2c3d")
-    assert found.stack.readahead_bytes == 15360 * 1024
-    assert found.stack.disks == ()
+    mount = at(machine)
+    assert (mount.kind, mount.file_system_id, mount.name) == (Kind.EFS, "fs-0a1b2c3d", "fs-0a1b2c3d")
+    assert mount.stack.readahead_bytes == 15360 * 1024
+    assert mount.stack.disks == ()
 
 
 def test_efs_through_the_tunnel_of_efs_utils_is_known_by_its_port(machine: FakeMachine) -> None:
@@ -294,8 +294,8 @@ def test_the_mounts_that_could_be_arms_are_listed_once_each(machine: FakeMachine
     machine.mount("/mnt/b", "/dev/nvme2n1", "259:3", options="ro,noatime")  # cannot be an arm
     machine.mount("/run", "tmpfs", "0:22", "tmpfs")
     machine.mount("/mnt/efs", "fs-0a1b2c3d.efs.eu-west-1.amazonaws.com:/", "0:45", "nfs4")
-    found = {str(one.mount_point): one.root for one in candidates(machine.roots)}
-    assert found == {"/": True, "/mnt/a": False, "/mnt/efs": False}
+    points = {str(one.mount_point): one.root for one in candidates(machine.roots)}
+    assert points == {"/": True, "/mnt/a": False, "/mnt/efs": False}
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,10 @@ WANTED = DeviceQuery(point=Path("/run/s/a/mnt"), sizes={VOLUME: 0})
 
 def test_a_device_is_found_by_its_serial_with_all_that_it_holds(machine: FakeMachine) -> None:
     here, _ = linux(machine)
-    found = here.look(replace(WANTED, disks=True))
-    assert found.devices[VOLUME].path.name == "nvme1n1"
-    assert found.devices[VOLUME].blank
-    assert [disk.serial for disk in found.disks] == ["AWS111"]
+    state = here.look(replace(WANTED, disks=True))
+    assert state.devices[VOLUME].path.name == "nvme1n1"
+    assert state.devices[VOLUME].blank
+    assert [disk.serial for disk in state.disks] == ["AWS111"]
 
 
 def test_what_disks_of_the_instance_hold_is_told_of_each_and_of_their_array(machine: FakeMachine) -> None:
@@ -107,11 +107,11 @@ def test_what_the_kernel_lends_to_nobody_else_is_in_use_although_no_mount_is_see
     machine: FakeMachine,
 ) -> None:
     here = replace(linux(machine)[0], is_held=lambda path: path.name == "nvme1n1")
-    found = here.look(replace(WANTED, disks=True))
-    assert found.devices[VOLUME].holders == (
+    state = here.look(replace(WANTED, disks=True))
+    assert state.devices[VOLUME].holders == (
         "what this process does not see (a mount in another container, swap)",
     )
-    assert found.disks[0].holders == ()
+    assert state.disks[0].holders == ()
     machine.mount("/run/s/a/mnt", "/dev/nvme1n1", "259:1")
     assert here.look(WANTED).devices[VOLUME].holders == ()  # it is our own mount that holds it
 
@@ -192,9 +192,9 @@ def test_a_stripe_is_found_by_its_members_and_made_of_blank_devices_only(machine
     machine.array("md127", "9:127", ["sys/devices/pci0/nvme/nvme1n1"], level="raid0")
     (machine.root / "dev" / "md127").write_bytes(bytes(1024**2))
     machine.write("sys/devices/virtual/md127/size", 2048)
-    found = here.look(replace(WANTED, stripe="ebs-1"))
-    assert found.array is not None
-    assert found.array.path.name == "md127"
+    state = here.look(replace(WANTED, stripe="ebs-1"))
+    assert state.array is not None
+    assert state.array.path.name == "md127"
     assert tools.commands == []
 
 
@@ -224,7 +224,7 @@ def test_the_commands_of_a_stripe_name_every_member_and_the_chunk(kind: str) -> 
 def test_reading_through_a_device_tells_how_far_it_is(tmp_path: Path) -> None:
     file = tmp_path / "device"
     file.write_bytes(bytes(3 * 1024**2))
-    told: list[tuple[int, int]] = []
-    read_through(file, 3 * 1024**2, lambda done, total: told.append((done, total)))
-    assert told == [(3 * 1024**2, 3 * 1024**2)]
+    progress: list[tuple[int, int]] = []
+    read_through(file, 3 * 1024**2, lambda done, total: progress.append((done, total)))
+    assert progress == [(3 * 1024**2, 3 * 1024**2)]
     assert is_blank(file, 3 * 1024**2)

@@ -109,13 +109,18 @@ def test_following_gives_up_after_the_time_it_is_given() -> None:
 
 
 def test_an_earlier_change_is_not_believed_and_one_failed_poll_is_repeated() -> None:
-    def told(state: str, began_at: float) -> dict[str, object]:
+    def reply(state: str, began_at: float) -> dict[str, object]:
         began = datetime.fromtimestamp(began_at, UTC)
         return {"VolumesModifications": [{"ModificationState": state, "StartTime": began}]}
 
     class Told:
         def __init__(self) -> None:
-            self.answers = [told("completed", 100), None, told("optimizing", 5000), told("completed", 5000)]
+            self.answers = [
+                reply("completed", 100),
+                None,
+                reply("optimizing", 5000),
+                reply("completed", 5000),
+            ]
 
         def call(self, service: str, operation: str, **params: object) -> dict[str, object]:
             answer = self.answers.pop(0)

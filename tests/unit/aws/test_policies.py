@@ -71,10 +71,10 @@ class Recorded:
 
     def __init__(self, world: World | Instance) -> None:
         self._world = world
-        self.seen: list[tuple[str, str, Context]] = []
+        self.calls: list[tuple[str, str, Context]] = []
 
     def call(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        self.seen += self._judged(action_of(service, operation), params)
+        self.calls += self._judged(action_of(service, operation), params)
         return self._world.aws.call(service, operation, **params)
 
     def _judged(self, action: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Context]]:
@@ -87,8 +87,8 @@ class Recorded:
         system = self._world.aws.efs.file_systems.get(
             params.get("FileSystemId", params.get("MountTargetId", "")).removeprefix("fsmt-")
         )
-        held = volume or system
-        context |= {f"aws:ResourceTag/{k}": v for k, v in tags_of(held.tags).items()} if held else {}
+        resource = volume or system
+        context |= {f"aws:ResourceTag/{k}": v for k, v in tags_of(resource.tags).items()} if resource else {}
         if ":Describe" in action:
             yield action, "*", context
             return
@@ -130,13 +130,13 @@ def calls_of(goal: Goal, directory: Path) -> list[tuple[str, str, Context]]:
     object.__setattr__(executor, "api", recorded)
     executor.up()
     executor.down()
-    return recorded.seen
+    return recorded.calls
 
 
 @pytest.mark.parametrize("goal", GOALS.values(), ids=GOALS.keys())
 def test_every_call_of_up_and_down_is_allowed(goal: Goal, tmp_path: Path) -> None:
     policy = statements(*(["provisioning-efs"] if goal.sort == "efs" else ["provisioning", "termination"]))
-    denied = [seen for seen in calls_of(goal, tmp_path) if not allows(policy, *seen)]
+    denied = [call for call in calls_of(goal, tmp_path) if not allows(policy, *call)]
     assert denied == []
 
 
@@ -147,10 +147,10 @@ def command_all(instance: Instance, api: Recorded, patch: pytest.MonkeyPatch) ->
         assert instance.command("volumes", *words) == 0
     shutil.rmtree(instance.root / "run")
     instance.reboot()
-    before, api.seen = api.seen, []
+    before, api.calls = api.calls, []
     assert instance.command("clean") == 0
     assert instance.left() == []
-    return Commanded(before, api.seen)
+    return Commanded(before, api.calls)
 
 
 @pytest.fixture
@@ -179,13 +179,13 @@ def test_without_efs_arms_the_commands_need_one_policy_alone(
         assert actions_of([*calls.up_and_down, *calls.clean]) == allowed
 
 
-def actions_of(seen: list[tuple[str, str, Context]]) -> set[str]:
-    return {action for action, _, _ in seen}
+def actions_of(calls: list[tuple[str, str, Context]]) -> set[str]:
+    return {action for action, _, _ in calls}
 
 
 def test_clean_finds_and_removes_with_what_the_policies_allow(commanded: Commanded) -> None:
     policy = statements("provisioning", "provisioning-efs")
-    assert [seen for seen in commanded.clean if not allows(policy, *seen)] == []
+    assert [call for call in commanded.clean if not allows(policy, *call)] == []
     assert actions_of(commanded.clean) == {
         "ec2:DescribeVolumes",
         "ec2:DescribeInstances",  # which instance this is, and whether an owner's instance is gone
@@ -201,7 +201,7 @@ def test_clean_finds_and_removes_with_what_the_policies_allow(commanded: Command
 def test_the_policies_allow_the_calls_of_the_commands_and_no_others(commanded: Commanded) -> None:
     policy = statements("provisioning", "provisioning-efs", "termination")
     called = [*commanded.up_and_down, *commanded.clean]
-    assert [seen for seen in called if not allows(policy, *seen)] == []
+    assert [call for call in called if not allows(policy, *call)] == []
     assert {action for s in policy for action in listed(s["Action"])} == actions_of(called) | IMPLIED
 
 
@@ -246,7 +246,7 @@ def test_a_change_in_place_needs_no_more_than_its_policy(tmp_path: Path) -> None
     progress_of(recorded, theirs)
     policy = statements("modify")
     assert not ours
-    assert {action for action, _, _ in recorded.seen} == {a for s in policy for a in listed(s["Action"])}
+    assert {action for action, _, _ in recorded.calls} == {a for s in policy for a in listed(s["Action"])}
     marked = {"aws:ResourceTag/esrally-ebs:modify": "allowed"}
     assert not allows(policy, "ec2:ModifyVolume", VOLUME, {})
     assert allows(policy, "ec2:ModifyVolume", VOLUME, marked)

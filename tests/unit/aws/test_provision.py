@@ -129,7 +129,7 @@ def test_a_blank_device_of_our_volume_is_formatted_with_our_uuid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("disk", "text"),
     [
         (device(blank=False, signature="ext4"), "holds ext4 that we did not make"),
         (device(blank=False), "holds data that we did not make"),
@@ -139,9 +139,9 @@ def test_a_blank_device_of_our_volume_is_formatted_with_our_uuid() -> None:
         (device(holders=("dm-0",)), "is used by dm-0; it is not formatted"),
     ],
 )
-def test_a_device_that_is_not_provably_ours_and_empty_is_not_formatted(found: ArmDevice, text: str) -> None:
+def test_a_device_that_is_not_provably_ours_and_empty_is_not_formatted(disk: ArmDevice, text: str) -> None:
     with pytest.raises(SetupError, match=text):
-        volumes_of.up(CREATED, state(attached(), found))
+        volumes_of.up(CREATED, state(attached(), disk))
 
 
 def test_the_device_of_another_volume_is_waited_past() -> None:
@@ -209,15 +209,15 @@ def test_a_snapshot_without_a_file_system_of_its_own_is_refused_in_a_line(signat
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("disk", "text"),
     [
         (device(mounts=(Path("/elsewhere"),)), "is also mounted at /elsewhere"),
         (device(holders=("md127",)), "is used by md127"),
     ],
 )
-def test_a_volume_that_something_else_uses_is_not_detached(found: ArmDevice, text: str) -> None:
+def test_a_volume_that_something_else_uses_is_not_detached(disk: ArmDevice, text: str) -> None:
     with pytest.raises(SetupError, match=text):
-        volumes_of.down(CREATED, state(attached(), found))
+        volumes_of.down(CREATED, state(attached(), disk))
 
 
 def test_a_hidden_user_of_an_unmounted_volume_is_waited_for() -> None:
@@ -302,6 +302,6 @@ def test_the_region_of_a_local_or_wavelength_zone_is_the_one_it_belongs_to(zone:
 
 def test_a_file_system_that_lost_our_tag_is_left_alone() -> None:
     history = History(goal=GOALS["EFS"], entries=(entry("create/0", "intent"),))
-    found = EfsState(id="fs-1", state="available", tags={})
+    file_system = EfsState(id="fs-1", state="available", tags={})
     with pytest.raises(SetupError, match=f"fs-1 has lost its tag {TAG_RUN}; remove it by hand"):
-        efs_down(history, ArmState(file_system=found))
+        efs_down(history, ArmState(file_system=file_system))

@@ -34,9 +34,9 @@ def found_after_a_reboot(api: Api, run_dir: Path) -> Orphans:
 def left_over(world: World, run_dir: Path, instance: str = HERE) -> list[Orphan]:
     """What is found there after a reboot, when nothing is in doubt."""
     whose = owner(run_dir, boot="b00t2", instance=instance)
-    found = orphans(world.aws, whose, now_s=world.now + 3600, dead_instances=True)
-    assert (found.problems, found.notes) == ([], [])
-    return list(found.arms)
+    left = orphans(world.aws, whose, now_s=world.now + 3600, dead_instances=True)
+    assert (left.problems, left.notes) == ([], [])
+    return list(left.arms)
 
 
 def begun(directory: Path, goal: Goal | None = None, whose: RunOwner | None = None) -> World:
@@ -100,12 +100,12 @@ def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> N
 def test_what_no_journal_knows_any_more_is_found_by_its_tags_and_removed(name: str, tmp_path: Path) -> None:
     world = begun(tmp_path, GOALS[name])
     world.machine.mounts = {Path("/data"): world.machine.mounts[Path("/data")]}  # a reboot
-    found = left_over(world, tmp_path)
+    left = left_over(world, tmp_path)
     if world.goal.sort == "instance-store":
-        assert found == []  # AWS has nothing of it
+        assert left == []  # AWS has nothing of it
         return
-    assert len(found) == 1
-    adopt(found[0], world.goal.place, tmp_path, at_s=world.now)
+    assert len(left) == 1
+    adopt(left[0], world.goal.place, tmp_path, at_s=world.now)
     assert left_over(world, tmp_path) == []  # a journal speaks of it again
     world.machine.array = None
     world.executor().down()
@@ -146,8 +146,8 @@ def test_what_a_reboot_left_on_disks_of_the_instance_is_found_and_wiped_off(
 def test_a_disk_that_is_not_provably_ours_or_is_in_use_is_left_alone(
     other: dict[str, Any], tmp_path: Path
 ) -> None:
-    held = on_disk(GOALS["a disk of the instance"], **other)
-    assert on_disks([(held, ["AWS2"])], tmp_path) == []
+    device = on_disk(GOALS["a disk of the instance"], **other)
+    assert on_disks([(device, ["AWS2"])], tmp_path) == []
 
 
 def test_what_is_in_use_from_elsewhere_is_not_left_over(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_what_is_of_this_boot_may_be_another_containers_and_is_named_and_left(
     name: str, tmp_path: Path
 ) -> None:
     world = begun(tmp_path, GOALS[name])
-    found = orphans(world.aws, owner(tmp_path), now_s=world.now)
-    assert (found.arms, found.problems) == ([], [])
-    assert [note.partition(" is left alone")[0] for note in found.notes] == [
+    left = orphans(world.aws, owner(tmp_path), now_s=world.now)
+    assert (left.arms, left.problems) == ([], [])
+    assert [note.partition(" is left alone")[0] for note in left.notes] == [
         {"one volume": "vol-00000000000000003", "EFS": "fs-00000000000000001"}[name]
     ]
 
@@ -183,19 +183,19 @@ def test_a_session_that_begins_meanwhile_is_not_left_over(tmp_path: Path) -> Non
 def test_without_rights_on_efs_volumes_are_found_and_that_is_no_problem(
     code: str, problems: int, notes: int, tmp_path: Path
 ) -> None:
-    found = found_after_a_reboot(WithoutEfs(begun(tmp_path), code), tmp_path)
-    assert len(found.arms) == 1
-    assert (len(found.problems), len(found.notes)) == (problems, notes)
-    assert (*found.problems, *found.notes)[0].startswith("EFS was not asked")
+    left = found_after_a_reboot(WithoutEfs(begun(tmp_path), code), tmp_path)
+    assert len(left.arms) == 1
+    assert (len(left.problems), len(left.notes)) == (problems, notes)
+    assert (*left.problems, *left.notes)[0].startswith("EFS was not asked")
 
 
 def test_of_two_volumes_with_the_same_tags_neither_is_taken(tmp_path: Path) -> None:
     world = begun(tmp_path)
     ours = "vol-00000000000000003"
     world.aws.volumes["vol-00000000000000002"].tags = world.aws.volumes[ours].tags
-    found = found_after_a_reboot(world.aws, tmp_path)
-    assert found.arms == []
-    assert found.problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
+    left = found_after_a_reboot(world.aws, tmp_path)
+    assert left.arms == []
+    assert left.problems[0].startswith(f"vol-00000000000000002, {ours}: more than one has the same tags")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])

@@ -100,8 +100,8 @@ def test_more_metrics_than_one_call_takes_are_asked_in_several() -> None:
 
 
 def test_the_latest_balances_are_told_by_volume_and_of_the_instance() -> None:
-    told = {"BurstBalance": 30.0, "EBSIOBalance%": 99.0, "EBSByteBalance%": 50.0}
-    aws = RecordedAws(GetMetricData=answering(**told))
+    balances = {"BurstBalance": 30.0, "EBSIOBalance%": 99.0, "EBSByteBalance%": 50.0}
+    aws = RecordedAws(GetMetricData=answering(**balances))
     assert burst_balances(aws, [ID_GP2], AT) == {ID_GP2: 0.3}
     assert instance_balances(aws, "i-1", AT) == {"io": 0.99, "byte": 0.5}
 

@@ -159,8 +159,8 @@ def test_a_figure_after_the_burst_is_of_a_volume_without_credits(rows: ModuleTyp
 def test_metrics_are_read_off(
     metrics: ModuleType, metric: str, sides: tuple[str, ...], what: str, percentile: float | None
 ) -> None:
-    found = metrics.reading_of(metric)
-    assert (found.sides, found.what, found.percentile) == (sides, what, percentile)
+    reading = metrics.reading_of(metric)
+    assert (reading.sides, reading.what, reading.percentile) == (sides, what, percentile)
 
 
 @pytest.mark.parametrize("metric", ["clat_stdev", "slat_mean", "clat_max", "cpu"])

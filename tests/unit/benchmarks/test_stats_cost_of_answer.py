@@ -50,10 +50,10 @@ def test_iterations_alone_claim_what_the_errors_of_two_medians_do() -> None:
 def test_pairs_that_differ_cost_what_it_takes_to_see_their_mean(capsys: pytest.CaptureFixture[str]) -> None:
     # logarithms of 0.1 and -0.1 deviate by 0.1414: +- 0.277, 5.54 times as wide as the session
     assert COST["show"]([SESSION, pair(math.exp(0.1)), SESSION, pair(math.exp(-0.1))])
-    said = capsys.readouterr().out
-    assert "2 of 2" in said  # both claim a difference of like volumes, +- 1.6 %
-    assert "120 s, 0.12 of a pair" in said
-    assert "31 pairs, 31000 s" in said  # 5.54 squared
+    output = capsys.readouterr().out
+    assert "2 of 2" in output  # both claim a difference of like volumes, +- 1.6 %
+    assert "120 s, 0.12 of a pair" in output
+    assert "31 pairs, 31000 s" in output  # 5.54 squared
 
 
 def test_a_session_that_costs_more_than_a_third_fails(capsys: pytest.CaptureFixture[str]) -> None:

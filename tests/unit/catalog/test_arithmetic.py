@@ -254,14 +254,14 @@ def test_a_disk_that_the_plan_describes_has_a_limit_of_bytes_too() -> None:
     ],
 )
 def test_block_express_came_to_few_instances_first(date: str | None, instance: str | None, most: int) -> None:
-    def asked(iops: int) -> VolumeSpec:
+    def with_iops(iops: int) -> VolumeSpec:
         return spec("io2", 4096, iops=iops, date=date, instance=instance)
 
-    assert model_for(asked(most)).limits[0].rate == most
+    assert model_for(with_iops(most)).limits[0].rate == most
     if date == "2021" and instance is None:  # unless it is asked for by name
-        assert model_for(replace(asked(256_000), type="io2-block-express")).limits[0].rate == 256_000
+        assert model_for(replace(with_iops(256_000), type="io2-block-express")).limits[0].rate == 256_000
     with pytest.raises(PlanError, match=f"outside 100 to {most:,}"):
-        model_for(asked(most + 1))
+        model_for(with_iops(most + 1))
 
 
 @pytest.mark.parametrize("date", ["2015-02-31", "2015-13", "2015-00", "0000"])

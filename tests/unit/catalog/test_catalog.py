@@ -170,10 +170,10 @@ def test_a_client_of_one_zone_reaches_500_mib_per_second_in_any_mode(mode: str) 
 
 @pytest.mark.parametrize("type_", ["io1", "io2"])
 def test_instances_that_are_not_of_nitro_reach_32000_iops(type_: str) -> None:
-    def asked(iops: int, instance: str) -> VolumeSpec:
+    def volume(iops: int, instance: str) -> VolumeSpec:
         return VolumeSpec(name="a", type=type_, size_bytes=2000 * GIB, iops=iops, instance=instance)
 
-    assert _rates(asked(32_000, "i3.16xlarge"))["iops"] == 32_000
-    assert _rates(asked(40_000, "m5.4xlarge"))["iops"] == 40_000
+    assert _rates(volume(32_000, "i3.16xlarge"))["iops"] == 32_000
+    assert _rates(volume(40_000, "m5.4xlarge"))["iops"] == 40_000
     with pytest.raises(PlanError, match=r"40,000 IOPS is more than 32,000, .* i3.16xlarge"):
-        model_for(asked(40_000, "i3.16xlarge"))
+        model_for(volume(40_000, "i3.16xlarge"))

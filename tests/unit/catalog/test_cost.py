@@ -198,13 +198,13 @@ def test_a_plan_names_region_price_list_and_what_is_moved(tmp_path: Path) -> Non
         "p.toml",
     )
     session = recorded(plan, tmp_path)
-    (found,) = costs(session)
-    assert found.price is not None
-    assert found.price.usd == pytest.approx(100 * 0.5 + 10 * 0.1 + 20 * 0.2)
+    (cost,) = costs(session)
+    assert cost.price is not None
+    assert cost.price.usd == pytest.approx(100 * 0.5 + 10 * 0.1 + 20 * 0.2)
     file.unlink()  # the folder was moved to another machine
-    (found,) = costs(session)
-    assert found.price is None
-    assert "prices cannot be read: No such file or directory; name" in found.problem
+    (cost,) = costs(session)
+    assert cost.price is None
+    assert "prices cannot be read: No such file or directory; name" in cost.problem
 
 
 EFS_RATES = {

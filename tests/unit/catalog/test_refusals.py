@@ -57,13 +57,13 @@ def test_whatever_is_asked_for_is_refused_with_a_reason_or_runs_within_its_limit
         with pytest.raises(PlanError, match=r"volume 'a': .*; .*"):  # and what to change
             SimulatedVolume(of)
         return
-    found = parse_fio(volume.run(job, compiled=False), "simulated")
-    ios = sum(direction.ios for direction in found)
+    directions = parse_fio(volume.run(job, compiled=False), "simulated")
+    ios = sum(direction.ios for direction in directions)
     if job.runtime is None:
         assert ios == job.numjobs * (job.size // job.bs)
-    moved = {direction.op: direction.ios * job.bs for direction in found}
+    moved = {direction.op: direction.ios * job.bs for direction in directions}
     for limit in volume.limits:
         if limit.counts == "bytes":
             used = moved.get("read", 0) * limit.reads + moved.get("write", 0) * limit.writes
-            held = limit.rate * volume.clock_s + limit.capacity
-            assert used <= volume.model.stripes * held * 1.001
+            allowed = limit.rate * volume.clock_s + limit.capacity
+            assert used <= volume.model.stripes * allowed * 1.001

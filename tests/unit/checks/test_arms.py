@@ -32,9 +32,9 @@ STATS = "259 2 nvme1n1 {0} 0 {0} 0 0 0 0 0 0 0 0\n259 3 nvme2n1 0 0 0 0 0 0 0 0 
 def balance(percent: float) -> Any:  # noqa: ANN401 - CloudWatch's answer to whatever is asked
     def answer(**params: Any) -> Mapping[str, Any]:  # noqa: ANN401
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        asked = params["MetricDataQueries"]
+        queries = params["MetricDataQueries"]
         return {
-            "MetricDataResults": [{"Id": q["Id"], "Timestamps": [at], "Values": [percent]} for q in asked]
+            "MetricDataResults": [{"Id": q["Id"], "Timestamps": [at], "Values": [percent]} for q in queries]
         }
 
     return answer
@@ -80,8 +80,8 @@ def look(machine: FakeMachine, aws: RecordedAws, plan: Plan = PLAN, *arms: Arm) 
     )
 
 
-def marks(found: Guarded) -> dict[str, str]:
-    return {check.name: check.mark for check in found.checks}
+def marks(guarded: Guarded) -> dict[str, str]:
+    return {check.name: check.mark for check in guarded.checks}
 
 
 def test_arms_get_the_type_and_limits_that_aws_tells(machine: FakeMachine) -> None:
@@ -96,10 +96,10 @@ def test_arms_get_the_type_and_limits_that_aws_tells(machine: FakeMachine) -> No
 
 
 def test_the_accident_of_a_gp3_at_125_stops_the_session_by_name(machine: FakeMachine) -> None:
-    found = look(machine, RecordedAws(**ALL, GetMetricData=balance(100.0)))
-    told = marks(found)
-    assert {told[name] for name in ("identity", "size", "burst-balance", "modification")} == {"ok"}
-    assert (told["gp3-throughput"], told["instance-burst"], told["other-io"]) == (
+    guarded = look(machine, RecordedAws(**ALL, GetMetricData=balance(100.0)))
+    mark_of = marks(guarded)
+    assert {mark_of[name] for name in ("identity", "size", "burst-balance", "modification")} == {"ok"}
+    assert (mark_of["gp3-throughput"], mark_of["instance-burst"], mark_of["other-io"]) == (
         "FAILED",
         "warning",
         "warning",
@@ -107,14 +107,14 @@ def test_the_accident_of_a_gp3_at_125_stops_the_session_by_name(machine: FakeMac
     with pytest.raises(
         MeasurementError, match=r"^gp3-throughput: b \(gp3\) has 125 .*--accept gp3-throughput"
     ):
-        found.require()
+        guarded.require()
 
 
 def test_what_is_accepted_is_measured_and_on_record(machine: FakeMachine) -> None:
     plan = PLAN.model_copy(update={"accept": ("gp3-throughput",)})
-    found = look(machine, RecordedAws(**ALL, GetMetricData=balance(100.0)), plan)
-    assert marks(found)["gp3-throughput"] == "accepted"
-    found.require()
+    guarded = look(machine, RecordedAws(**ALL, GetMetricData=balance(100.0)), plan)
+    assert marks(guarded)["gp3-throughput"] == "accepted"
+    guarded.require()
 
 
 def test_credits_below_what_the_plan_spends_stop_it(machine: FakeMachine) -> None:
@@ -134,17 +134,17 @@ def test_an_efs_in_bursting_mode_is_asked_for_its_credits_although_no_volume_is_
     system = "fs-0a1b2c3d"
     machine.mount("/mnt/efs", f"{system}.efs.eu-west-1.amazonaws.com:/", "0:45", "nfs4")
     answer = {"FileSystemId": system, "ThroughputMode": "bursting", "SizeInBytes": {"Value": 6144}}
-    asked: list[Any] = []
+    metrics: list[Any] = []
 
-    def told(**params: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        asked.extend(query["MetricStat"]["Metric"] for query in params["MetricDataQueries"])
+    def answering(**params: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        metrics.extend(query["MetricStat"]["Metric"] for query in params["MetricDataQueries"])
         return balance(2.0 * 1024**3)(**params)
 
-    aws = RecordedAws(**ALL, DescribeFileSystems={"FileSystems": [answer]}, GetMetricData=told)
+    aws = RecordedAws(**ALL, DescribeFileSystems={"FileSystems": [answer]}, GetMetricData=answering)
     (check,) = (c for c in look(machine, aws, PLAN, arm("efs", Kind.EFS)).checks if c.name == "burst-balance")
     assert check.ok
     assert f"efs {system} has 2.0 GiB credits, the plan spends 1.3 GiB" in check.text  # 1 GiB and a third
-    assert asked == [
+    assert metrics == [
         {
             "Namespace": "AWS/EFS",
             "MetricName": "BurstCreditBalance",
@@ -155,13 +155,13 @@ def test_an_efs_in_bursting_mode_is_asked_for_its_credits_although_no_volume_is_
 
 
 def test_without_permission_everything_else_is_told_and_the_rest_is_unknown(machine: FakeMachine) -> None:
-    found = look(machine, RecordedAws())
-    assert [each.volume.identity for each in found.arms] == [ID_GP2, ID_GP3]
-    assert marks(found)["identity"] == "unknown"
-    assert marks(found)["filesystem"] == "ok"
-    assert found.record is not None
-    assert any("ec2:DescribeVolumes: not allowed" in reason for reason in found.record["unknown"])
-    found.require()
+    guarded = look(machine, RecordedAws())
+    assert [each.volume.identity for each in guarded.arms] == [ID_GP2, ID_GP3]
+    assert marks(guarded)["identity"] == "unknown"
+    assert marks(guarded)["filesystem"] == "ok"
+    assert guarded.record is not None
+    assert any("ec2:DescribeVolumes: not allowed" in reason for reason in guarded.record["unknown"])
+    guarded.require()
 
 
 def test_emulated_arms_and_directories_pass_by(machine: FakeMachine) -> None:
@@ -172,9 +172,9 @@ def test_emulated_arms_and_directories_pass_by(machine: FakeMachine) -> None:
 
 
 def test_processors_that_are_shared_are_on_record_and_stop_no_session(machine: FakeMachine) -> None:
-    found = look(machine, RecordedAws(), PLAN)
-    assert marks(found)["processors"] == "warning"
-    found.require()
+    guarded = look(machine, RecordedAws(), PLAN)
+    assert marks(guarded)["processors"] == "warning"
+    guarded.require()
 
 
 def test_an_arm_made_here_is_what_its_maker_says_although_a_loop_device_stands_for_it(
@@ -187,9 +187,9 @@ def test_an_arm_made_here_is_what_its_maker_says_although_a_loop_device_stands_f
     answers = {**ALL, "DescribeVolumes": {"Volumes": [volume]}, "GetMetricData": balance(100.0)}
     volume = Volume(spec=made.volume.spec, kind=Kind.EBS, mount=made.volume.mount, identity=ID_GP3)
     identified = Arm(name="made", cluster="made", members=(Member(volume=volume),))
-    found = look(machine, RecordedAws(**answers), PLAN, identified)
-    assert (found.arms[0].volume.identity, found.arms[0].volume.spec.type) == (ID_GP3, "gp3")
-    assert marks(found)["initialised"] == "ok"  # it was read through when it was attached
+    guarded = look(machine, RecordedAws(**answers), PLAN, identified)
+    assert (guarded.arms[0].volume.identity, guarded.arms[0].volume.spec.type) == (ID_GP3, "gp3")
+    assert marks(guarded)["initialised"] == "ok"  # it was read through when it was attached
 
 
 def test_the_record_holds_no_token_and_no_account(machine: FakeMachine) -> None:

@@ -151,9 +151,9 @@ def test_a_warning_is_shown_and_only_what_is_missing_is_an_error(
 
 
 def test_processors_are_looked_at() -> None:
-    (found,) = (check for check in check_machine() if check.name == "processors")
-    assert found.value.startswith("steal ")
-    assert not found.forbids
+    (check,) = (check for check in check_machine() if check.name == "processors")
+    assert check.value.startswith("steal ")
+    assert not check.forbids
 
 
 def test_the_checks_of_rally_follow_those_of_the_machine() -> None:

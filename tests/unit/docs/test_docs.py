@@ -77,15 +77,15 @@ def test_every_command_and_option_has_help(words: str) -> None:
 
 def sections() -> dict[str, type[Any]]:
     """Heading in docs/plans.md -> the model of that part of a plan."""
-    found: dict[str, type[Any]] = {"Top level": Plan}
+    headings: dict[str, type[Any]] = {"Top level": Plan}
     for name, key in Plan.model_fields.items():
         models = [
             part for part in _parts(key.annotation) if hasattr(part, "model_fields") or is_dataclass(part)
         ]
         if models:
             listed = get_origin(key.annotation) is tuple
-            found[f"`[[{name}]]`" if listed else f"`[{name}]`"] = models[0]
-    return found
+            headings[f"`[[{name}]]`" if listed else f"`[{name}]`"] = models[0]
+    return headings
 
 
 def fields_of(heading: str) -> dict[str, Any]:

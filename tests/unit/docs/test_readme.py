@@ -35,16 +35,16 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_command_of_ours_works_on_a_recorded_session(
     at_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = {}
+    outputs = {}
     for program, *words in COMMANDS:
         if program == "esrally-ebs":
             assert main(words) == 0, f"{shlex.join(words)}: {capsys.readouterr().err}"
-            said[words[0]] = capsys.readouterr().out
-    assert said.keys() == {"report", "volumes", "workload", "gate", "simulate"}
+            outputs[words[0]] = capsys.readouterr().out
+    assert outputs.keys() == {"report", "volumes", "workload", "gate", "simulate"}
     assert (at_home / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert "gp3 (emulated) is faster than gp2 (emulated)" in said["report"]
+    assert "gp3 (emulated) is faster than gp2 (emulated)" in outputs["report"]
     assert "<testsuite" in (at_home / "gate.xml").read_text()
-    assert "simulated in virtual time" in said["simulate"]
+    assert "simulated in virtual time" in outputs["simulate"]
 
 
 def test_a_race_on_mounts_has_the_arms_that_it_names() -> None:

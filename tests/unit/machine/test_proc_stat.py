@@ -12,18 +12,18 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def test_busy_is_all_but_idle_waiting_and_stolen_time() -> None:
-    found = parse_proc_stat("cpu  100 20 30 4000 500 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n", "stat")
+    times = parse_proc_stat("cpu  100 20 30 4000 500 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n", "stat")
 
-    assert found.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7) * TICK_S)
-    assert found.stolen_s == pytest.approx(80 * TICK_S)
-    assert found.total_s == pytest.approx((143 + 20 + 4000 + 500 + 80) * TICK_S)  # guests are users' time
+    assert times.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7) * TICK_S)
+    assert times.stolen_s == pytest.approx(80 * TICK_S)
+    assert times.total_s == pytest.approx((143 + 20 + 4000 + 500 + 80) * TICK_S)  # guests are users' time
 
 
 def test_this_machines_own_file_is_understood() -> None:
-    found = parse_proc_stat(Path("/proc/stat").read_text(), "/proc/stat")
+    times = parse_proc_stat(Path("/proc/stat").read_text(), "/proc/stat")
 
-    assert found.busy_s > 0
-    assert found.stolen_s >= 0
+    assert times.busy_s > 0
+    assert times.stolen_s >= 0
 
 
 @pytest.mark.parametrize("text", ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7", "cpu 1 2 3 4 5 6 7 x"])

@@ -96,10 +96,10 @@ def test_a_preference_is_one_with_which_the_same_copies_are_asked(first: list[in
     def cluster_of(order: list[int]) -> Callable[[int, str], object]:
         def answer(port: int, path: str) -> object:
             lists = [sorted(home, key=order.index) for home in homes]
-            asked = [nodes[crc32(path.encode()) % 2] for nodes in lists]
+            chosen = [nodes[crc32(path.encode()) % 2] for nodes in lists]
             shards = [
                 [{"index": "logs", "shard": at, "primary": node == homes[at][0], "node": str(node)}]
-                for at, node in enumerate(asked)
+                for at, node in enumerate(chosen)
             ]
             return {"nodes": {str(at): {"name": NAMES[at - 1]} for at in (1, 2, 3)}, "shards": shards}
 

@@ -64,14 +64,14 @@ def test_a_node_of_all_arms_has_one_heap_and_page_cache_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "named"),
+    ("expression", "named"),
     [("logs", "logs_a"), ("logs,more", "logs_a,more_a"), ("logs-*", "logs-*_a"), ("_all", "*_a")],
 )
-def test_an_expression_names_the_indices_of_the_arm_alone(asked: str, named: str) -> None:
+def test_an_expression_names_the_indices_of_the_arm_alone(expression: str, named: str) -> None:
     volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=Path("/a"))
     arm = Arm(name="a", cluster="a", members=(Member(volume=volume),), suffix=suffix_of("a"))
-    assert arm.named(asked) == named
-    assert Arm(name="a", cluster="a", members=(Member(volume=volume),)).named(asked) == asked
+    assert arm.named(expression) == named
+    assert Arm(name="a", cluster="a", members=(Member(volume=volume),)).named(expression) == expression
 
 
 def test_segments_are_linked_and_all_else_is_copied(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ def test_a_file_just_written_is_resident_to_the_byte(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "_1.cfs").write_bytes(b"x" * 5_000)
 
-    found = residency(tmp_path)
+    before = residency(tmp_path)
 
     # 10,000 bytes lie on three pages and 5,000 on two: the last of each counts only as far as the file goes.
-    assert found == Residency(resident_bytes=15_000, total_bytes=15_000)
-    assert found.fraction == 1.0
+    assert before == Residency(resident_bytes=15_000, total_bytes=15_000)
+    assert before.fraction == 1.0
 
 
 def test_both_ways_to_measure_agree(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_the_memory_cgroup_is_found(group: str, mounts: str, expected: str | Non
 
 def test_the_group_that_counts_processor_time_is_another_in_version_1() -> None:
     mounts = "37 29 0:32 / /sys/fs/cgroup/cpuacct rw shared:2 - cgroup cgroup rw,cpu,cpuacct\n" + V1_MOUNT
-    found = cgroups.directory_of(V1, mounts, controller="cpuacct")
-    assert found == Path("/sys/fs/cgroup/cpuacct/docker/f231")
+    directory = cgroups.directory_of(V1, mounts, controller="cpuacct")
+    assert directory == Path("/sys/fs/cgroup/cpuacct/docker/f231")
 
 
 def test_a_process_without_memory_of_its_own_has_none_resident() -> None:
@@ -153,13 +153,13 @@ def test_the_reason_of_an_end_is_the_first_complaint_of_the_log(log: str, expect
 
 @given(st.text())
 def test_a_reason_is_one_short_line_whatever_the_log_holds(log: str) -> None:
-    found = engine.reason(log)
-    assert len(found) <= 400
-    assert len(found.splitlines()) <= 1
+    reason = engine.reason(log)
+    assert len(reason) <= 400
+    assert len(reason.splitlines()) <= 1
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "next_step"),
+    ("message", "kind", "next_step"),
     [
         (
             "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?",
@@ -175,8 +175,8 @@ def test_a_reason_is_one_short_line_whatever_the_log_holds(log: str) -> None:
         ("docker compose up: exit code 1: something else", CommandError, "something else"),
     ],
 )
-def test_what_an_engine_says_gets_a_next_step(said: str, kind: type[SetupError], next_step: str) -> None:
-    error = engine.explained(said)
+def test_what_an_engine_says_gets_a_next_step(message: str, kind: type[SetupError], next_step: str) -> None:
+    error = engine.explained(message)
     assert type(error) is kind
     assert next_step in str(error)
 

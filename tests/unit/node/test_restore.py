@@ -35,7 +35,7 @@ def volume(tmp_path: Path) -> Volume:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the node is asked; it has the dataset's index and one that a template has made since."""
     log: list[str] = []
     there = {name: {"settings": {"index": {"uuid": uuid}}} for name, uuid in (("one", "u1"), ("new", "u2"))}
@@ -71,7 +71,7 @@ def texts(volume: Volume) -> dict[str, str]:
 
 
 def test_whatever_was_added_and_merged_away_the_same_bytes_are_there_again(
-    volume: Volume, asked: list[str]
+    volume: Volume, requests: list[str]
 ) -> None:
     before, hash_ = texts(volume), content_hash(volume.mount / "elasticsearch")
     index = volume.mount / "elasticsearch" / SHARD / "index"
@@ -84,17 +84,17 @@ def test_whatever_was_added_and_merged_away_the_same_bytes_are_there_again(
     assert texts(volume) == before
     assert content_hash(volume.mount / "elasticsearch") == hash_ == restore.require_kept(volume, hash_)
     assert (brought.files, brought.resident) == (3, 0.0)
-    assert asked == ["delete /new", "/one/_close", "/one/_open"]
+    assert requests == ["delete /new", "/one/_close", "/one/_open"]
 
 
-def test_segments_cost_no_room_a_second_time(volume: Volume, asked: list[str]) -> None:
+def test_segments_cost_no_room_a_second_time(volume: Volume, requests: list[str]) -> None:
     restore.bring_back(node(volume), volume)
     kept = volume.mount / restore.KEPT / SHARD / "index" / "_0.cfs"
     assert kept.samefile(volume.mount / "elasticsearch" / SHARD / "index" / "_0.cfs")
 
 
 def test_a_node_that_changes_segments_when_it_opens_them_is_an_error(
-    volume: Volume, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    volume: Volume, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_and_merge(port: int, path: str, **_: object) -> None:
         if path.endswith("_open"):
@@ -108,7 +108,7 @@ def test_a_node_that_changes_segments_when_it_opens_them_is_an_error(
 
 
 def test_a_node_that_does_not_open_its_index_again_is_an_error(
-    volume: Volume, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    volume: Volume, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "is_ready", lambda port, **_: False)
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_bytes_that_changed_in_place_are_found_at_the_end(volume: Volume) -> Non
         restore.require_kept(volume, hash_)
 
 
-def test_no_link_of_the_nodes_user_is_followed(volume: Volume, asked: list[str], tmp_path: Path) -> None:
+def test_no_link_of_the_nodes_user_is_followed(volume: Volume, requests: list[str], tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("text")
@@ -155,9 +155,9 @@ def test_a_file_system_without_hard_links_is_one_line(
 
 
 def test_of_many_indices_some_are_named_at_once(
-    volume: Volume, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     names = [f"index-{number}" for number in range(40)]
     restore._each(node(volume), names, "_close")
-    assert ",".join(path.removesuffix("/_close").removeprefix("/") for path in asked).split(",") == names
-    assert max(path.count(",") for path in asked) == 14
+    assert ",".join(path.removesuffix("/_close").removeprefix("/") for path in requests).split(",") == names
+    assert max(path.count(",") for path in requests) == 14

@@ -42,29 +42,29 @@ COOLING = [0.9, 0.5, 0.2, 0.105, 0.1, 0.1, 0.1, 0.1]
 
 
 def test_a_curve_meets_its_warm_level_where_it_stays_within_a_tenth_of_it() -> None:
-    (found,) = cold_starts(samples({"a": COOLING}))
-    assert list(found.requests) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert list(found.median_s) == pytest.approx(COOLING)
-    assert found.warm_s == pytest.approx(0.1)  # of the last two of eight
-    assert found.meets == 4  # 105 ms is within a tenth of 100 ms, 200 ms is not
+    (curve,) = cold_starts(samples({"a": COOLING}))
+    assert list(curve.requests) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert list(curve.median_s) == pytest.approx(COOLING)
+    assert curve.warm_s == pytest.approx(0.1)  # of the last two of eight
+    assert curve.meets == 4  # 105 ms is within a tenth of 100 ms, 200 ms is not
 
 
 def test_a_slow_request_late_on_puts_the_meeting_off() -> None:
-    (found,) = cold_starts(samples({"a": [0.9, 0.1, 0.1, 0.3, 0.1, 0.1, 0.1, 0.1]}))
-    assert found.meets == 5
+    (curve,) = cold_starts(samples({"a": [0.9, 0.1, 0.1, 0.3, 0.1, 0.1, 0.1, 0.1]}))
+    assert curve.meets == 5
 
 
 def test_a_curve_that_still_falls_at_its_end_has_not_met_it() -> None:
     times = [0.8 * math.exp(-n / 8) for n in range(6)] + [0.3, 0.5]
-    (found,) = cold_starts(samples({"a": times}))
-    assert found.meets is None
-    assert cold_start_table((found,), ["a"]).rows[0].cells[2].text == "not yet"  # type: ignore[union-attr]
+    (curve,) = cold_starts(samples({"a": times}))
+    assert curve.meets is None
+    assert cold_start_table((curve,), ["a"]).rows[0].cells[2].text == "not yet"  # type: ignore[union-attr]
 
 
 def test_the_middle_of_the_rounds_is_taken_so_that_one_bad_round_does_not_count() -> None:
     made = [samples({"a": COOLING}, rounds=2), samples({"a": [9.0] * 8}, rounds=1)]
-    (found,) = cold_starts(pa.concat_tables(made))
-    assert list(found.median_s) == pytest.approx(COOLING)
+    (curve,) = cold_starts(pa.concat_tables(made))
+    assert list(curve.median_s) == pytest.approx(COOLING)
 
 
 @pytest.mark.parametrize("changes", [{"success": False}, {"phase": "warmup"}, {"round": 0}, {"iteration": 1}])
@@ -73,8 +73,8 @@ def test_what_failed_warms_up_or_follows_a_drop_of_its_own_has_no_curve(changes:
 
 
 def test_the_table_has_first_warm_and_from_where_for_every_arm() -> None:
-    found = cold_starts(samples({"a": COOLING, "b": [t / 2 for t in COOLING]}))
-    table = cold_start_table(found, ["a", "b"])
+    curves = cold_starts(samples({"a": COOLING, "b": [t / 2 for t in COOLING]}))
+    table = cold_start_table(curves, ["a", "b"])
     assert table is not None
     assert [cell.text for cell in table.rows[0].cells] == [
         "900.00 ms",

@@ -118,10 +118,8 @@ def test_a_task_of_one_arm_only_is_not_said_to_have_run_once(tmp_path: Path) -> 
 
 def test_an_arms_own_percentiles_have_their_intervals_in_csv_and_json(recorded: Path) -> None:
     built = report.build(load_session(recorded))
-    found = json.loads(report.render_json(built))["tables"]["service_time_p50"]["range_field_big_range"][
-        "gp2"
-    ]
-    assert found["p50_low_s"] < found["p50_s"] < found["p50_high_s"]
+    cell = json.loads(report.render_json(built))["tables"]["service_time_p50"]["range_field_big_range"]["gp2"]
+    assert cell["p50_low_s"] < cell["p50_s"] < cell["p50_high_s"]
     assert "p50_low_s" in report.render_csv(built)
 
 
@@ -151,9 +149,9 @@ def test_three_arms_have_a_column_per_arm_against_the_reference_and_the_best_is_
     ]
     arms = [replace(arm("gp2"), spec=replace(arm("gp2").spec, name=name)) for name in scale]
     document = json.loads(report.render_json(report.build(load_session(make(tmp_path, rows, arms=arms)))))
-    found = document["tables"]["service_time_p50"]["q"]
-    assert list(found) == ["a", "b", "c", "b against a", "c against a"]
-    assert [name for name in scale if found[name].get("better")] == ["a"]
+    cells = document["tables"]["service_time_p50"]["q"]
+    assert list(cells) == ["a", "b", "c", "b against a", "c against a"]
+    assert [name for name in scale if cells[name].get("better")] == ["a"]
 
 
 def test_where_the_time_went_adds_up_to_the_whole_session(recorded: Path) -> None:

@@ -35,12 +35,12 @@ def blocks(ratios: dict[str, float], *, noise: float = 0.01, rounds: int = 6, re
 
 
 def gate(ratios: dict[str, float], *limits: GateLimit, **shape: float) -> Gate:
-    return held(blocks(ratios, **shape), *(limits or (P50,)))  # type: ignore[arg-type]
+    return gate_of(blocks(ratios, **shape), *(limits or (P50,)))  # type: ignore[arg-type]
 
 
-def held(made: Blocks, *limits: GateLimit) -> Gate:
-    found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
-    return decide(found, made, limits=limits, confidence=0.95)
+def gate_of(made: Blocks, *limits: GateLimit) -> Gate:
+    comparisons = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    return decide(comparisons, made, limits=limits, confidence=0.95)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_reason_is_that_of_the_percentile_which_is_limited() -> None:
     # all that lies beyond p90 lies in one round; beyond p99 lie 3 of 300 requests
     times = {r: np.linspace(1.0, 1.1, 50) * (10.0 if r == 6 else 1.0) for r in range(1, 7)}
     limits = [GateLimit(percentile=percentile, slowdown=0.1) for percentile in (90, 99)]
-    judged = held({("t", arm): times for arm in "ab"}, *limits)
+    judged = gate_of({("t", arm): times for arm in "ab"}, *limits)
     assert [decision.why for decision in judged.decisions] == [
         "p90: no interval, too few rounds hold the requests that decide it",
         "p99: no interval, 300 requests per arm are too few for it",
@@ -170,11 +170,11 @@ def test_of_three_arms_the_other_must_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "other", "said"),
+    ("base", "other", "text"),
     [("x", None, "not an arm"), ("a", "a", "two different"), (None, "x", "not an arm")],
 )
-def test_arms_that_cannot_be_gated_are_refused(base: str | None, other: str | None, said: str) -> None:
-    with pytest.raises(PlanError, match=said):
+def test_arms_that_cannot_be_gated_are_refused(base: str | None, other: str | None, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
         gates.judge_session(session(), [P50], base=base, other=other)
 
 
@@ -189,7 +189,7 @@ def test_a_gate_without_a_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"checks": (Check(name="cold", ok=False, value="", text="9 % resident"),)}, "not comparable: 9 %"),
         ({"state": State.FAILED, "reason": "node died"}, r"failed \(node died\)"),
@@ -199,17 +199,17 @@ def test_a_gate_without_a_limit_is_refused() -> None:
         ({"samples": SAMPLES.empty_table()}, "no search was compared"),
     ],
 )
-def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(MeasurementError, match=said) as refused:
+def test_what_is_not_valid_is_refused_with_exit_code_4(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(MeasurementError, match=text) as refused:
         gates.judge_session(session(**changes), [P50])  # type: ignore[arg-type]
     assert refused.value.exit_code == 4
 
 
 def test_a_decision_does_not_depend_on_the_order_of_tasks() -> None:
     made = blocks({"t": 1.0, "u": 1.2, "v": 1.05})
-    found = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
+    judged = compare(made, ["a", "b"], margin=0.05, confidence=0.95)
     forth, back = (
-        decide(some, made, limits=[P50], confidence=0.95).decisions for some in (found, found[::-1])
+        decide(some, made, limits=[P50], confidence=0.95).decisions for some in (judged, judged[::-1])
     )
     assert {(d.task, d.outcome) for d in forth} == {(d.task, d.outcome) for d in back}
 
@@ -234,7 +234,7 @@ def two_levels(draw: np.random.Generator, ratio: float) -> Blocks:
 def test_a_limit_that_is_the_truth_is_seldom_decided_where_intervals_are_lopsided() -> None:
     # Judged by half the width of their interval, 21 of these were decided, 14 of them against it.
     draw = np.random.default_rng(3)
-    judged = [held(two_levels(draw, 1.05), P50) for _ in range(200)]
+    judged = [gate_of(two_levels(draw, 1.05), P50) for _ in range(200)]
     decisions = [decided for one in judged for decided in one.decisions]
     wrong = [d for d in decisions if d.outcome is not Outcome.INCONCLUSIVE]
     assert len(wrong) <= 16  # 5 % are 10, uncertain by 6

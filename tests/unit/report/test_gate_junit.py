@@ -63,7 +63,7 @@ def test_junit_counts_what_failed_and_what_was_not_decided() -> None:
     judged = judge_session(recorded, [P50, GateLimit(percentile=99, slowdown=0.1)])
     suite = check_schema(render_junit(recorded, judged))
     assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["2", "1", "1"]
-    properties = {found.get("name"): found.get("value") for found in suite.iter("property")}
+    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
     assert properties["emulated"] == "true"
     failure = suite.find("testcase/failure")
     assert failure is not None
@@ -128,6 +128,6 @@ def test_a_document_that_cannot_be_written_is_one_line(
 ) -> None:
     SessionFolder.create(home, "s", kind="race", plan=small_plan()).finish(State.FAILED, "no disk")
     assert main(["gate", "s", "--max-slowdown", "p50=5%", "--junit", str(home / "no" / "gate.xml")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "gate.xml: No such file or directory" in said
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "gate.xml: No such file or directory" in error

@@ -145,9 +145,9 @@ def test_fio_above_what_a_volume_sustains_is_explained(tmp_path: Path) -> None:
 
 
 def test_every_output_says_that_one_node_served_all_arms(tmp_path: Path) -> None:
-    said = "node: one for all arms, requests in pairs"
-    assert said in built(tmp_path / "one", rows(dict.fromkeys(ARMS, 1.0)), design={"nodes": "one"}).labels
-    assert said not in built(tmp_path / "two", rows(dict.fromkeys(ARMS, 1.0))).labels
+    label = "node: one for all arms, requests in pairs"
+    assert label in built(tmp_path / "one", rows(dict.fromkeys(ARMS, 1.0)), design={"nodes": "one"}).labels
+    assert label not in built(tmp_path / "two", rows(dict.fromkeys(ARMS, 1.0))).labels
 
 
 def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_counted(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_times_of_other_io_than_the_kernel_s_are_not_compared(tmp_path: Path) ->
 
 def test_a_volume_that_was_not_asked_is_not_late(tmp_path: Path) -> None:
     def idle(event: Event) -> Event:
-        asked = observed(event, late=0.0)
-        return replace(asked, fields={**asked.fields, "end": asked.fields["begin"]})
+        busy = observed(event, late=0.0)
+        return replace(busy, fields={**busy.fields, "end": busy.fields["begin"]})
 
     assert late_column(session(tmp_path, idle)) == []
 

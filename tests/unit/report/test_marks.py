@@ -17,13 +17,13 @@ PAUSE = Cause(kind="gc", what="garbage collection", text="1 pause", share=0.4)
 
 
 def findings(blocks: Blocks) -> Findings:
-    found = judge(blocks, ARMS, margin=0.05, confidence=0.95)
+    judgement = judge(blocks, ARMS, margin=0.05, confidence=0.95)
     return Findings(
         scope="all",
         arms=ARMS,
         summaries=(),
-        comparisons=found.comparisons,
-        overall=found.overall,
+        comparisons=judgement.comparisons,
+        overall=judgement.overall,
         blocks=blocks,
         margin=0.05,
         confidence=0.95,
@@ -61,12 +61,12 @@ def on_gp3(*rounds: int) -> dict[Block, tuple[Cause, ...]]:
     return {("gp3", TASK, round_): (PAUSE,) for round_ in rounds}
 
 
-def table(found: Findings, marked: dict[Block, tuple[Cause, ...]]) -> Table | None:
-    return causes.marks_table(found, causes.without_marked(found, marked), marked, ARMS)
+def table(whole: Findings, marked: dict[Block, tuple[Cause, ...]]) -> Table | None:
+    return causes.marks_table(whole, causes.without_marked(whole, marked), marked, ARMS)
 
 
-def changes(found: Findings, marked: dict[Block, tuple[Cause, ...]]) -> list[str]:
-    return list(causes.changes(found, causes.without_marked(found, marked), marked))
+def changes(whole: Findings, marked: dict[Block, tuple[Cause, ...]]) -> list[str]:
+    return list(causes.changes(whole, causes.without_marked(whole, marked), marked))
 
 
 def test_rounds_that_a_pause_made_slow_are_left_out_of_the_second_verdict_only() -> None:
@@ -103,10 +103,10 @@ def test_arms_that_may_not_be_compared_have_no_verdict_without_marked_rounds_eit
 
 
 def test_a_verdict_that_hangs_on_marked_rounds_is_said() -> None:
-    found = stalled(range(1, 8))
-    assert found.comparisons[0].verdict == "slower"
-    said = changes(found, on_gp3(*range(1, 8)))
-    assert said == [f"{TASK}: without its 7 marked rounds gp3 is equivalent against gp2, not slower"]
+    whole = stalled(range(1, 8))
+    assert whole.comparisons[0].verdict == "slower"
+    lines = changes(whole, on_gp3(*range(1, 8)))
+    assert lines == [f"{TASK}: without its 7 marked rounds gp3 is equivalent against gp2, not slower"]
 
 
 def test_verdicts_that_do_not_are_said_to_be_the_same() -> None:

@@ -52,33 +52,33 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_what_the_session_holds_becomes_one_document_each(session: Session) -> None:
-    found = list(documents(session, "local"))
-    counts = Counter(document.fields["record"] for document in found)
+    all_documents = list(documents(session, "local"))
+    counts = Counter(document.fields["record"] for document in all_documents)
     assert counts == {"session": 1, "baseline": 1, "telemetry": 1, "residency": 1}
-    assert len({document.id for document in found}) == 4
+    assert len({document.id for document in all_documents}) == 4
 
 
 def test_what_is_not_comparable_has_no_verdict_in_the_store_either() -> None:
     hits = Check(name="hits", ok=False, value="", text="other documents")
-    for checks, said in ((), ("slower", True)), ((hits,), ("not comparable", False)):
-        (found,) = (
+    for checks, outcome in ((), ("slower", True)), ((hits,), ("not comparable", False)):
+        (verdict,) = (
             document.fields
             for document in documents(session_in_memory.session(1.2, checks=checks), "local")
             if document.fields["record"] == "verdict"
         )
-        assert (found["verdict"], found["decided"]) == said
+        assert (verdict["verdict"], verdict["decided"]) == outcome
 
 
 def test_service_times_have_the_intervals_of_the_arm_by_itself() -> None:
-    found = [d.fields for d in documents(session_in_memory.session(), "local")]
-    times = next(fields for fields in found if fields["record"] == "service-time")
+    records = [d.fields for d in documents(session_in_memory.session(), "local")]
+    times = next(fields for fields in records if fields["record"] == "service-time")
     assert times["p50_s_low"] <= times["p50_s"] <= times["p50_s_high"]
     assert times["p99_s_low"] is None
 
 
 def test_the_verdict_on_all_tasks_together_is_one_of_the_verdicts(tmp_path: Path) -> None:
-    found = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
-    verdicts = {fields["task"]: fields for fields in found if fields["record"] == "verdict"}
+    records = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
+    verdicts = {fields["task"]: fields for fields in records if fields["record"] == "verdict"}
     assert len(verdicts) == len(golden_session.TASKS) + 1
     together = verdicts["all tasks together"]
     assert (together["arm"], together["against"], together["verdict"]) == ("gp3", "gp2", "slower")
@@ -86,9 +86,9 @@ def test_the_verdict_on_all_tasks_together_is_one_of_the_verdicts(tmp_path: Path
 
 
 def test_the_dashboards_table_of_verdicts_shows_what_verdicts_hold(tmp_path: Path) -> None:
-    found = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
+    records = [d.fields for d in documents(load_session(golden_session.record(tmp_path)), "local")]
     objects = {o["type"]: o["attributes"] for o in map(json.loads, render_dashboard().splitlines())}
-    for verdict in (fields for fields in found if fields["record"] == "verdict"):
+    for verdict in (fields for fields in records if fields["record"] == "verdict"):
         assert set(objects["search"]["columns"]) <= verdict.keys()
 
 
@@ -211,7 +211,7 @@ def test_the_address_is_that_of_rallys_configuration(rally_home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "text"),
     [
         (("datastore.type = in-memory",), "Rally keeps its metrics in memory"),
         (ADDRESS[:1], "give datastore.host and .port"),
@@ -219,10 +219,10 @@ def test_the_address_is_that_of_rallys_configuration(rally_home: Path) -> None:
     ],
 )
 def test_a_configuration_without_a_store_is_refused_with_what_to_write(
-    rally_home: Path, lines: tuple[str, ...], said: str
+    rally_home: Path, lines: tuple[str, ...], text: str
 ) -> None:
     ini(rally_home, *lines)
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=text):
         configured_store(None)
 
 
@@ -243,11 +243,11 @@ class Config:
 
 def test_a_store_that_is_down_is_one_warning_and_the_session_keeps_its_state(tmp_path: Path) -> None:
     path = make(tmp_path)
-    said: list[str] = []
+    warnings: list[str] = []
     with HTTPServer(("127.0.0.1", 0), Store) as taken:
         port = str(taken.server_port)  # free once this block is left
-    keep(Config(type="elasticsearch", host="127.0.0.1", port=port), path, warn=said.append)
-    (warning,) = said
+    keep(Config(type="elasticsearch", host="127.0.0.1", port=port), path, warn=warnings.append)
+    (warning,) = warnings
     assert warning.startswith(f"metrics store http://127.0.0.1:{port}: ")
     assert "\n" not in warning
     after = load_session(path)
@@ -278,8 +278,8 @@ def test_every_object_of_the_dashboard_is_there_for_each_that_refers_to_it(
     text = capsys.readouterr().out
     assert text == render_dashboard()
     objects = {(o["type"], o["id"]): o for o in map(json.loads, text.splitlines())}
-    for found in objects.values():
-        assert all((r["type"], r["id"]) in objects for r in found["references"])
+    for saved in objects.values():
+        assert all((r["type"], r["id"]) in objects for r in saved["references"])
     board = objects["dashboard", "rally-ebs"]
     placed = json.loads(board["attributes"]["panelsJSON"])
     assert len(placed) == len(panels()) + 1 == len(board["references"])

@@ -61,9 +61,9 @@ def test_events_are_counted_by_arm_with_how_long_and_when_first(tmp_path: Path) 
         pause = {"text": "Pause Full", "seconds": seconds}
         folder.event(Event(at_s=START + at, kind="gc", arm="gp3", fields=pause))
     folder.event(Event(at_s=START + 30, kind="telemetry-dead", fields={"text": "no longer written"}))
-    found = table(built(path), "events")
-    assert [column.title for column in found.columns] == [*ARMS, "no arm of its own"]
-    cells = {row.item: [cell.text for cell in row.cells] for row in found.rows}
+    events = table(built(path), "events")
+    assert [column.title for column in events.columns] == [*ARMS, "no arm of its own"]
+    cells = {row.item: [cell.text for cell in row.cells] for row in events.rows}
     assert cells == {
         "telemetry: no longer written": ["-", "-", "once at 0.5 min"],
         "gc: Pause Full": ["-", "2 times, first at 1.0 min, 500 ms in all", "-"],

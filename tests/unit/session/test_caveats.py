@@ -49,11 +49,11 @@ def plan_file(folder: Path, text: str) -> str:
 
 
 def test_up_says_what_must_be_known_before_it_makes_an_arm(run: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(SetupError, match="volume 'nfs'"):
-        by_hand.up(plan_file(tmp_path, MADE), say=said.append)
-    assert len(said) == len(OF_EFS)
-    assert all(line.startswith(start) for line, start in zip(said, OF_EFS, strict=True))
+        by_hand.up(plan_file(tmp_path, MADE), say=lines.append)
+    assert len(lines) == len(OF_EFS)
+    assert all(line.startswith(start) for line, start in zip(lines, OF_EFS, strict=True))
 
 
 def test_a_sessions_report_warns_of_what_must_be_known(run: Path, tmp_path: Path) -> None:
@@ -99,20 +99,20 @@ def test_a_users_own_mount_has_the_caveats_of_what_it_really_is(
     arm: str, starts: tuple[str, ...], type_: str
 ) -> None:
     plan = f'name = "own"\n[[arm]]\nname = "{arm}"\ntype = "{type_}"\nmount = "/mnt/{arm}"\n'
-    said = [line for spec in parse_plan(plan, "own.toml").arm for line in volumes.caveats(spec)]
-    assert len(said) == len(starts)
-    assert all(line.startswith(start) for line, start in zip(said, starts, strict=True))
+    caveats = [line for spec in parse_plan(plan, "own.toml").arm for line in volumes.caveats(spec)]
+    assert len(caveats) == len(starts)
+    assert all(line.startswith(start) for line, start in zip(caveats, starts, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("iops", "said"), [(12_000, ["allowed 3,072 MiB/s, of which the emulator carried 2,000"]), (4000, [])]
+    ("iops", "texts"), [(12_000, ["allowed 3,072 MiB/s, of which the emulator carried 2,000"]), (4000, [])]
 )
-def test_an_emulated_arm_that_the_emulator_may_not_carry_is_said(iops: int, said: list[str]) -> None:
+def test_an_emulated_arm_that_the_emulator_may_not_carry_is_said(iops: int, texts: list[str]) -> None:
     plan = f'name = "fast"\n[[arm]]\nname = "a"\ntype = "io2"\niops = {iops}\n'
     (spec,) = parse_plan(plan, "fast.toml").arm
     caveats = volumes.caveats(spec)
-    assert len(caveats) == len(said)
-    assert all(text in caveat for text, caveat in zip(said, caveats, strict=True))
+    assert len(caveats) == len(texts)
+    assert all(text in caveat for text, caveat in zip(texts, caveats, strict=True))
 
 
 class ReadingMachine(MemoryHost):
@@ -148,8 +148,8 @@ def test_up_says_how_far_a_volume_is_read_from_its_snapshot(
     goal = new_goal(spec, place, session="by-hand-read", owner="me", point=directory / "mnt")
     Journal(directory).begin(goal, 1_000_000.0)
     (directory.parent / "owner").write_text("1 0")
-    said: list[str] = []
-    (volume,) = by_hand.up(plan, say=said.append)
+    lines: list[str] = []
+    (volume,) = by_hand.up(plan, say=lines.append)
     assert volume.identity.startswith("vol-")
-    told = [line for line in said if "initialised" in line]
-    assert told == ["a: initialised 1 of 2 GiB", "a: initialised 2 of 2 GiB"]
+    progress = [line for line in lines if "initialised" in line]
+    assert progress == ["a: initialised 1 of 2 GiB", "a: initialised 2 of 2 GiB"]

@@ -47,8 +47,8 @@ class Instances:
         """``before`` the command, this was done on each."""
         undisturbed = self._instance("undisturbed", before)
         assert undisturbed.command(*words) == 0
-        told = undisturbed.doomed.moments
-        numbers = [number for number, what in enumerate(told) if not torn or what.startswith("open")]
+        moments = undisturbed.doomed.moments
+        numbers = [number for number, what in enumerate(moments) if not torn or what.startswith("open")]
         assert len(numbers) >= 5  # a journal has more than that alone
         for number in numbers:
             made = self._instance(str(number), before)
@@ -79,10 +79,10 @@ def check_clean(instance: Instance, capsys: pytest.CaptureFixture[str]) -> None:
     """Clean brings it to nothing, says so, and finds nothing when it is asked again."""
     moment = last_moment(instance)
     capsys.readouterr()
-    for said in ("first", "second"):
+    for turn in ("first", "second"):
         code = instance.command("clean")
         out, err = capsys.readouterr()
-        assert (moment, said, code, err) == (moment, said, 0, "")
+        assert (moment, turn, code, err) == (moment, turn, 0, "")
         *lines, last = out.splitlines()
         from_aws = [line for line in lines if not line.endswith(": removed")]
         assert last == (NOTHING_ELSE if from_aws else NOTHING)

@@ -14,8 +14,8 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    said: list[str] = []
-    text = virtual.simulate_plan("smoke", {"design.seed": 3}, say=said.append)
+    lines: list[str] = []
+    text = virtual.simulate_plan("smoke", {"design.seed": 3}, say=lines.append)
     assert "simulated in virtual time from the volume models: nothing was measured" in text
     assert "gp2 (emulated)" in text
     (summary,) = list_sessions(tmp_path)
@@ -26,7 +26,7 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
         assert "nothing was measured" in (summary.path / form).read_text()
     # two arms, two jobs, reads and writes of the mix, and the cold-search job twice
     assert session.baseline.num_rows == 2 * (2 + 1 + 1)
-    *jobs, place = said
+    *jobs, place = lines
     assert len(jobs) == len([event for event in session.events if event.kind == "simulated"]) == 2 * 3
     assert place == f"every job's JSON, as fio writes it: {summary.path / 'baseline'}"
     assert len(list((summary.path / "baseline").glob("*.json"))) == len(jobs)

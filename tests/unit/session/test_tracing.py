@@ -79,7 +79,7 @@ def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--log", "LATE"], "no request of it came"),
         (["--log", "UNTIMED"], "no search with a time and a duration"),
@@ -93,7 +93,7 @@ def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureF
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(
-    home: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    home: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
 ) -> None:
     late = home / "late"
     late.mkdir()
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     }
     assert run(home, *(paths.get(word, word) for word in words)) in (2, 3, 4)
     line = capsys.readouterr().err
-    assert said in line
+    assert text in line
     assert line.count("\n") == 1
 
 

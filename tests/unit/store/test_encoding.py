@@ -112,7 +112,7 @@ def test_a_session_is_read_back_whole(folder: SessionFolder, tmp_path: Path) -> 
     assert as_samples(session.samples) == (SAMPLE,)
     assert baseline_of(session.baseline) == (ROW,)
     assert session.telemetry.to_pylist() == [asdict(point)]
-    assert [found.id for found in list_sessions(tmp_path)] == ["a-1"]
+    assert [summary.id for summary in list_sessions(tmp_path)] == ["a-1"]
 
 
 def test_sample_files_have_the_columns_of_the_design_in_order(folder: SessionFolder) -> None:

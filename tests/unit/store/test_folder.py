@@ -63,11 +63,11 @@ def test_an_unknown_format_version_is_refused_by_its_number(folder: SessionFolde
 def test_a_folder_with_a_broken_head_is_listed_as_failed_with_the_reason(tmp_path: Path, text: str) -> None:
     (tmp_path / "sessions" / "broken").mkdir(parents=True)
     (tmp_path / "sessions" / "broken" / "session.json").write_text(text)
-    found = list_sessions(tmp_path)
-    assert [(one.id, one.state) for one in found] == [("broken", State.FAILED)]
-    assert "session.json" in found[0].reason
+    sessions = list_sessions(tmp_path)
+    assert [(one.id, one.state) for one in sessions] == [("broken", State.FAILED)]
+    assert "session.json" in sessions[0].reason
     with pytest.raises(FormatError, match=r"session\.json: .*edited by hand\?"):
-        load_session(found[0].path)
+        load_session(sessions[0].path)
 
 
 def edit(folder: SessionFolder, where: str, value: object) -> None:

@@ -68,7 +68,7 @@ def test_a_secret_is_found_in_every_form_and_no_other(form: str, name: str, tmp_
     folder.mkdir(parents=True)
     (tmp_path / "other").write_text("vol-0123456789abcdef0 took 0.123456789012 s")
     FORMS[form](folder / "file", PLANTED[name])
-    assert [found.rpartition(": ")[2] for found in leaks([tmp_path])] == [name]
+    assert [line.rpartition(": ")[2] for line in leaks([tmp_path])] == [name]
 
 
 def test_a_long_secret_is_found_where_a_table_broke_it_and_where_it_was_cut() -> None:
@@ -129,13 +129,13 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 
 def looked_at(machine: FakeMachine) -> Guarded:
-    found = []
+    arms = []
     for name, kind in (("a", Kind.EBS), ("efs", Kind.EFS)):
         spec = VolumeSpec(name=name, type="mounted", size_bytes=1)
         volume = Volume(spec=spec, kind=kind, mount=Path("/mnt") / name, filesystem="xfs")
-        found.append(Arm(name=name, cluster=name, members=(Member(volume=volume),)))
+        arms.append(Arm(name=name, cluster=name, members=(Member(volume=volume),)))
     clock = replace(guarding.SYSTEM_CLOCK, sleep=lambda seconds: None)
-    return guarding.look_at(PLAN, found, roots=machine.roots, clock=clock)
+    return guarding.look_at(PLAN, arms, roots=machine.roots, clock=clock)
 
 
 def test_nothing_that_a_session_on_aws_writes_holds_a_secret(
@@ -156,7 +156,7 @@ def test_nothing_that_a_session_on_aws_writes_holds_a_secret(
     assert any("SignatureDoesNotMatch" in warning for warning in session.warnings)
     logging.getLogger("rally").warning("%s", session.warnings)
 
-    told = {
+    outputs = {
         f"document {n}": json.dumps(document.fields) for n, document in enumerate(documents(session, "env"))
     }
     for words in (
@@ -165,18 +165,20 @@ def test_nothing_that_a_session_on_aws_writes_holds_a_secret(
         *(["report", "s-1", "--format", f] for f in RENDERERS),
     ):
         assert main(words) == 0, words
-        said = capsys.readouterr()
-        told[" ".join(words)] = said.out + said.err
-    assert leaks([home, log.parent], told) == []
+        shown = capsys.readouterr()
+        outputs[" ".join(words)] = shown.out + shown.err
+    assert leaks([home, log.parent], outputs) == []
     # the search sees what stands beside them
     assert leaks([home], planted={"volume": ID_GP2})
-    beside = {found.partition(":")[0] for found in leaks([], told, planted={"code": "SignatureDoesNotMatch"})}
+    beside = {
+        line.partition(":")[0] for line in leaks([], outputs, planted={"code": "SignatureDoesNotMatch"})
+    }
     assert beside >= {f"report s-1 --format {form}" for form in RENDERERS}
     assert leaks([log.parent], planted={"code": "SignatureDoesNotMatch"})
 
 
 def test_an_error_that_ends_a_command_holds_no_secret(machine: FakeMachine, log: Path) -> None:
-    told = {}
+    errors = {}
     for service, operation in (
         ("ec2", "DescribeVolumes"),
         ("cloudwatch", "ListMetrics"),
@@ -184,10 +186,10 @@ def test_an_error_that_ends_a_command_holds_no_secret(machine: FakeMachine, log:
     ):
         with pytest.raises(SetupError) as caught:
             Aws("eu-west-1").call(service, operation)
-        told[service] = f"{caught.value}"
+        errors[service] = f"{caught.value}"
         logging.getLogger("rally").error("failed", exc_info=caught.value)
-    assert leaks([log.parent], told) == []
-    assert all("SignatureDoesNotMatch" in text for text in told.values())
+    assert leaks([log.parent], errors) == []
+    assert all("SignatureDoesNotMatch" in text for text in errors.values())
 
 
 def test_the_address_that_a_sign_on_asks_is_logged_without_the_account(

@@ -69,10 +69,10 @@ def test_a_killed_session_is_listed_as_failed_and_loses_less_than_five_seconds(t
         time.sleep(0.5)  # half-way to the next flush
         killed_at = time.time()
         os.kill(child.pid, signal.SIGKILL)
-    assert [(found.id, found.state) for found in running] == [("killed", State.RUNNING)]
-    found = list_sessions(tmp_path)[0]
-    assert (found.state, found.reason) == (State.FAILED, "its process ended without saying so")
-    session = load_session(found.path)
+    assert [(one.id, one.state) for one in running] == [("killed", State.RUNNING)]
+    summary = list_sessions(tmp_path)[0]
+    assert (summary.state, summary.reason) == (State.FAILED, "its process ended without saying so")
+    session = load_session(summary.path)
     assert session.state is State.FAILED
     last = max(session.samples["started_s"].to_pylist())
     assert killed_at - last < 5.0

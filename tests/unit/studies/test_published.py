@@ -101,8 +101,8 @@ def test_what_is_given_not_covered_or_not_measured_is_no_test() -> None:
 def test_every_format_says_the_figures_and_what_the_article_got_wrong() -> None:
     shown = {form: render(result(OBSERVED)) for form, render in RENDERERS.items()}
     for form in ("text", "markdown", "json"):
-        for said in ("MB/s are MiB/s", "not so", "a note", "a graph", "found", "made up"):
-            assert said in shown[form], (form, said)
+        for text in ("MB/s are MiB/s", "not so", "a note", "a graph", "found", "made up"):
+            assert text in shown[form], (form, text)
     assert "104.9" in shown["text"]
     assert "a\\|b" in shown["markdown"]  # a cell cannot end its column
     document = json.loads(shown["json"])

@@ -205,11 +205,11 @@ def test_the_limit_that_was_waited_for_held_the_run_back() -> None:
 def test_each_limit_lets_a_load_have_so_many_bytes() -> None:
     model = model_for(plan_of("tuning-2023").arm[0])  # 3,000 IOPS, 125 MiB/s, t3.small
     job = BaselineJob(name="oltp", rw="randwrite", bs=8 * KIB, engine="libaio", iodepth=4)
-    found = ceilings(a_run({}), job, model)
-    assert found["iops"] == 3000 * 8 * KIB
-    assert found["throughput"] == 125 * MIB
-    assert found["instance-iops"] == 11_800 * 8 * KIB
-    assert found[QUEUE] == pytest.approx(4 * 8 * KIB / (811e-6 + 8 * 3.1e-6))
+    ceiling_of = ceilings(a_run({}), job, model)
+    assert ceiling_of["iops"] == 3000 * 8 * KIB
+    assert ceiling_of["throughput"] == 125 * MIB
+    assert ceiling_of["instance-iops"] == 11_800 * 8 * KIB
+    assert ceiling_of[QUEUE] == pytest.approx(4 * 8 * KIB / (811e-6 + 8 * 3.1e-6))
 
 
 def test_striped_waits_are_added_up_by_limit() -> None:
@@ -239,7 +239,7 @@ def test_the_command_lists_and_refuses_in_one_line(
     assert main(["study", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in studies.names())
-    for argv, said in (
+    for argv, text in (
         (["study"], "which one"),
         (["study", "x", "--simulate"], "study 'x': not known; there is nikkei-2021"),
         (["study", "efs-2022", "--simulate", "--format", "pdf"], "choose one of text, markdown, json, csv"),
@@ -251,5 +251,5 @@ def test_the_command_lists_and_refuses_in_one_line(
     ):
         assert main(argv) == PlanError.exit_code, argv
         error = capsys.readouterr().err
-        assert said in error
+        assert text in error
         assert error.count("\n") == 1

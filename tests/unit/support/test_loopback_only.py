@@ -204,16 +204,16 @@ for service in ("ec2", "cloudwatch", "sts", "efs", "iam", "s3"):
 
 def test_other_processes_have_no_account_and_find_nobody(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD)
-    found = {"AWS_PROFILE": "team", "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "x"}
-    environment = {**os.environ, **found}
+    team = {"AWS_PROFILE": "team", "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "x"}
+    environment = {**os.environ, **team}
     for name in ENVIRONMENT:
         environment.pop(name, None)
     shield(environment)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, str(tmp_path / "child.py")],
         env=environment, capture_output=True, text=True, timeout=60, check=True,
     ).stdout.split()  # fmt: skip
-    assert said == ["None", *[ENVIRONMENT["AWS_ENDPOINT_URL"]] * 6]
+    assert output == ["None", *[ENVIRONMENT["AWS_ENDPOINT_URL"]] * 6]
     assert "127.0.0.1" in environment["NO_PROXY"]
 
 

@@ -50,9 +50,11 @@ class Seen:
         return bytes(data)
 
 
-def events(*seen: Seen) -> TracedEvents:
-    pages = np.frombuffer(b"".join(one.data() for one in seen), np.uint8)
-    return TracedEvents(np.array([one.at_ns for one in seen], np.int64), np.arange(len(seen)) * DATA, pages)
+def events(*traced: Seen) -> TracedEvents:
+    pages = np.frombuffer(b"".join(one.data() for one in traced), np.uint8)
+    return TracedEvents(
+        np.array([one.at_ns for one in traced], np.int64), np.arange(len(traced)) * DATA, pages
+    )
 
 
 def matcher(*queues: RequestQueue) -> IoMatcher:
@@ -117,12 +119,12 @@ def test_every_request_is_whole_however_its_events_come(
     drawn: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     """Also when a completion is read before its issue, and when requests of one sector follow one another."""
-    seen, now_ns = [], 0
+    traced, now_ns = [], 0
     for sector, pause_ns, took_ns in drawn:
         now_ns += pause_ns + 1
-        seen += [Seen(now_ns, ISSUE, sector), Seen(now_ns + took_ns, COMPLETE, sector)]
+        traced += [Seen(now_ns, ISSUE, sector), Seen(now_ns + took_ns, COMPLETE, sector)]
         now_ns += took_ns + 1
-    order = data.draw(st.permutations(seen))
+    order = data.draw(st.permutations(traced))
     cut = data.draw(st.integers(0, len(order)))
     one = matcher()
     tables = [one.add(events(*part), "a") for part in (order[:cut], order[cut:])]

@@ -45,9 +45,9 @@ def dead(control: Path) -> object:
 
 
 def test_a_snapshot_has_the_devices_counters_the_limiters_waits_and_the_credits() -> None:
-    found = snapshot(volume(), read_state=lambda path: GP2, read_text=lambda path: DISKSTATS)
+    counters = snapshot(volume(), read_state=lambda path: GP2, read_text=lambda path: DISKSTATS)
 
-    assert found == {
+    assert counters == {
         **DEVICE,
         "emulator.waited_s.iops": 1.5,
         "emulator.waited_s.throughput": 0.25,
@@ -57,28 +57,28 @@ def test_a_snapshot_has_the_devices_counters_the_limiters_waits_and_the_credits(
 
 def test_a_snapshot_has_what_the_last_devices_below_read() -> None:
     stacked = replace(volume(control=None), lowest=("sda", "loop3"))
-    found = snapshot(stacked, read_state=dead, read_text=lambda path: DISKSTATS)
-    assert found["lowest.read_bytes"] == (1 + 2400) * 512
+    counters = snapshot(stacked, read_state=dead, read_text=lambda path: DISKSTATS)
+    assert counters["lowest.read_bytes"] == (1 + 2400) * 512
 
 
 def test_a_snapshot_has_what_the_machines_processors_did() -> None:
     files = {"/proc/stat": "cpu  100 0 0 0 0 0 0 25\n", "/proc/diskstats": DISKSTATS}
 
-    found = snapshot(volume(control=None), read_state=dead, read_text=lambda path: files[str(path)])
+    counters = snapshot(volume(control=None), read_state=dead, read_text=lambda path: files[str(path)])
 
-    assert found["processor.busy_s"] == 4 * found["processor.stolen_s"] > 0
-    assert DEVICE.items() <= found.items()
+    assert counters["processor.busy_s"] == 4 * counters["processor.stolen_s"] > 0
+    assert DEVICE.items() <= counters.items()
 
 
 def test_a_real_volume_adds_how_long_its_limits_were_exceeded() -> None:
-    found = snapshot(
+    counters = snapshot(
         volume(control=None),
         read_state=dead,
         read_text=lambda path: DISKSTATS,
         read_more=lambda volume: {"ebs.exceeded_s.volume_iops": 0.5},
     )
 
-    assert found == {**DEVICE, "ebs.exceeded_s.volume_iops": 0.5}
+    assert counters == {**DEVICE, "ebs.exceeded_s.volume_iops": 0.5}
 
 
 def test_a_source_that_fails_is_left_out_and_the_others_stay() -> None:
@@ -95,8 +95,8 @@ def test_a_directory_has_no_counters() -> None:
     ("text", "used_s"), [("2500000000\n", 2.5), ("usage_usec 2500000\nuser_usec 1\n", 2.5)]
 )
 def test_a_snapshot_has_what_the_node_used_of_the_processors(text: str, used_s: float) -> None:
-    found = snapshot(
+    counters = snapshot(
         volume(None, None), read_state=dead, processor_time=Path("/usage"), read_text=lambda path: text
     )
 
-    assert found == {"node.processor_s": used_s}
+    assert counters == {"node.processor_s": used_s}

@@ -101,12 +101,12 @@ def test_the_rows_of_a_second_have_what_the_disk_tells_of_itself(
 
     second = {point.metric: point for point in sampling.sample()}
 
-    told = {name: point.value for name, point in second.items() if name.startswith("ebs.")}
+    of_ebs = {name: point.value for name, point in second.items() if name.startswith("ebs.")}
     grown = {name: (at + 1) * STEP for at, name in enumerate(METRICS[:4])}
     took_s = {"ebs.read_time_s": 5.0, "ebs.write_time_s": 6.0}  # the page counts in us
     exceeded_s = {name: 2 * (7.0 + at) for at, name in enumerate(LIMITS)}  # this alone since it was attached
     queue = {"ebs.queue_length": 2 * STEP * 11}
-    assert told == pytest.approx({**grown, **took_s, **exceeded_s, **queue})
+    assert of_ebs == pytest.approx({**grown, **took_s, **exceeded_s, **queue})
     assert {(point.arm, point.device) for point in second.values()} == {("gp3", device)}
     assert second["ebs.exceeded_s.iops"].unit == "s"
     assert second[CUT].value == 0
@@ -162,9 +162,9 @@ def test_a_request_is_told_how_long_each_limit_was_exceeded_during_it(
     (event,) = events
     for side in ("begin", "end"):  # growth is between two pages of the telemetry, and not of a request's
         assert {name for name in event.fields[side] if name.startswith("ebs.")} == set(LIMITS)
-    found, broken = read_windows(events)
+    windows, broken = read_windows(events)
     assert broken == 0
-    exceeded_s = profiles_of(found)["search", "gp3"][0].exceeded_s
+    exceeded_s = profiles_of(windows)["search", "gp3"][0].exceeded_s
     assert exceeded_s == pytest.approx(
         {"iops": 7.0, "throughput": 8.0, "instance-iops": 9.0, "instance-throughput": 10.0}
     )

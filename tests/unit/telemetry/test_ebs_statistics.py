@@ -72,17 +72,17 @@ def test_a_refused_ioctl_is_left_to_the_tool_that_is_there(
     histogram = {"num_bins": 0, "bins": []}
     fields: dict[str, Any] = dict.fromkeys(COUNTERS, 7)
     fields |= {"read_io_latency_histogram": histogram, "write_io_latency_histogram": histogram}
-    asked: list[list[Any]] = []
+    commands: list[list[Any]] = []
 
     def run(argv: list[Any], *, timeout_s: float) -> str:
-        asked.append(argv)
+        commands.append(argv)
         return json.dumps(fields)
 
     reader = StatisticsReader(
         device, ioctl=refusing(errno.EACCES), run=run, which=lambda name: name if name in there else None
     )
     assert [reader.read().counters["total_read_ops"] for _ in range(2)] == [7, 7]
-    assert asked == [[*command, device]] * 2
+    assert commands == [[*command, device]] * 2
 
 
 def test_without_root_and_tools_one_line_says_what_to_do(device: Path) -> None:
@@ -147,8 +147,8 @@ def test_the_volumes_of_a_stripe_are_added_up() -> None:
     second = Pages(page(), page(total_write_bytes=8192, read=(Bin(0, 256, 2),)))
     source = EbsStatistics([first, second])
     source.read(0.0)
-    told = values(source)
-    assert (told["ebs.write_bytes"], told["ebs.reads_us.0-256"]) == (12288, 3)
+    metrics = values(source)
+    assert (metrics["ebs.write_bytes"], metrics["ebs.reads_us.0-256"]) == (12288, 3)
 
 
 def test_a_bin_that_went_round_at_32_bits_goes_on() -> None:

@@ -120,10 +120,10 @@ def test_a_second_without_requests_has_no_wait() -> None:
     sampler.sample()
     machine.now_s += 1.0
 
-    found = values(sampler.sample())
+    metrics = values(sampler.sample())
 
-    assert found["device.reads_per_s"] == 0
-    assert "device.read_await_s" not in found
+    assert metrics["device.reads_per_s"] == 0
+    assert "device.read_await_s" not in metrics
 
 
 def test_points_carry_arm_device_time_and_unit() -> None:
@@ -177,33 +177,33 @@ def test_every_number_of_the_emulators_state_is_sampled_with_its_unit() -> None:
 def test_a_source_that_fails_cuts_its_arm_and_no_other() -> None:
     machine = Machine()
     machine.disk(*FIRST)
-    told: list[tuple[str, str]] = []
+    cuts: list[tuple[str, str]] = []
     arms = [(volume("gp2", control=Path("/run/c")), node()), (volume("gp3"), None)]
     sampler = Sampler(
         arms,
         read_state=silent,
         clock=machine.clock,
         read_text=machine.read_text,
-        on_cut=lambda arm, text: told.append((arm, text)),
+        on_cut=lambda arm, text: cuts.append((arm, text)),
     )
     points = sampler.sample() + sampler.sample()
 
     # Of gp2's sources the cgroup's file is not there and the daemon is silent; its device goes on.
     assert values(points, "gp2") == {"device.in_flight": 0, CUT: 2}
     assert values(points, "gp3") == {"device.in_flight": 0, CUT: 0}
-    assert [arm for arm, _ in told] == ["gp2", "gp2"]  # once per source, not per second
-    assert told[1][1] == "/run/c: the volume's daemon does not answer"
+    assert [arm for arm, _ in cuts] == ["gp2", "gp2"]  # once per source, not per second
+    assert cuts[1][1] == "/run/c: the volume's daemon does not answer"
 
 
 def test_a_device_that_comes_back_is_not_cut_any_more_and_begins_anew() -> None:
     machine = Machine()
-    told: list[str] = []
+    reasons: list[str] = []
     sampler = Sampler(
         [(volume(), None)],
         read_state=silent,
         clock=machine.clock,
         read_text=machine.read_text,
-        on_cut=lambda arm, text: told.append(text),
+        on_cut=lambda arm, text: reasons.append(text),
     )
     cuts = []
     for device in ("loop3", "loop4", "loop3"):
@@ -214,17 +214,17 @@ def test_a_device_that_comes_back_is_not_cut_any_more_and_begins_anew() -> None:
 
     assert cuts == [0, 1, 0]
     assert "device.reads_per_s" not in values(points)
-    assert told == ["/proc/diskstats: device loop3 has gone; is the arm still attached?"]
+    assert reasons == ["/proc/diskstats: device loop3 has gone; is the arm still attached?"]
 
 
 def test_counters_that_fall_are_a_cut_and_not_a_negative_rate() -> None:
     machine = Machine()
     sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
-    found = []
+    samples = []
     for numbers in (SECOND, FIRST, SECOND):
         machine.disk(*numbers)
-        found.append(values(sampler.sample()))
+        samples.append(values(sampler.sample()))
         machine.now_s += 1.0
 
-    assert [sample[CUT] for sample in found] == [0, 1, 0]
-    assert found[2]["device.reads_per_s"] == 300
+    assert [sample[CUT] for sample in samples] == [0, 1, 0]
+    assert samples[2]["device.reads_per_s"] == 300

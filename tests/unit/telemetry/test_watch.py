@@ -14,15 +14,15 @@ WAITED = "emulator.waited_s.throughput"
 
 def events_of(metric: str, values: list[float], *, arm: str = "gp2", burst: float = 3000.0) -> list[Event]:
     watch = Watch()
-    found = []
+    events = []
     for second, value in enumerate(values):
         pair = {metric: value, "emulator.capacities.iops": burst}
         points = [
             TelemetryPoint(arm=arm, device="", at_s=100.0 + second, metric=name, value=number, unit="")
             for name, number in pair.items()
         ]
-        found += watch.look(points)
-    return found
+        events += watch.look(points)
+    return events
 
 
 def test_a_limiter_that_holds_back_for_two_seconds_begins_once_and_ends_with_what_it_cost() -> None:

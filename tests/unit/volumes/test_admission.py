@@ -18,12 +18,12 @@ OVERHEAD = (((10e-6, 0.0), (20e-6, 1e-9)), ((30e-6, 0.0), (40e-6, 0.0)))  # alon
 
 
 def _admission(now: float = 0.0, page: Path | None = None, **spec: Any) -> Admission:  # noqa: ANN401
-    asked = VolumeSpec(**{"name": "a", "type": "gp2", "size_bytes": 100 * GIB} | spec)
+    volume = VolumeSpec(**{"name": "a", "type": "gp2", "size_bytes": 100 * GIB} | spec)
     settings = {
-        "model": model_for(asked).to_json(),
+        "model": model_for(volume).to_json(),
         "seed": 1,
-        "credits": asked.credits,
-        "time_scale": asked.time_scale,
+        "credits": volume.credits,
+        "time_scale": volume.time_scale,
         "instance_page": None if page is None else str(page),
     }
     return Admission(settings, now)
@@ -153,7 +153,7 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "text"),
     [
         ({"credits": float("nan")}, "a setting is no finite number"),
         ({"credits": 1.1}, "a fraction of 1.1 is outside 0 to 1"),
@@ -167,10 +167,10 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
         ({"overhead": [[[0.0, float("nan")]] * 2] * 2}, "a setting is no finite number"),
     ],
 )
-def test_settings_of_which_one_is_wrong_change_nothing(wrong: dict[str, Any], said: str) -> None:
+def test_settings_of_which_one_is_wrong_change_nothing(wrong: dict[str, Any], text: str) -> None:
     admission = _admission()
     before = _state(admission, 0.0)
     right = {"unlimited": False, "time_scale": 10, "drain": True, "credits": 0.5}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=text):
         admission.change(right | wrong, 0.0)
     assert _state(admission, 0.0) == before

@@ -44,7 +44,7 @@ def test_a_direction_without_io_has_no_record() -> None:
     document = json.loads(RECORDED)
     document["jobs"][0]["write"]["total_ios"] = 0
 
-    assert [found.op for found in parse_fio(json.dumps(document), "recorded")] == ["read"]
+    assert [direction.op for direction in parse_fio(json.dumps(document), "recorded")] == ["read"]
 
 
 def test_notes_before_the_json_are_passed_over() -> None:

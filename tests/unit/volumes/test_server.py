@@ -50,8 +50,8 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[so
         finally:
             os._exit(1)  # whatever is raised, no second pytest goes on
     os.close(tell)
-    with ours, theirs, os.fdopen(ready, "rb") as said:
-        assert said.read(1) == b"!"
+    with ours, theirs, os.fdopen(ready, "rb") as ready_pipe:
+        assert ready_pipe.read(1) == b"!"
         ours.settimeout(5)
         yield ours, tmp_path / SOCKET_NAME
         os.kill(child, signal.SIGTERM)

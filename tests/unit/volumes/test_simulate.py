@@ -167,7 +167,7 @@ def test_an_instance_holds_back_its_volumes_together() -> None:
     volumes = simulated_volumes([spec, replace(spec, name="other")])
     of = job(rw="read", bs=256 * KIB, engine="libaio", iodepth=32, runtime=2, size=GIB)
     texts = run_together([VolumeJob(volume=volume, job=of) for volume in volumes], compiled=False)
-    moved = sum(found.bandwidth_bytes_per_s for text in texts for found in parse_fio(text, "simulated"))
+    moved = sum(side.bandwidth_bytes_per_s for text in texts for side in parse_fio(text, "simulated"))
     assert moved == pytest.approx(260.625e6 * 3 / 2, rel=0.03)
     waited = json.loads(texts[0])["limits"]["waited_s"]
     assert waited["instance-throughput"] > 0
@@ -231,14 +231,14 @@ def test_a_block_that_does_not_fit_into_the_file_is_refused() -> None:
 @given(of=jobs)
 def test_no_more_passes_than_rate_times_time_and_one_full_bucket(of: BaselineJob) -> None:
     text = SimulatedVolume(GP3).run(of, compiled=False)
-    found = parse_fio(text, "simulated")
-    ios = sum(direction.ios for direction in found)
+    sides = parse_fio(text, "simulated")
+    ios = sum(direction.ios for direction in sides)
     operations = ios * -(-of.bs // (256 * KIB))
     if of.engine == "libaio" and not of.rw.startswith("rand"):
         operations *= 1 - MERGED  # where they wait in a full queue
     assert operations <= 3000 * (1 + seconds(text)) + 1e-6
     assert ios * of.bs <= 128 * MIB * (1 + seconds(text)) + 1
-    assert all(d.p50_s <= d.p90_s <= d.p99_s <= d.p999_s for d in found)
+    assert all(d.p50_s <= d.p90_s <= d.p99_s <= d.p999_s for d in sides)
 
 
 @settings(max_examples=50, deadline=None)

@@ -25,13 +25,13 @@ size = "4MiB"
 
 
 def job(text: str) -> BaselineJob:
-    (found,) = parse_plan(PLAN + text, "engines.toml").baseline
-    return found
+    (job,) = parse_plan(PLAN + text, "engines.toml").baseline
+    return job
 
 
 def iops(of: BaselineJob) -> float:
-    (found,) = json.loads(SimulatedVolume(GP3).run(of, compiled=False))["jobs"]
-    return float(found["read"]["iops"])
+    (result,) = json.loads(SimulatedVolume(GP3).run(of, compiled=False))["jobs"]
+    return float(result["read"]["iops"])
 
 
 @pytest.mark.parametrize("engine", ["psync", "sync", "pvsync", "pvsync2"])

@@ -24,14 +24,14 @@ NOT_SIMULATED = {
 
 def run(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of fio
     job = BaselineJob(**{"name": "job", "rw": "randrw", "bs": 4 * KIB, "engine": "libaio", **options})
-    (found,) = json.loads(SimulatedVolume(GP3).run(job, compiled=False))["jobs"]
-    return dict(found)
+    (result,) = json.loads(SimulatedVolume(GP3).run(job, compiled=False))["jobs"]
+    return dict(result)
 
 
 def keys(value: Any, path: str = "") -> set[str]:  # noqa: ANN401 - JSON
     if not isinstance(value, dict):
         return {path}
-    return {found for key in value for found in keys(value[key], f"{path}/{key}")}
+    return {place for key in value for place in keys(value[key], f"{path}/{key}")}
 
 
 def test_a_job_has_the_keys_of_fio() -> None:
@@ -81,6 +81,6 @@ def test_the_shares_of_latencies_are_of_all_ios() -> None:
 
 
 def test_the_options_are_in_fios_words() -> None:
-    told = run(rw="randrw", rwmixread=70, runtime=0.01, size=MIB)["job options"]
-    assert told["ioengine"] == "libaio"
-    assert (told["rwmixread"], told["runtime"], told["time_based"]) == ("70", "10000us", "1")
+    options = run(rw="randrw", rwmixread=70, runtime=0.01, size=MIB)["job options"]
+    assert options["ioengine"] == "libaio"
+    assert (options["rwmixread"], options["runtime"], options["time_based"]) == ("70", "10000us", "1")

@@ -24,8 +24,8 @@ def job(**options: Any) -> BaselineJob:  # noqa: ANN401 - options of fio
 
 def run(of: BaselineJob, volume: SimulatedVolume | None = None) -> dict[str, Any]:
     document = json.loads((volume or SimulatedVolume(GP3)).run(of, compiled=False, seconds=9))
-    (found,) = document["jobs"]
-    return {**document, **found}
+    (job,) = document["jobs"]
+    return {**document, **job}
 
 
 def test_what_was_saved_up_is_spent_before_it_counts() -> None:

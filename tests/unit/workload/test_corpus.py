@@ -89,8 +89,8 @@ def test_two_thirds_of_the_reports_are_from_the_united_states(documents: pa.Tabl
 
 def test_every_document_fits_the_strict_mapping(documents: pa.Table) -> None:
     properties = json.loads(jinja2.Template(resource("tracks/noaa-ebs/index.json").read_text()).render())
-    found = {(field.name, field.type) for field in documents.schema}
-    assert found - set(columns_of(properties["mappings"]["properties"])) == set()
+    fields = {(field.name, field.type) for field in documents.schema}
+    assert fields - set(columns_of(properties["mappings"]["properties"])) == set()
 
 
 def test_temperature_ranges_are_in_order(documents: pa.Table) -> None:

@@ -34,7 +34,7 @@ class Watched:
     """A corpus, what was told while it was written, and how its workers were called."""
 
     path: Path
-    told: list[int]
+    progress: list[int]
     titles: set[str]
 
 
@@ -44,7 +44,7 @@ def by_two(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     watched = Watched(tmp_path_factory.mktemp("by-two") / "documents.json", [], set())
 
     def look(documents: int) -> None:
-        watched.told.append(documents)
+        watched.progress.append(documents)
         # one chunk each: when the first is written, both have started, and both wait for the parent
         if documents == 50_000:
             pids = [child.pid for child in multiprocessing.active_children()]
@@ -95,7 +95,7 @@ def test_rally_finds_the_offset_after_every_50000th_line(by_two: Watched) -> Non
 
 
 def test_progress_ends_with_all_documents(by_two: Watched) -> None:
-    assert by_two.told == [50_000, 100_000, 100_001]
+    assert by_two.progress == [50_000, 100_000, 100_001]
 
 
 def test_a_complete_corpus_is_used_again(tmp_path: Path) -> None:

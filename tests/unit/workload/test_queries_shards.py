@@ -71,14 +71,14 @@ def test_memory_is_bounded_by_giving_out_the_oldest(monkeypatch: pytest.MonkeyPa
     st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 4)), min_size=1, max_size=20),
     st.randoms(use_true_random=False),
 )
-def test_no_line_is_lost_and_none_counts_twice(asked: list[tuple[int, int]], random: object) -> None:
+def test_no_line_is_lost_and_none_counts_twice(searches: list[tuple[int, int]], random: object) -> None:
     lines = [
         line(at, shard, total=count, body=str(number))
-        for number, (at, count) in enumerate(asked)
+        for number, (at, count) in enumerate(searches)
         for shard in range(count)
     ]
     random.shuffle(lines)  # type: ignore[attr-defined]
     joiner = Joiner()
     requests = list(joiner.requests(sorted(lines, key=lambda search: search.at_us)))
     assert len(requests) + joiner.joined == joiner.lines == len(lines)
-    assert sorted(str(request.body) for request in requests) == sorted(map(str, range(len(asked))))
+    assert sorted(str(request.body) for request in requests) == sorted(map(str, range(len(searches))))

@@ -82,8 +82,8 @@ def test_the_whole_log_comes_once_and_in_order(folder: Path) -> None:
 
 def test_clients_share_the_log(folder: Path) -> None:
     parts = [source(folder).partition(client, 3) for client in range(3)]
-    asked = [part.params()["body"] for _ in range(4) for part in parts]
-    assert asked == [row["body"] for row in requests(folder)][:12]
+    bodies = [part.params()["body"] for _ in range(4) for part in parts]
+    assert bodies == [row["body"] for row in requests(folder)][:12]
 
 
 def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> N
         for second in range(14)
     ]
     import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
-    asked = []
+    users = []
     for number in (1, 2, 3):
         replay = source(tmp_path / "out", piece=(number, 3))
         for second in range(4):  # two of fourteen are left
             assert replay.due_s() == second
-            asked.append(replay.params()["body"]["query"]["term"]["user"])
+            users.append(replay.params()["body"]["query"]["term"]["user"])
         with pytest.raises(StopIteration):
             replay.due_s()
-    assert asked == list(range(12))
+    assert users == list(range(12))
     again = source(tmp_path / "out", cycle=True)
     assert [again.params()["body"]["query"]["term"]["user"] for _ in range(15)] == [*range(14), 0]
     with pytest.raises(PlanError, match="14 requests are too few for 15 rounds; ask for fewer rounds"):
