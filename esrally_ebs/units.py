@@ -101,3 +101,20 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds:.3g} s" if abs(seconds) < 1000 else f"{seconds:.0f} s"
+
+
+# Terminal escapes, what turns the direction of a text or ends its line, and what no file may hold
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters but tab and newline written out, as in ``\\u001b``.
+
+    No terminal obeys them then, and JSON and XML may hold them.
+    """
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """The text without control characters, and with a space for each newline."""
+    return printable(text).replace("\n", " ")

@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,24 +12,28 @@ import setproctitle
 import typer
 
 import esrally_ebs
-from esrally_ebs.cli import advice, aws, corpus, machine, plans, sessions, volumes, workload
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.session.keeper import go_on_as_caller
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for commands in (machine.app, plans.app, sessions.app, advice.app, aws.app):
-    app.add_typer(commands)
-app.add_typer(volumes.app, name="volumes")
-app.add_typer(corpus.app, name="corpus")
-app.add_typer(workload.app, name="workload")
+_TOGETHER = ("machine", "plans", "sessions", "advice", "aws")  # modules of commands of one word
+_NAMED = ("volumes", "corpus", "workload")  # those whose name is a word before their commands
 
 
-@app.callback(invoke_without_command=True)
+def app_of(words: Sequence[str]) -> typer.Typer:
+    """The commands; of a named module its own alone, since what all others import takes a second."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_group)
+    for name in words[:1] if words[:1] and words[0] in _NAMED else (*_TOGETHER, *_NAMED):
+        commands = import_module(f"esrally_ebs.cli.{name}").app
+        app.add_typer(commands, name=name if name in _NAMED else None)
+    return app
+
+
 def _group(
     version: Annotated[bool, typer.Option("--version", help="Print the release and end.")] = False,
 ) -> None:
@@ -109,9 +114,8 @@ def _hang_up() -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        code = app(
-            args=list(argv) if argv is not None else None, standalone_mode=False, prog_name="esrally-ebs"
-        )
+        words = list(sys.argv[1:] if argv is None else argv)
+        code = app_of(words)(args=words, standalone_mode=False, prog_name="esrally-ebs")
     except EbsError as error:
         complain(f"esrally-ebs: {error}")
         return error.exit_code

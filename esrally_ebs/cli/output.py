@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.report.model import one_line, printable
+from esrally_ebs.units import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
 

@@ -16,10 +16,10 @@ from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
-from esrally_ebs.report.model import one_line
 from esrally_ebs.report.sessions import comparable, compare_sessions
 from esrally_ebs.store import SessionSummary, find_session, list_sessions, load_session
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import one_line
 
 app = typer.Typer()
 

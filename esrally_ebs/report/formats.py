@@ -21,11 +21,10 @@ from esrally_ebs.report.model import (
     Row,
     Table,
     Value,
-    one_line,
     plain_text,
-    printable,
 )
 from esrally_ebs.store.encoding import dump
+from esrally_ebs.units import one_line, printable
 
 WIDTH = 140
 BETTER = "*"

@@ -15,9 +15,9 @@ from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import bottlenecks
 from esrally_ebs.report.cells import arm_names, percent_change
-from esrally_ebs.report.model import one_line, printable
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import one_line, printable
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
 _SAID = {

@@ -9,7 +9,8 @@ from pathlib import Path
 from esrally_ebs.report.formats import head_lines
 from esrally_ebs.report.html.plots import forest, plot, sheet
 from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
-from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table, printable
+from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table
+from esrally_ebs.units import printable
 
 # Comments of the style sheet stay out of the page.
 CSS = re.sub(r"/\*.*?\*/\s*", "", Path(__file__).with_name("style.css").read_text(), flags=re.DOTALL).strip()

@@ -1,6 +1,8 @@
 """``run --accept`` and ``volumes list`` as they are typed: what reaches the plan, and what is printed."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,12 @@ def plan(tmp_path: Path) -> str:
     path = tmp_path / "tiny.toml"
     path.write_text(PLAN.format(mount=tmp_path))
     return str(path)
+
+
+def test_volumes_load_nothing_of_what_reports_are_computed_with() -> None:
+    code = "import sys; from esrally_ebs.cli import volumes; print([m for m in sys.modules if 'scipy' in m])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
 
 
 def test_accepted_checks_reach_the_plan_of_a_session_of_fio_alone(

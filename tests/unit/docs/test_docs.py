@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from typer.main import get_command
 
 from esrally_ebs import errors
-from esrally_ebs.cli import app
+from esrally_ebs.cli import app_of
 from esrally_ebs.plan import Plan, load_plan
 from esrally_ebs.plan.plan import keys_by_table
 
@@ -37,7 +37,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:  # noq
     }
 
 
-COMMANDS = commands(get_command(app))
+COMMANDS = commands(get_command(app_of([])))
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
