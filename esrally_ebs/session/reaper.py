@@ -170,7 +170,8 @@ def main(argv: Sequence[str]) -> None:
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
     user = Caller.of(uid) if uid else None
     sync = partial(sync_folder, folder, {})
-    os.write(sys.stdout.fileno(), b".")
+    with contextlib.suppress(BrokenPipeError):  # who waits for it may have died already
+        os.write(sys.stdout.fileno(), b".")
     died = watch([*processes, *([] if starter in processes else [starter])], sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session

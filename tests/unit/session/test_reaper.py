@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,19 @@ def test_who_starts_it_can_wait_until_it_watches(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(SetupError, match="the session's reaper did not start"):
         reaper.start("s", tmp_path, [])()
+
+
+def test_a_session_whose_process_dies_before_the_reaper_watches_is_taken_down(
+    run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "sessions" / "s"
+    script = (
+        "import os; from pathlib import Path; from esrally_ebs.session import reaper;"
+        " from esrally_ebs.store import running; running.begin('s');"
+        f" reaper.start('s', Path({str(folder)!r}), [os.getpid()]); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+    until = time.monotonic() + 60
+    while (run / "s").exists():
+        assert time.monotonic() < until, "its folder is still there"
+        time.sleep(0.1)
