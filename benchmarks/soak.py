@@ -1,122 +1,537 @@
-"""A day in the life: session after session, most struck by a fault of the fault table, for two hours.
+"""A day in the life: session after session, most struck by a fault at a random moment, for two hours.
 
-    soak.py [--minutes 120] [--seed 1]      as root, with the packages of the tests
+    soak.py [--hours 2] [--seed 1] [--lock FILE] [--results FILE]      as root, with the packages of the tests
 
-After each session: nothing of it is on the machine and 'clean' finds nothing to do; it is listed with the end
-that it had, and every earlier one as it was; mounts, loop devices and containers are as many as before. At
-the end memory and disk are as they were, but for the sessions themselves. Exit code 1 when any of it fails.
+Sessions of fio alone, races and volumes attached by hand, as root and by sudo. After each: nothing of it is
+on the machine and 'clean' finds nothing to do; it can be read, and is listed with the end that its exit code
+says; every earlier one is listed as it was. At the end memory and disk are as they were, but for what the
+sessions recorded. The table and ``--results`` say what befell what; exit code 1 when any of it fails.
 """
 
 import argparse
+import ctypes
+import fcntl
+import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "support"), str(TESTS / "system")]
+sys.path[:0] = [str(TESTS / "support")]
 
 import psutil  # noqa: E402 - after the path of the tests
-from race_under_test import docker, plan, race  # noqa: E402
-from test_faults import FAULTS, Fault  # noqa: E402
+from race_under_test import docker, find_all_other_rally_processes, fio_job, plan  # noqa: E402
+from races import TRACK, be_called  # noqa: E402
+from shared_python import NOBODY, by_sudo, environment  # noqa: E402
 
+from esrally_ebs.errors import EbsError  # noqa: E402
 from esrally_ebs.model import State  # noqa: E402
-from esrally_ebs.store import list_sessions  # noqa: E402
+from esrally_ebs.store import list_sessions, load_session  # noqa: E402
+from esrally_ebs.store.session import SessionSummary  # noqa: E402
 
 MAX_LOST_BYTES = 512 * 1024**2  # of memory and of disk, beside what others on the machine do meanwhile
+DISK_BYTES = 2 * 1024**3  # where sessions are recorded: a tmpfs that a fault may fill
+ENDS_S, GONE_S = 240.0, 30.0
+TURN_S = 150.0  # for which --lock is kept, and the session that is running then
+FROZEN_S = 3.0
+VOLUMES = "volumes by hand"
+FILLER = "filler"
+_POLL_S = 0.05
+_RESULTS = Path(__file__).with_name("results") / "soak.json"
+_SUBREAPER = 36  # of prctl: what loses its parent becomes this process's child
+_SIGNS = 3000  # of what a command said that are kept
+
+RACE = plan(fio_job("short", runtime="1s"), arms=("gp3", "directory"), iterations=30)
+ARMS = "".join(
+    f'[[arm]]\nname = "arm{n}"\ntype = "{kind}"\nsize = "1GiB"\n' for n, kind in enumerate(("gp3", "gp2"))
+)
+FIO = f'name = "soak"\naccept = ["lateness"]\n{ARMS}' + "".join(
+    fio_job(f"job{n}", runtime="1s") for n in range(3)
+)
 
 
-def session(home: Path, fault: Fault | None) -> tuple[str, State, float]:
-    """Race once; the session's id, the state it must have, and the seconds until nothing of it was left."""
-    with race(home, plan() if fault is None else fault.plan) as running:
-        if fault is not None:
-            running.reach(fault.stage)
-            fault.strike(running)
-        struck = time.monotonic()
-        code = running.exit_code()
-        gone_s = running.gone(struck)
-        want = 0 if fault is None else fault.code
-        assert code == want, f"exit code {code}, not {want}: {running.said[-500:]}"
-        assert "Traceback" not in running.said, running.said[-2000:]
-        return running.id, State.COMPLETE if fault is None else State(fault.state), gone_s
+@dataclass(frozen=True)
+class Kind:
+    """A kind of session."""
+
+    name: str
+    words: tuple[str, ...]  # of the command; {folder} is the world's
+    typical_s: float  # for which it runs undisturbed, on two cores beside other work
+    weight: int
+
+    @property
+    def is_by_sudo(self) -> bool:
+        return self.name.endswith("by sudo")
+
+    @property
+    def stays(self) -> bool:
+        """Whether what it began stays when its command has ended."""
+        return self.name == VOLUMES
 
 
-def machine() -> Mapping[str, int]:
-    """What must be as before after each session."""
-    mounts = Path("/proc/mounts").read_text()
-    loops = Path("/sys/block").glob("loop*/loop/backing_file")
-    return {
-        "mounts of ours": mounts.count("esrally-ebs"),
-        "loop devices": len(list(loops)),
-        "containers": len(docker("ps", "-aq").split()),
-        "images": len(list(Path("/dev/shm").glob("esrally-ebs/*/*.img"))),
-    }
+_FIO = ("esrally-ebs", "run", "{folder}/fio.toml")
+_RACE = (
+    *("esrally", "race", f"--track-path={TRACK}", "--offline", "--include-tasks=range_field_big_range"),
+    "--track-params=plan:{folder}/race.toml",
+)
+KINDS = (
+    Kind("fio by root", _FIO, 12, 3),
+    Kind("fio by sudo", _FIO, 14, 4),
+    Kind("race by root", _RACE, 40, 2),
+    Kind("race by sudo", _RACE, 45, 3),
+    Kind(VOLUMES, ("esrally-ebs", "volumes", "up", "{folder}/fio.toml"), 5, 1),
+)
+QUIET_SHARE = 0.08  # of sessions that nothing shall befall
 
 
-def check(home: Path, ended: Mapping[str, State], before: Mapping[str, int]) -> None:
-    """Raise AssertionError for what is left, missing, or not as it was."""
-    listed = {one.id: one.state for one in list_sessions(home)}
-    assert listed == dict(ended), {key: listed.get(key) for key in listed.keys() ^ ended.keys()} or listed
-    clean = [sys.executable, "-c", "import sys; from esrally_ebs.cli import main; sys.exit(main(['clean']))"]
-    said = subprocess.run(clean, capture_output=True, text=True, check=False)
-    assert said.stdout.endswith("nothing is left behind\n"), said.stdout + said.stderr
-    assert machine() == before, f"{machine()}, before {before}"
+@dataclass(frozen=True)
+class World:
+    """What the sessions have to themselves: homes on a small disk, a run directory, a Python for all."""
+
+    folder: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.folder / "disk"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def homes(self) -> list[Path]:
+        return [self.disk / "root", self.disk / "user"]
+
+    def env(self, *, is_by_sudo: bool = False) -> Mapping[str, str]:
+        own = self.homes[is_by_sudo]
+        env = {**by_sudo(self.folder, self.run), "RALLY_HOME": str(own), "ESRALLY_EBS_HOME": str(own / "ebs")}
+        return env if is_by_sudo else {**env, "SUDO_UID": "0"}
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A short command of root's, to its end."""
+        command = [str(self.folder / "bin" / "esrally-ebs"), *words]
+        return subprocess.run(
+            command, env=self.env(), cwd="/", capture_output=True, text=True, timeout=ENDS_S, check=False
+        )
+
+    def listed(self) -> list[SessionSummary]:
+        """All sessions, root's and the user's."""
+        return [one for home in self.homes for one in list_sessions(home / "ebs")]
+
+    def states(self) -> Mapping[str, State]:
+        return {one.id: one.state for one in self.listed()}
+
+    def containers(self) -> list[str]:
+        return docker("ps", "-aq", "--no-trunc", "--filter", f"label=esrally-ebs.run={self.run}").split()
+
+    def mounts(self) -> list[str]:
+        lines = Path("/proc/mounts").read_text().splitlines()
+        return [line.split()[1] for line in lines if str(self.run) in line]
+
+    def loops(self) -> list[str]:
+        names = []
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with suppress(OSError):
+                names += [backing.parts[3]] if str(self.run) in backing.read_text() else []
+        return names
+
+    def remains(self) -> list[str]:
+        """All of sessions that is still on the machine."""
+        remains = [f"container {name}" for name in self.containers()]
+        networks = docker("network", "ls", "-q", "--filter", f"label=esrally-ebs.run={self.run}").split()
+        remains += [f"network {name}" for name in networks]
+        remains += [f"mount {point}" for point in self.mounts()]
+        remains += [f"loop device {name}" for name in self.loops()]
+        remains += [str(path) for path in self.run.glob("*")]
+        images = Path("/dev/shm") / "-".join(self.run.parts[1:])
+        remains += [str(path) for root in (images, *self.homes) for path in root.rglob("*.img")]
+        return remains + [f"process {each.pid}: {title}" for each, title in descendants()]
 
 
-def free(home: Path) -> tuple[int, int]:
-    """Bytes of memory and of disk that are free."""
-    return psutil.virtual_memory().available, shutil.disk_usage(home).free
+@dataclass
+class Running:
+    """A session that runs."""
+
+    world: World
+    kind: Kind
+    command: "subprocess.Popen[str]"
+
+    def victims(self, name: str) -> list[psutil.Process]:
+        """Its processes whose title begins so; "command" is the one that a user would see."""
+        if name != "command":
+            return sorted(
+                (each for each, title in descendants() if title.startswith(name)), key=lambda each: each.pid
+            )
+        mine = psutil.Process(self.command.pid)
+        if not self.kind.is_by_sudo:
+            return [mine]
+        with suppress(psutil.Error):
+            return [each for each in mine.children() if each.uids().real == NOBODY]
+        return []
 
 
-def soak(home: Path, minutes: float, draw: random.Random) -> int:
-    """Race until the time is over; how many sessions did not end as they must."""
-    ended: dict[str, State] = {}
-    before, at_first = machine(), free(home)
-    until, broken, faults = time.monotonic() + 60 * minutes, 0, Counter[str]()
-    while time.monotonic() < until:
-        fault = draw.choice((None, *FAULTS))
-        name = "none" if fault is None else fault.name
+Strike = Callable[[Running], bool]  # whether there was something to strike
+
+
+def kill(*names: str) -> Strike:
+    """kill -9 of one process of each name, all at once."""
+
+    def strike(running: Running) -> bool:
+        victims = [running.victims(name)[:1] for name in names]
+        for each in victims if all(victims) else ():
+            with suppress(psutil.Error):
+                each[0].kill()
+        return all(victims)
+
+    return strike
+
+
+def tell(number: signal.Signals) -> Strike:
+    """A signal to the whole process group, as a terminal sends it."""
+
+    def strike(running: Running) -> bool:
+        with suppress(ProcessLookupError):
+            os.killpg(running.command.pid, number)
+            return True
+        return False
+
+    return strike
+
+
+def freeze(running: Running) -> bool:
+    """A volume's daemon gets no processor for some seconds."""
+    daemons = running.victims("ebs-volume")
+    for daemon in daemons:
+        with suppress(psutil.Error):
+            daemon.suspend()
+            time.sleep(FROZEN_S)
+            daemon.resume()
+    return bool(daemons)
+
+
+def on_container(*words: str) -> Strike:
+    def strike(running: Running) -> bool:
+        containers = running.world.containers()[:1]
+        return bool(containers) and not _failed("docker", *words, *containers)
+
+    return strike
+
+
+def unmount(running: Running) -> bool:
+    points = [point for point in running.world.mounts() if point.endswith("/mnt")]
+    return bool(points) and not _failed("umount", "--lazy", points[0])
+
+
+def detach_loop(running: Running) -> bool:
+    loops = running.world.loops()
+    return bool(loops) and not _failed("losetup", "--detach", f"/dev/{loops[0]}")
+
+
+def fill_disk(running: Running) -> bool:
+    """Until the session has ended, nothing more can be written where it is recorded."""
+    with suppress(OSError), (running.world.disk / FILLER).open("wb") as filler:
+        while True:
+            filler.write(bytes(1 << 20))
+            filler.flush()
+    return True
+
+
+def _failed(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True, check=False).returncode != 0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that may befall a session, of kinds in whose names one of the words is."""
+
+    name: str
+    strike: Strike
+    words: tuple[str, ...] = ("",)
+
+
+_SESSIONS = ("fio", "race")
+FAULTS = (
+    Fault("kill -9 of the command", kill("command")),
+    Fault("kill -9 of the keeper", kill("ebs-keeper"), ("by sudo",)),
+    Fault("kill -9 of the reaper", kill("ebs-reaper"), _SESSIONS),
+    Fault("kill -9 of reaper and command", kill("ebs-reaper", "command"), _SESSIONS),
+    Fault("kill -9 of race control", kill("BenchmarkActor"), ("race",)),
+    Fault("kill -9 of the driver", kill("DriverActor"), ("race",)),
+    Fault("kill -9 of a worker", kill("Worker"), ("race",)),
+    Fault("kill -9 of fio", kill("fio"), _SESSIONS),
+    Fault("kill -9 of a volume's daemon", kill("ebs-volume")),
+    Fault("a volume's daemon frozen for 3 s", freeze),
+    Fault("SIGINT", tell(signal.SIGINT)),
+    Fault("SIGTERM", tell(signal.SIGTERM)),
+    Fault("SIGHUP", tell(signal.SIGHUP)),
+    Fault("disk full", fill_disk, _SESSIONS),
+    Fault("docker kill of a node", on_container("kill"), ("race",)),
+    Fault("docker rm -f of a node", on_container("rm", "--force"), ("race",)),
+    Fault("a volume unmounted", unmount),
+    Fault("a loop device detached", detach_loop),
+)
+
+
+@dataclass
+class Outcome:
+    """What befell one session, and what was wrong after it."""
+
+    kind: str
+    fault: str  # "none" where it ended before it could be struck
+    after_s: float
+    exit_code: int = 0
+    ended: str = "not begun"
+    lasted_s: float = 0.0
+    gone_s: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+    text: str = ""  # the end of what the command said, where something was wrong
+
+
+@dataclass
+class Results:
+    """What the soak saw until now; a file of it at any time."""
+
+    seed: int
+    free_at_first: tuple[int, int]
+    lost: tuple[int, int] = (0, 0)  # bytes of memory and of disk
+    waited_s: float = 0.0  # for the lock
+    outcomes: list[Outcome] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def count(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def struck(self) -> int:
+        return sum(one.fault != "none" for one in self.outcomes)
+
+    @property
+    def wrong(self) -> int:
+        return sum(bool(one.wrong) for one in self.outcomes) + any(
+            each > MAX_LOST_BYTES for each in self.lost
+        )
+
+    def add(self, outcome: Outcome, free_now: tuple[int, int], file: Path) -> None:
+        self.outcomes.append(outcome)
+        memory, disk = (then - now for then, now in zip(self.free_at_first, free_now, strict=True))
+        self.lost = memory, disk
+        facts = {
+            **{name: getattr(self, name) for name in ("seed", "count", "struck", "wrong")},
+            "hours": round((time.monotonic() - self.began) / 3600, 2),
+            "hours_waited_for_lock": round(self.waited_s / 3600, 2),
+            "lost_mib": {"memory": memory >> 20, "disk": disk >> 20},
+            "load": os.getloadavg(),
+            "sessions": [asdict(one) for one in self.outcomes],
+        }
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def descendants() -> list[tuple[psutil.Process, str]]:
+    """All live processes that sessions started, wherever they went."""
+    alive = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                alive.append((process, " ".join(process.cmdline())[:120]))
+    return alive
+
+
+def live(world: World, kind: Kind, fault: Fault | None, share: float) -> Outcome:
+    """One session, struck after that share of its time, and everything that is checked after it."""
+    outcome = Outcome(kind.name, "none", round(share * kind.typical_s, 1))
+    before, said = world.states(), world.folder / "said"
+    words = (word.format(folder=world.folder) for word in kind.words[1:])
+    with said.open("w") as text:
+        command = subprocess.Popen(
+            [f"{world.folder}/bin/{kind.words[0]}", *words],
+            env=world.env(is_by_sudo=kind.is_by_sudo),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=text,
+            stderr=text,
+            start_new_session=True,
+            text=True,
+        )
+    struck_at = _strike(Running(world, kind, command), fault, outcome)
+    outcome.exit_code = command.wait()
+    (world.disk / FILLER).unlink(missing_ok=True)
+    if kind.stays:
+        down = world.call("volumes", "down")
+        outcome.wrong += [f"volumes down: {down.stderr}"] if down.returncode else []
+    if "reaper" in outcome.fault:
+        world.call("clean")
+    outcome.gone_s = round(_wait_until_gone(world, outcome), 1)
+    _check_machine(world, outcome, said.read_text(errors="replace"))
+    _check_records(world, outcome, before, struck_at)
+    outcome.text = said.read_text(errors="replace")[-_SIGNS:] if outcome.wrong else ""
+    return outcome
+
+
+def _strike(running: Running, fault: Fault | None, outcome: Outcome) -> float:
+    """Watch a session to its end, and strike it on the way; when it was struck (s since the epoch), or 0."""
+    began, struck_at = time.monotonic(), 0.0
+    least_s = outcome.after_s + 1 if running.kind.stays else 0.0
+    while running.command.poll() is None or time.monotonic() < began + least_s:
+        if fault and not struck_at and time.monotonic() > began + outcome.after_s and fault.strike(running):
+            outcome.fault, struck_at = fault.name, time.time()
+        if time.monotonic() > began + ENDS_S:
+            outcome.wrong.append(f"did not end within {ENDS_S:.0f} s")
+            for process, _ in descendants():
+                with suppress(psutil.Error):
+                    process.kill()
+            break
+        time.sleep(_POLL_S)
+    outcome.lasted_s = round(time.monotonic() - began, 1)
+    return struck_at
+
+
+def _wait_until_gone(world: World, outcome: Outcome) -> float:
+    """Seconds until nothing of any session was left."""
+    began = time.monotonic()
+    while remains := world.remains():
+        if time.monotonic() > began + GONE_S:
+            outcome.wrong.append(f"still there after {GONE_S:.0f} s: {remains}")
+            break
+        time.sleep(_POLL_S)
+    return time.monotonic() - began
+
+
+def _check_machine(world: World, outcome: Outcome, said: str) -> None:
+    """Note down what the command should not have said, and whether 'clean' has something to do."""
+    if "Traceback" in said:
+        outcome.wrong.append("a traceback")
+    if outcome.fault == "none" and outcome.exit_code:
+        outcome.wrong.append(f"exit code {outcome.exit_code} though nothing befell it")
+    clean = world.call("clean")
+    if not clean.stdout.endswith("nothing is left behind\n"):
+        outcome.wrong.append(f"clean: {clean.stdout}{clean.stderr}")
+
+
+def _check_records(world: World, outcome: Outcome, before: Mapping[str, State], struck_at: float) -> None:
+    """Note down what is not listed as it must be: this session, and those before."""
+    listed = world.listed()
+    now = {one.id: one.state for one in listed}
+    changed = {id_: now.get(id_) for id_, state in before.items() if now.get(id_) != state}
+    outcome.wrong += [f"session {id_}: {before[id_]} before, now {state}" for id_, state in changed.items()]
+    new = [one for one in listed if one.id not in before]
+    if len(new) > 1 or (outcome.exit_code == 0 and not new and outcome.kind != VOLUMES):
+        outcome.wrong.append(f"{len(new)} sessions were recorded, not one")
+    for one in new:
+        outcome.ended = one.state.value
         try:
-            id_, state, gone_s = session(home, fault)
-            ended[id_] = state
-            check(home, ended, before)
-            said = f"{state}, nothing left after {gone_s:.1f} s"
-        except (AssertionError, ValueError) as error:
-            broken += 1
-            ended = {one.id: one.state for one in list_sessions(home)}
-            said = f"BROKEN: {error}"
-        faults[name] += 1
-        print(f"{len(ended):>4} sessions  {name:<45} {said}", flush=True)
-    lost = [(then - now) >> 20 for then, now in zip(at_first, free(home), strict=True)]
-    broken += any(mib << 20 > MAX_LOST_BYTES for mib in lost)
-    struck = faults.total() - faults["none"]
-    counts = f"{len(ended)} sessions, {struck} faults, {broken} broken"
-    print(f"{counts}; {lost[0]} MiB less memory, {lost[1]} MiB less disk than before")
-    return broken
+            load_session(one.path)
+        except EbsError as error:
+            outcome.wrong.append(f"cannot be read: {error}")
+        # struck while Rally or the report ended, a session has all that was to be measured
+        was_over = one.ended_at is not None and struck_at > one.ended_at
+        if (one.state is State.COMPLETE) != (outcome.exit_code == 0) and not was_over:
+            outcome.wrong.append(f"exit code {outcome.exit_code}, and it is {one.state}: {one.reason}")
+
+
+def free(world: World) -> tuple[int, int]:
+    """Bytes of memory, with what the sessions recorded in it, and of disk that are free."""
+    return psutil.virtual_memory().available + shutil.disk_usage(world.disk).used, shutil.disk_usage("/").free
+
+
+@contextmanager
+def _turn(lock: Path | None) -> Iterator[None]:
+    """The machine, while nobody else who takes the lock uses it."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def soak(world: World, args: argparse.Namespace) -> Results:
+    """Sessions until the time is over."""
+    results, draw = Results(args.seed, free(world)), random.Random(args.seed)
+    until = time.monotonic() + 3600 * args.hours
+    while time.monotonic() < until:
+        waiting_since = time.monotonic()
+        with _turn(args.lock):
+            results.waited_s += time.monotonic() - waiting_since
+            end_of_turn = min(until, time.monotonic() + TURN_S)
+            while time.monotonic() < end_of_turn:
+                outcome = live(world, *drawn(draw), draw.random())
+                results.add(outcome, free(world), args.results)
+                said = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
+                print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {said}", flush=True)
+    return results
+
+
+def drawn(draw: random.Random) -> tuple[Kind, Fault | None]:
+    """What comes next; no race while somebody else's Rally runs, beside which ours would be refused."""
+    kinds = [kind for kind in KINDS if "race" not in kind.name or not find_all_other_rally_processes()]
+    (kind,) = draw.choices(kinds, [kind.weight for kind in kinds])
+    fitting = [fault for fault in FAULTS if any(word in kind.name for word in fault.words)]
+    return kind, None if draw.random() < QUIET_SHARE else draw.choice(fitting)
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """A row per fault: how often, how sessions ended, seconds until nothing was left."""
+    print(f"\n{'fault':<34} {'times':>5} {'wrong':>5} {'gone s':>6}  sessions")
+    for name in ("none", *(fault.name for fault in FAULTS)):
+        rows = [one for one in outcomes if one.fault == name]
+        ends = ", ".join(f"{count} {end}" for end, count in Counter(one.ended for one in rows).items())
+        wrong, gone_s = sum(bool(one.wrong) for one in rows), max((one.gone_s for one in rows), default=0.0)
+        print(f"{name:<34} {len(rows):>5} {wrong:>5} {gone_s:>6}  {ends}")
+
+
+@contextmanager
+def made_world() -> Iterator[World]:
+    """Gone after the block, sessions and all."""
+    with environment() as folder:
+        world = World(folder)
+        world.disk.mkdir()
+        (folder / "fio.toml").write_text(FIO)
+        (folder / "race.toml").write_text(RACE)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0755", "tmpfs", world.disk], check=True
+        )
+        try:
+            for home, owner in zip(world.homes, (0, NOBODY), strict=True):
+                home.mkdir(mode=0o700)
+                os.chown(home, owner, owner)
+            yield world
+        finally:
+            subprocess.run(["umount", world.disk], check=True)
 
 
 def main() -> int:
-    """Soak in a home of its own, which goes when all was well."""
+    """Soak, show what befell; exit code 1 when anything was wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--lock", type=Path, help="taken around some sessions, so that others may work between"
+    )
+    parser.add_argument("--results", type=Path, default=_RESULTS)
     args = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="soak-"))
-    os.environ["ESRALLY_EBS_HOME"] = str(home)
-    broken = soak(home, args.minutes, random.Random(args.seed))
-    if broken:
-        print(f"sessions and what they said are in {home}")
-        return 1
-    shutil.rmtree(home)
-    return 0
+    be_called("soak")
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup would have sessions ignore it, too
+    with made_world() as world:
+        results = soak(world, args)
+    show(results.outcomes)
+    memory, disk = (bytes_ >> 20 for bytes_ in results.lost)
+    print(f"{results.count} sessions, {results.struck} faults, {results.wrong} wrong;", end=" ")
+    print(f"{memory} MiB less memory, {disk} MiB less disk than before")
+    return 1 if results.wrong else 0
 
 
 if __name__ == "__main__":
