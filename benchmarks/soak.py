@@ -267,7 +267,7 @@ FAULTS = (
     Fault("kill -9 of race control", kill("BenchmarkActor"), ("race",)),
     Fault("kill -9 of the driver", kill("DriverActor"), ("race",)),
     Fault("kill -9 of a worker", kill("Worker"), ("race",)),
-    Fault("kill -9 of fio", kill("fio"), _SESSIONS),
+    Fault("kill -9 of fio", kill("fio --output"), _SESSIONS),
     Fault("kill -9 of a volume's daemon", kill("ebs-volume")),
     Fault("a volume's daemon frozen for 3 s", freeze),
     Fault("SIGINT", tell(signal.SIGINT)),
@@ -524,7 +524,8 @@ def main() -> int:
     args = parser.parse_args()
     be_called("soak")
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup would have sessions ignore it, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup and '&' would have sessions ignore these, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with made_world() as world:
         results = soak(world, args)
     show(results.outcomes)
