@@ -1,7 +1,19 @@
-"""``python -m esrally_ebs`` is ``esrally-ebs``."""
+"""The ``esrally-ebs`` command, also as ``python -m esrally_ebs``: loads it, and calls it."""
 
+import signal
 import sys
 
-from esrally_ebs.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command; Ctrl-C while its modules load, for a second or more, ends it without a word."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from esrally_ebs.cli import main as run
+
+    signal.signal(signal.SIGINT, usual)
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -67,7 +68,12 @@ class SessionFolder:
             started_at=time.time() if started_at is None else started_at,
             plan=plan,
         )
-        write_text(path / "session.json", seal(dump(document_of(record), indent=2)), sync=True)
+        try:
+            write_text(path / "session.json", seal(dump(document_of(record), indent=2)), sync=True)
+        except SetupError:
+            with suppress(OSError):
+                path.rmdir()  # without a record it is no session
+            raise
         return cls(path)
 
     @classmethod

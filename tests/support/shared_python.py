@@ -51,7 +51,7 @@ def environment() -> Iterator[Path]:
         subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
         site = folder / "lib" / f"python{version}" / "site-packages"
         (site / "shared.pth").write_text(f"{ROOT}\nimport site; site.addsitedir({str(_PACKAGES)!r})\n")
-        for name, module in (("esrally", "esrally.rally"), ("esrally-ebs", "esrally_ebs.cli")):
+        for name, module in (("esrally", "esrally.rally"), ("esrally-ebs", "esrally_ebs.__main__")):
             script = folder / "bin" / name
             script.write_text(
                 f"#!{folder}/bin/python\nimport sys\nfrom {module} import main\nsys.exit(main())\n"

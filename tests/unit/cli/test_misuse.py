@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,16 @@ def test_rally_races_beside_any_of_our_commands() -> None:
             assert ours.pid not in [other.pid for other in process.find_all_other_rally_processes()]
         finally:
             ours.kill()
+
+
+def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "esrally_ebs", "--version"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        assert command.stderr is not None
+        for line in command.stderr:
+            if "esrally_ebs.errors" in line:
+                break
+        command.send_signal(signal.SIGINT)
+        said = command.stderr.read()
+    assert command.returncode == -signal.SIGINT
+    assert "Traceback" not in said

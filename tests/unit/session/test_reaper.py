@@ -40,9 +40,7 @@ def test_who_starts_it_can_wait_until_it_watches(monkeypatch: pytest.MonkeyPatch
         reaper.start("s", tmp_path, [])()
 
 
-def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "sessions" / "s"
     script = (
         "import os; from pathlib import Path; from esrally_ebs.session import reaper;"

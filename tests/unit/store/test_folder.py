@@ -1,6 +1,7 @@
 """The session folder: made once, found by name, refused when it is broken."""
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,3 +227,14 @@ def test_how_a_session_first_ended_stays(folder: SessionFolder) -> None:
     folder.finish(State.COMPLETE)
     session = load_session(folder.path)
     assert (session.state, session.reason) == (State.CANCELLED, "Ctrl-C")
+
+
+def test_a_session_whose_record_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        with pytest.raises(SetupError, match="cannot be written"):
+            SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert list((tmp_path / "sessions").iterdir()) == []
