@@ -103,7 +103,7 @@ def half_width(ratio: Estimate) -> float | None:
 def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: int) -> Line:
     """Two races of plain Rally, one volume after the other: their seconds, and p50 and p90 by task."""
     shape = f"--track-params=warmup_iterations:{warmups},iterations:{iterations}"
-    races_s, found = 0.0, []
+    races_s, races = 0.0, []
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ebs-cost-") as folder, closing(_nodes(session)) as nodes:
         for started in nodes:
@@ -111,10 +111,10 @@ def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: in
             words = ("--pipeline=benchmark-only", f"--target-hosts={started.host}:{started.port}", shape)
             races_s += race(*_only(only), f"--race-id={race_id}", *words, env={"RALLY_HOME": folder})
             record = Path(folder) / ".rally/benchmarks/races" / race_id / "race.json"
-            found.append(
+            races.append(
                 {row["task"]: row for row in json.loads(record.read_text())["results"]["op_metrics"]}
             )
-    failed = [task for rows in found for task, row in rows.items() if row["error_rate"]]
+    failed = [task for rows in races for task, row in rows.items() if row["error_rate"]]
     if failed:
         raise RuntimeError(f"requests of {', '.join(failed)} failed in a plain race")
     return {
@@ -123,8 +123,8 @@ def plain(session: Session, only: Sequence[str], *, warmups: int, iterations: in
         "races_seconds": races_s,
         "iterations": iterations,
         "times": {
-            task: [[rows[task]["service_time"][p] for p in ("50_0", "90_0")] for rows in found]
-            for task in found[0]
+            task: [[rows[task]["service_time"][p] for p in ("50_0", "90_0")] for rows in races]
+            for task in races[0]
         },
     }
 
@@ -199,14 +199,14 @@ def show(lines: Sequence[Line]) -> bool:
     for task in [task for task in pairs[0]["times"] if all(task in line["widths"] for line in sessions)]:
         own = fmean(line["widths"][task] for line in sessions)
         ratios = [log_ratio(line["times"][task]) for line in pairs]
-        one, said = (
+        one, claimed_widths = (
             _NORMAL * stdev(ratios),
             [claimed(line["times"][task], line["iterations"]) for line in pairs],
         )
-        wrong = sum(abs(ratio) > width for ratio, width in zip(ratios, said, strict=True))
+        wrong = sum(abs(ratio) > width for ratio, width in zip(ratios, claimed_widths, strict=True))
         shares.append(one / own)
-        claims.append(fmean(said) / own)
-        percents = " ".join(f"{100 * math.expm1(width):8.1f}" for width in (own, one, fmean(said)))
+        claims.append(fmean(claimed_widths) / own)
+        percents = " ".join(f"{100 * math.expm1(width):8.1f}" for width in (own, one, fmean(claimed_widths)))
         print(f"{task:54} {percents} {wrong:7} of {len(pairs)}")
     if not shares:
         print("no session has an interval: more rounds are needed")

@@ -74,7 +74,7 @@ def truth(name: str, rounds: int) -> Floats:
 def covered(name: str, design: tuple[int, int], true: Floats, sessions: int, seed: int) -> Floats:
     """Per session, percentile and kind of interval: 1 when it holds the truth, 0 when not, NaN without."""
     draw = np.random.default_rng(seed)
-    found = np.full((sessions, len(PERCENTILES), _KINDS), np.nan)
+    coverage = np.full((sessions, len(PERCENTILES), _KINDS), np.nan)
     for session in range(sessions):
         a, b = (ArmTimes(list(arm)) for arm in times(draw, name, *design))
         pair = Pair(a, b)
@@ -86,8 +86,8 @@ def covered(name: str, design: tuple[int, int], true: Floats, sessions: int, see
                     (pair.difference(percentile, CONFIDENCE), (RATIO - 1) * true[place]),
                     (a.interval(percentile, CONFIDENCE) if alone else Estimate(0.0), true[place]),
                 )
-                found[session, place] = [holds(estimate, value) for estimate, value in estimates]
-    return found
+                coverage[session, place] = [holds(estimate, value) for estimate, value in estimates]
+    return coverage
 
 
 def together(name: str, off: float, count: int, groups: int, seed: int) -> Floats:

@@ -83,10 +83,10 @@ class Race:
         if self.samples is not None and not list(self.samples.glob("*.parquet")):
             raise RuntimeError(f"{self.samples}: the pack recorded no samples; its path was not measured")
         document = json.loads(self.record.read_text())
-        found = next(row for row in document["results"]["op_metrics"] if row["task"] == self.task)
-        if found["error_rate"]:
-            raise RuntimeError(f"task {self.task}: {found['error_rate']:.1%} of its requests failed")
-        return {key: found["service_time"][key] for key in LIMITS}
+        row = next(row for row in document["results"]["op_metrics"] if row["task"] == self.task)
+        if row["error_rate"]:
+            raise RuntimeError(f"task {self.task}: {row['error_rate']:.1%} of its requests failed")
+        return {key: row["service_time"][key] for key in LIMITS}
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead")
-    with bench(words.query, words.iterations, words.documents) as found, steal_told():
-        mixed, alike = _rounds(found, max(4, words.rounds))
+    with bench(words.query, words.iterations, words.documents) as indexed, steal_told():
+        mixed, alike = _rounds(indexed, max(4, words.rounds))
     good = True
     for key, limit in LIMITS.items():
         ratio, low, high = _mean([ratios[key] for ratios in mixed])

@@ -71,11 +71,11 @@ def _variants(session: Path) -> list[Variant]:
     ]
 
 
-async def _measure(found: Bench, variants: list[Variant], blocks: int) -> None:
+async def _measure(bench: Bench, variants: list[Variant], blocks: int) -> None:
     clients = factory.EsClientFactory(
-        hosts=[{"host": found.node.host, "port": found.node.port}],
+        hosts=[{"host": bench.node.host, "port": bench.node.port}],
         client_options={"timeout": 60},
-        distribution_version=found.node.version,
+        distribution_version=bench.node.version,
         distribution_flavor="default",
     )
     es = clients.create_async(client_id=0)
@@ -107,16 +107,16 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead-parts")
-    with bench("range_field_big_range", _REQUESTS, words.documents) as found, steal_told():
-        variants = _variants(found.session().path)
-        asyncio.run(_measure(found, variants, words.blocks))
+    with bench("range_field_big_range", _REQUESTS, words.documents) as indexed, steal_told():
+        variants = _variants(indexed.session().path)
+        asyncio.run(_measure(indexed, variants, words.blocks))
     reference = np.percentile(variants[0].service_s, _PERCENTILES)
     print(f"{'':16}{'p50 ms':>9}{'p90 ms':>9}{'p99 ms':>9}{'ratios':>24}{'request in all, us':>21}")
     for variant in variants:
         times = np.percentile(variant.service_s, _PERCENTILES)
-        told = "".join(f"{1000 * value:9.3f}" for value in times)
+        percentiles = "".join(f"{1000 * value:9.3f}" for value in times)
         ratios = "".join(f"{value:8.3f}" for value in times / reference)
-        print(f"{variant.name:16}{told}{ratios}{1e6 * np.median(variant.whole_s):21,.0f}")
+        print(f"{variant.name:16}{percentiles}{ratios}{1e6 * np.median(variant.whole_s):21,.0f}")
 
 
 if __name__ == "__main__":

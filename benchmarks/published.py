@@ -227,9 +227,9 @@ def _print(verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         print(_line(verdict))
     counted = [verdict for verdict in verdicts if verdict.counted]
-    held = sum(verdict.ok for verdict in counted)
-    share = held / len(counted) if counted else 1.0
-    print(f"\n{held} of {len(counted)} rows in scope are within tolerance ({share:.1%});", end=" ")
+    within = sum(verdict.ok for verdict in counted)
+    share = within / len(counted) if counted else 1.0
+    print(f"\n{within} of {len(counted)} rows in scope are within tolerance ({share:.1%});", end=" ")
     print(f"{len(verdicts) - len(counted)} out of scope.")
     for title, group in (
         ("Outside", [v for v in counted if not v.ok]),

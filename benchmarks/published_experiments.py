@@ -86,10 +86,10 @@ def _before(workload: Row, job: BaselineJob) -> tuple[float, list[BaselineJob]]:
 
 def _reads(siblings: Sequence[Row], ios: int) -> int | None:
     """How many I/Os of a mix were reads, when both directions are published: fio's coin, not the volume's."""
-    found = {row["metric"]: row["value"] for row in siblings}
+    values = {row["metric"]: row["value"] for row in siblings}
     for read, write in (("read_bw", "write_bw"), ("read_iops", "write_iops")):
-        if read in found and write in found:
-            return round(ios * found[read] / (found[read] + found[write]))
+        if read in values and write in values:
+            return round(ios * values[read] / (values[read] + values[write]))
     return None
 
 
@@ -146,7 +146,7 @@ def _until_credits_end(volume: SimulatedVolume) -> tuple[Mapping[str, Any], floa
     start_s = volume.clock_s
     whole: Mapping[str, Any] = {}
     while True:
-        found = _dd(volume, 60)
-        if volume.levels()["credits"] < found["iops"]:  # less than a second's worth
+        minute = _dd(volume, 60)
+        if volume.levels()["credits"] < minute["iops"]:  # less than a second's worth
             return whole, volume.clock_s - start_s
-        whole = found
+        whole = minute

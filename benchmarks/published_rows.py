@@ -42,12 +42,12 @@ _WITHOUT_CREDITS = ("post_burst", "after_burst", "baseline_", "exhausted")
 def type_of(row: Row) -> str:
     """The catalog's type."""
     text = str(row["volume"]["type"]).lower().replace("_", "-")
-    found = _TYPES.search(text)
-    if found is None and not _LOCAL.search(text):
+    match = _TYPES.search(text)
+    if match is None and not _LOCAL.search(text):
         raise ValueError(f"volume type {text!r}")
-    if found and found[1] == "io2" and "block express" in text:
+    if match and match[1] == "io2" and "block express" in text:
         return "io2-block-express"
-    return found[1] if found else "instance-store"
+    return match[1] if match else "instance-store"
 
 
 def spec_of(row: Row) -> VolumeSpec:
@@ -85,8 +85,8 @@ def without_credits(row: Row) -> bool:
 def _size_gib(row: Row, type_: str, iops: float | None) -> float:
     volume = row["volume"]
     tib = _number(volume.get("size_tib"))
-    found = [_number(volume.get(name)) for name in ("size_gib", "size_gb", "stored_gib")]
-    given = next((gib for gib in (*found, tib and 1024 * tib) if gib), None)
+    sizes = [_number(volume.get(name)) for name in ("size_gib", "size_gb", "stored_gib")]
+    given = next((gib for gib in (*sizes, tib and 1024 * tib) if gib), None)
     if given:
         return given
     if type_ == "gp2":  # its IOPS follow from the size, so the size from them
@@ -99,8 +99,8 @@ def _number(value: Any) -> float | None:  # noqa: ANN401 - any value of a row
     """A number, or the one that a text begins with and says more of; None for another text, and for none."""
     if isinstance(value, int | float):
         return float(value)
-    found = _FIRST.match(value) if isinstance(value, str) else None
-    return float(found[1].replace(",", "")) if found else None
+    match = _FIRST.match(value) if isinstance(value, str) else None
+    return float(match[1].replace(",", "")) if match else None
 
 
 def _instance(row: Row) -> str | None:
@@ -243,8 +243,8 @@ def _direction(text: str) -> str:
 def _mix(workload: Row) -> int:
     if "rwmixread" in workload:
         return int(workload["rwmixread"])
-    found = re.search(r"(\d+)\s*(?:%|/\s*\d+)", str(workload.get("rw", "")))
-    return int(found[1]) if found and "rw" in str(workload.get("rw")).lower() else 50
+    match = re.search(r"(\d+)\s*(?:%|/\s*\d+)", str(workload.get("rw", "")))
+    return int(match[1]) if match and "rw" in str(workload.get("rw")).lower() else 50
 
 
 def _block(workload: Row, default_bytes: int) -> int:
@@ -257,10 +257,10 @@ def _bytes(value: Any) -> int:  # noqa: ANN401 - any value of a row
     """fio's sizes: units of 1024, whatever their case."""
     if isinstance(value, int | float):
         return int(value)
-    found = _SIZE.match(str(value))
-    if not found:
+    match = _SIZE.match(str(value))
+    if not match:
         raise ValueError(f"bs or size {value!r}")
-    return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def _file_bytes(workload: Row) -> int:
@@ -280,8 +280,8 @@ def _seconds(workload: Row) -> float | None:
         value = workload.get(name)
         if value is None or isinstance(value, bool) or (name == "time_based" and value == 1):
             continue
-        found = _TIME.match(str(value))
-        if not found:
+        match = _TIME.match(str(value))
+        if not match:
             raise ValueError(f"{name} {value!r}")
-        return float(found[1]) * {"m": 60.0, "h": 3600.0}.get((found[2] or "s")[0].lower(), 1.0)
+        return float(match[1]) * {"m": 60.0, "h": 3600.0}.get((match[2] or "s")[0].lower(), 1.0)
     return None

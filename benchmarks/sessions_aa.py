@@ -87,16 +87,16 @@ def show(lines: Sequence[Line]) -> None:
     claiming: dict[str, int] = {"faster or slower": 0, "slower": 0, "faster": 0, "equivalent at 2 %": 0}
     for line in lines:
         session = load_session(home() / "sessions" / line["session"])
-        found, strict = judged(session), judged(session, 0.02)
-        verdicts = [c.verdict for c in found]
-        ratios = [c.percentiles[0].ratio.value for c in found]
+        comparisons, strict = judged(session), judged(session, 0.02)
+        verdicts = [c.verdict for c in comparisons]
+        ratios = [c.percentiles[0].ratio.value for c in comparisons]
         equal = [c.verdict for c in strict].count(Verdict.EQUIVALENT)
         claiming["faster or slower"] += any(verdict in CLAIMS for verdict in verdicts)
         claiming["slower"] += Verdict.SLOWER in verdicts
         claiming["faster"] += Verdict.FASTER in verdicts
         claiming["equivalent at 2 %"] += bool(equal)
         counts = " ".join(f"{verdicts.count(verdict):7}" for verdict in Verdict)
-        rounds = max((c.rounds for c in found), default=0)
+        rounds = max((c.rounds for c in comparisons), default=0)
         print(
             f"{line['session'][:8]:10} {line['seconds']:5.0f} {rounds:6} "
             f"{min(ratios):7.3f} to {max(ratios):5.3f} {counts} {equal:14}"
@@ -111,9 +111,9 @@ def _ratios(session: Session) -> list[tuple[float, float]]:
     """Logarithm and its standard error: of the ratio over all tasks, then of each task's."""
     design = session.plan.design
     arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
-    found = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
-    ratios = [(one.ratio, one.rounds) for one in found.overall]
-    ratios += [(one.percentiles[0].ratio, one.rounds) for one in found.comparisons]
+    judgement = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
+    ratios = [(one.ratio, one.rounds) for one in judgement.overall]
+    ratios += [(one.percentiles[0].ratio, one.rounds) for one in judgement.comparisons]
     return [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios]
 
 

@@ -28,10 +28,10 @@ class Network:
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> "Network":
         """The only network of the inspected container."""
-        (found,) = attributes["NetworkSettings"]["Networks"].values()
+        (network,) = attributes["NetworkSettings"]["Networks"].values()
         return cls(
-            bridge=f"br-{found['NetworkID'][:12]}",
-            container=f"{found['IPAddress']}/{found['IPPrefixLen']}",
+            bridge=f"br-{network['NetworkID'][:12]}",
+            container=f"{network['IPAddress']}/{network['IPPrefixLen']}",
         )
 
     def address(self, number: int) -> str:
@@ -95,9 +95,9 @@ class _Player:
         """First those of last time: to look for others takes 10 ms, beside requests that are measured."""
         _signal(self._stopped, signal.SIGSTOP)
         while True:
-            found = frozenset(psutil.Process(self.process.pid).children(recursive=True))
-            _signal(found - self._stopped, signal.SIGSTOP)
-            is_all, self._stopped = found <= self._stopped, found
+            children = frozenset(psutil.Process(self.process.pid).children(recursive=True))
+            _signal(children - self._stopped, signal.SIGSTOP)
+            is_all, self._stopped = children <= self._stopped, children
             if is_all:
                 return
 

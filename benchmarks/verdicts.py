@@ -113,8 +113,8 @@ def requests(draw: np.random.Generator, task: Task, design: Design) -> Floats:
     """One round's, less the median of that they were recorded in."""
     times = task.rounds[draw.integers(len(task.rounds))]
     first = draw.integers(len(times))
-    found = times[(first + np.arange(design.requests)) % len(times)]
-    slow: Floats = found + np.log(SLOWER) * (draw.random(design.requests) < SLOW)
+    log_times = times[(first + np.arange(design.requests)) % len(times)]
+    slow: Floats = log_times + np.log(SLOWER) * (draw.random(design.requests) < SLOW)
     return slow
 
 
@@ -125,15 +125,15 @@ def verdicts(blocks: Blocks, design: Design) -> tuple[list[Verdict], int]:
     confidence = confidence_of_a_look(CONFIDENCE, design.rounds)
     for rounds in looks(design.rounds):
         so_far = {key: {r: t for r, t in by.items() if r <= rounds} for key, by in blocks.items()}
-        found = judged(so_far, design, confidence)
-        if Verdict.INCONCLUSIVE not in found[:-1]:
+        outcomes = judged(so_far, design, confidence)
+        if Verdict.INCONCLUSIVE not in outcomes[:-1]:
             break
-    return found, rounds
+    return outcomes, rounds
 
 
 def judged(blocks: Blocks, design: Design, confidence: float) -> list[Verdict]:
-    found = judge(blocks, ARMS, margin=design.margin, confidence=confidence, intervals=False)
-    return [one.verdict for one in (*found.comparisons, *found.overall)]
+    judgement = judge(blocks, ARMS, margin=design.margin, confidence=confidence, intervals=False)
+    return [one.verdict for one in (*judgement.comparisons, *judgement.overall)]
 
 
 def simulate(design: Design, sources: Sequence[Sequence[Task]], sessions: int, seed: int) -> Floats:
@@ -142,13 +142,13 @@ def simulate(design: Design, sources: Sequence[Sequence[Task]], sessions: int, s
     rows = []
     for _ in range(sessions):
         tasks = sources[draw.integers(len(sources))]
-        found, rounds = verdicts(drawn(draw, tasks, design), design)
+        outcomes, rounds = verdicts(drawn(draw, tasks, design), design)
         rows.append(
             [
-                any(verdict in CLAIMS for verdict in found),
-                Verdict.SLOWER in found,
-                found[-1] is Verdict.SLOWER,
-                Verdict.EQUIVALENT in found,
+                any(verdict in CLAIMS for verdict in outcomes),
+                Verdict.SLOWER in outcomes,
+                outcomes[-1] is Verdict.SLOWER,
+                Verdict.EQUIVALENT in outcomes,
                 rounds,
             ]
         )
@@ -178,11 +178,11 @@ def main() -> None:
     with ProcessPoolExecutor(workers) as pool:
         for design in DESIGNS:
             run = partial(simulate, design, sources, -(-words.sessions // workers))
-            found = np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+            means = np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
             shares = " ".join(
-                f"{share:{width}.1%}" for share, width in zip(found[:4], (9, 7, 9, 7), strict=True)
+                f"{share:{width}.1%}" for share, width in zip(means[:4], (9, 7, 9, 7), strict=True)
             )
-            print(f"{design!s:44} {shares} {found[4]:7.1f}", flush=True)
+            print(f"{design!s:44} {shares} {means[4]:7.1f}", flush=True)
 
 
 if __name__ == "__main__":
