@@ -1,4 +1,4 @@
-"""For all tests: they stay on loopback. Golden files: text to compare with; ``--update-golden`` writes it."""
+"""For all tests: loopback alone, folders of their own. Golden files: ``--update-golden`` writes them anew."""
 
 import gc
 import os
@@ -48,6 +48,15 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory that is the test's own and not there yet, and no engine: so there are no containers."""
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", "")
+    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from esrally import client
 from esrally import track as rally_track
 from esrally.driver import driver, runner, scheduler
 from esrally.metrics import SampleType
+from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import Plan, parse_plan
@@ -20,18 +21,7 @@ from esrally_ebs.rally import activation, open_loop
 from esrally_ebs.rally.schedule import BLOCK, RequestSource, expand
 from esrally_ebs.session import clean
 
-PLAN = """
-name = "two"
-[[arm]]
-name = "gp2"
-type = "gp2"
-[[arm]]
-name = "gp3"
-type = "gp3"
-[race]
-iterations = 3
-warmup_iterations = 7
-[cache]
+PLAN = f"""{TWO_ARMS}[cache]
 mode = "warm"
 [design]
 rounds = 2

@@ -12,6 +12,7 @@ from esrally import exceptions
 from esrally import track as rally_track
 from hypothesis import given
 from hypothesis import strategies as st
+from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
@@ -30,18 +31,7 @@ from esrally_ebs.rally.schedule import (
 from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
-PLAN = """
-name = "two"
-[[arm]]
-name = "gp2"
-type = "gp2"
-[[arm]]
-name = "gp3"
-type = "gp3"
-[race]
-iterations = 3
-warmup_iterations = 7
-[design]
+PLAN = f"""{TWO_ARMS}[design]
 rounds = 2
 [[baseline]]
 name = "short"
