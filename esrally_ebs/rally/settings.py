@@ -14,6 +14,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import NAME, Node, VolumeSpec
 from esrally_ebs.plan import Plan, load_plan
+from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.rally import any_track
 
 _SET_EXAMPLE = """--track-params='{"set": {"design.margin": 0.1}}'"""
@@ -159,7 +160,8 @@ def _shortened(plan: Plan) -> Plan:
     plan = updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    return updated(plan, "design", rounds=min(2, plan.design.most_rounds), starts=1)
+    starts = min(MIN_STARTS, plan.design.starts)
+    return updated(plan, "design", rounds=max(starts, min(2, plan.design.most_rounds)), starts=starts)
 
 
 def use_nodes(cfg: Any, nodes: Mapping[str, Node]) -> None:

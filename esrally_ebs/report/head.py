@@ -88,7 +88,7 @@ def _compared(session: Session, findings: Findings) -> str:
         needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
-    cache = session.plan.cache.mode
+    under = f"{session.plan.cache.mode} caches{', any JVM' if findings.starts else ''}"
     tasks = len(findings.tasks)
     scope = (
         f"50th percentile of {_number(tasks, 'task')}"
@@ -96,11 +96,9 @@ def _compared(session: Session, findings: Findings) -> str:
         else f"50th percentile of {findings.tasks[0]}"
     )
     if len(ranked) > 1:
-        return f"{_of_many(names, findings, ranked)} ({scope}, {cache} caches)."
+        return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
-    return (
-        f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {cache} caches)."
-    )
+    return f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {under})."
 
 
 def _of_pair(names: Mapping[str, str], result: Overall, margin: float) -> str:

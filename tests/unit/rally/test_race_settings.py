@@ -101,6 +101,8 @@ def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None
     assert plan.race is not None
     assert (plan.dataset.documents, plan.design.rounds, plan.race.iterations) == (1000, 2, 1)
     assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
+    often = plan_for({"set": {"design.rounds": 20, "design.starts": 5}}, test_mode=True).design
+    assert (often.rounds, often.rounds_of_starts) == (3, (range(1, 2), range(2, 3), range(3, 4)))
 
 
 def test_test_mode_leaves_no_ramp_before_the_short_runtime(tmp_path: Path) -> None:

@@ -287,3 +287,15 @@ def test_steady_says_after_how_many_requests_or_that_it_never_was(tmp_path: Path
     assert label in built.labels
     assert "not-steady on gp3: q: not steady" in built.warnings
     assert "steady caches" in built.verdict
+
+
+def test_a_session_of_several_starts_says_that_it_holds_under_any_jvm(tmp_path: Path) -> None:
+    design = {"rounds": 12, "starts": 3}
+    built = report.build(load_session(make(tmp_path, samples(rounds=12), design=design)))
+    assert "scope: these volumes under any JVM: nodes were started 3 times" in built.labels
+    assert re.search(r"cold caches, any JVM\)\.$", built.verdict)
+    (times,) = [table for table in built.tables if table.key.startswith("service_time")]
+    assert "means over 3 starts of the nodes, Student's t" in times.notes[0]
+    assert "~" not in " ".join(cell.text for row in times.rows for cell in row.cells)
+    one = report.build(load_session(make(tmp_path / "1", samples(rounds=12), design={"nodes": "one"})))
+    assert "scope: these volumes under this JVM" in one.labels
