@@ -107,5 +107,5 @@ def test_the_mean_of_starts_holds_the_truth_whatever_the_jvm_draws() -> None:
     for jvm in (0.0, 0.01, 0.02):
         means = draw.normal(0.1, math.hypot(jvm, 0.01), (1000, 3))
         intervals = [Mean(tuple(values)).interval(0.95) for values in means.tolist()]
-        held = sum((each.low or 0) <= 0.1 <= (each.high or 0) for each in intervals)
-        assert 930 <= held <= 970
+        holding = sum((each.low or 0) <= 0.1 <= (each.high or 0) for each in intervals)
+        assert 930 <= holding <= 970

@@ -134,10 +134,10 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
         "import esrally.track.loader as t; print(t.TrackPluginReader.load.__name__)"
     )
     for env, name in (({}, "load"), (any_track.environment({"plan": "smoke"}), "load_with_pack")):
-        said = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path), **env}, capture_output=True
         )
-        assert said.stdout.decode().split() == [name], said.stderr
+        assert ended.stdout.decode().split() == [name], ended.stderr
 
 
 def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's

@@ -93,7 +93,7 @@ def test_a_rally_that_differs_is_refused_by_name(
 
 @pytest.mark.usefixtures("rally")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"version": 2,', r"^Could not load '.*track.json': Expecting property name .*\(char 14\)$"),
         (
@@ -104,7 +104,7 @@ def test_a_rally_that_differs_is_refused_by_name(
     ],
 )
 def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     track = tmp_path / "track.json"
     track.write_text(text)
@@ -114,6 +114,6 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
         reader.read("mine", str(track), str(tmp_path))
     for name, value in any_track.environment({"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(PlanError, match=said) as refused:
+    with pytest.raises(PlanError, match=message) as refused:
         reader.read("mine", str(track), str(tmp_path))
     assert len(str(refused.value).splitlines()) == 1

@@ -402,9 +402,9 @@ def test_each_pair_has_every_arm_once_and_every_second_runs_backwards(
     )
     made = expand([task("q")], parse_plan(text, "x", {**ONE, "design.seed": seed, "design.rounds": 1}))
     (searched,) = [each for each in made if each.name == "q-r1"]
-    found = [each[BLOCK] for each in requests(searched, arms * pairs)]
-    assert [request.number for request in found] == [n // arms + 1 for n in range(arms * pairs)]
-    turns = [[r.block.arm for r in found[n : n + arms]] for n in range(0, arms * pairs, arms)]
+    in_turn = [each[BLOCK] for each in requests(searched, arms * pairs)]
+    assert [request.number for request in in_turn] == [n // arms + 1 for n in range(arms * pairs)]
+    turns = [[r.block.arm for r in in_turn[n : n + arms]] for n in range(0, arms * pairs, arms)]
     assert all(len(set(turn)) == arms for turn in turns)
     assert all(second == first[::-1] for first, second in list(pairwise(turns))[::2])
 
@@ -449,7 +449,7 @@ def whole_log(nodes: str = "per-arm", **settings: int) -> list[rally_track.Task]
 def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_path: Path) -> None:
     lines = [f'{{"path":"/i/_search","params":{{}},"body":{{"size":{size}}}}}\n' for size in range(7)]
     (tmp_path / QUERIES).write_text("".join(lines))
-    asked: dict[tuple[str, int], list[int]] = {}
+    sizes_of: dict[tuple[str, int], list[int]] = {}
     for clone in (each for each in whole_log(nodes) if block_of(each).phase is Phase.MEASURE):
         assert (clone.warmup_iterations, clone.iterations) == (0, None)
         params = clone.operation.params
@@ -461,8 +461,8 @@ def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_p
             except StopIteration:
                 break
             block = request[BLOCK].block
-            asked.setdefault((block.arm, block.round), []).append(request["body"]["size"])
-    assert asked == {
+            sizes_of.setdefault((block.arm, block.round), []).append(request["body"]["size"])
+    assert sizes_of == {
         (arm, round_): sizes for arm in ("gp2", "gp3") for round_, sizes in ((1, [0, 1, 2]), (2, [3, 4, 5]))
     }
 

@@ -74,9 +74,9 @@ def test_parts_of_the_log_are_days_that_follow_one_another() -> None:
 def test_every_arm_searches_the_neighbours_of_the_same_points() -> None:
     operation: Mapping[str, Any] = {"index": "i", "k": 3, "num_candidates": 9, "detailed-results": True}
     sources = [Nearest(None, dict(operation)).partition(0, 1) for _ in range(2)]
-    asked = [[source.params() for _ in range(3)] for source in sources]
-    assert asked[0] == asked[1]
-    points = [given["body"]["knn"]["query_vector"] for given in asked[0]]
+    searches = [[source.params() for _ in range(3)] for source in sources]
+    assert searches[0] == searches[1]
+    points = [given["body"]["knn"]["query_vector"] for given in searches[0]]
     assert len({tuple(point) for point in points}) == 3
     assert {len(point) for point in points} == {DIMENSIONS}
-    assert (asked[0][0]["index"], asked[0][0]["body"]["knn"]["k"]) == ("i", 3)
+    assert (searches[0][0]["index"], searches[0][0]["body"]["knn"]["k"]) == ("i", 3)

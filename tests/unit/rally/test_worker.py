@@ -178,16 +178,16 @@ def test_what_is_there_at_the_first_task_is_not_collected_again(worker: Any) -> 
 
 
 def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
-    held: list[bool] = []
+    locked: list[bool] = []
 
     async def search(es: Any, params: Any) -> tuple[int, str]:  # noqa: ANN401
-        held.append(waits.turns._lock.locked())
+        locked.append(waits.turns._lock.locked())
         return 1, "ops"
 
     block = Block(arm="a", cluster="a", work=Work.INDEXING, task="bulk", round=0)
     asyncio.run(OnArm(search)({"a": object()}, {BLOCK: Request(block=block, number=1)}))
 
-    assert held == [True]
+    assert locked == [True]
     assert not waits.turns._lock.locked()
 
 
@@ -196,9 +196,9 @@ DETAILS = ["hits.total", "hits.total.value", "hits.total.relation", "timed_out",
 
 def answer(*, took: int, hits: object, padding: str = "", documents: int = 10) -> bytes:
     """What Elasticsearch answers to a search."""
-    found = {"total": hits, "max_score": 1.0, "hits": [{"_source": {"n": n}} for n in range(documents)]}
+    all_hits = {"total": hits, "max_score": 1.0, "hits": [{"_source": {"n": n}} for n in range(documents)]}
     head = {"took": took, "timed_out": False, "_scroll_id": padding, "_shards": {"total": 1}}
-    return json.dumps({**head, "hits": found}).encode()
+    return json.dumps({**head, "hits": all_hits}).encode()
 
 
 @given(
@@ -225,10 +225,10 @@ def test_no_more_than_the_head_of_an_answer_is_parsed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         runner.ijson, "parse", lambda text: given_bytes.append(len(text.getvalue())) or whole(text)
     )
-    found = waits.parse(patches.unpatched(runner, "parse"))(
+    head = waits.parse(patches.unpatched(runner, "parse"))(
         BytesIO(answer(took=3, hits={"value": 7, "relation": "eq"}, documents=1000)), DETAILS
     )
 
-    assert (found["took"], found["hits.total.value"]) == (3, 7)
+    assert (head["took"], head["hits.total.value"]) == (3, 7)
     assert len(given_bytes) == 1
     assert given_bytes[0] <= 512
