@@ -30,5 +30,6 @@ works "$python" || "$python" -m venv --clear "$VENV"
 pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
 "${pip[@]}" --require-hashes -r requirements.txt
 "${pip[@]}" --no-deps --no-build-isolation -e .
+"$VENV/bin/python" -m compileall -q esrally_ebs # else root does by sudo, in folders that only root can remove
 echo "$stamp" >"$VENV/stamp"
 echo "$("$VENV/bin/python" -V) with $("$VENV/bin/python" -m pip list 2>/dev/null | wc -l) packages in .venv"
