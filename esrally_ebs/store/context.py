@@ -10,6 +10,7 @@ from esrally_ebs.model import Node, Volume
 from esrally_ebs.plan import Plan
 
 FILE = "context.json"
+NEW = f"{FILE}.new"  # until it is whole
 FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
@@ -97,7 +98,7 @@ class Context:
 
     def save(self) -> None:
         """Write it into the run directory, where others may be reading what stood there before."""
-        new = self.path.with_suffix(".new")
+        new = self.path.with_name(NEW)
         new.write_bytes(_ADAPTER.dump_json(self))
         new.replace(self.path)
 
