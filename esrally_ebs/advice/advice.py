@@ -56,6 +56,11 @@ class Option:
         low_s, high_s = self.interval_s
         return low_s <= self.bound.seconds < high_s
 
+    @property
+    def answer(self) -> str:
+        """Whether the bound is kept, in a word."""
+        return "yes" if self.keeps else "perhaps" if self.may_keep else "no"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:

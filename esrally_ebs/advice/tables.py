@@ -69,7 +69,7 @@ def build_advice(
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
         verdict=_verdict(advice),
         details=tuple(_details(advice)),
-        next_step="" if raced is None else f"race it: {_race_step(advice)}",
+        next_step=_next_step(advice, session),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
         warnings=_UNKNOWN,
@@ -158,10 +158,10 @@ def _measured_s(proof: Session, arm: str) -> Column:
 
 def _verdict(advice: Advice) -> str:
     if advice.doubtful is not None:
-        rival = f" and {setting_text(advice.best.spec)}" if advice.best else ""
+        rival = f"; race it and {setting_text(advice.best.spec)}" if advice.best else ""
         return (
-            f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it;"
-            f" race it{rival}."
+            f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it"
+            f"{rival}."
         )
     if advice.best is None:
         return f"No setting that was looked at keeps {advice.bound}."
@@ -201,8 +201,10 @@ def _binds(option: Option) -> str:
     )
 
 
-def _race_step(advice: Advice) -> str:
-    return "'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
+def _next_step(advice: Advice, session: Session) -> str:
+    if len(raced_settings(advice, session)) > 1:
+        return "race it: 'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
+    return "" if advice.doubtful is None else "record today's volume for more rounds"
 
 
 def _front(advice: Advice) -> Table:
@@ -221,7 +223,7 @@ def _front(advice: Advice) -> Table:
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
                 ),
                 quantity("high_s", option.interval_s[1], _ms(option.interval_s[1])),
-                word("keeps", "yes" if option.keeps else "perhaps" if option.may_keep else "no"),
+                word("keeps", option.answer),
                 word("held_back_by", option.prediction.binds),
             ),
         )
@@ -264,9 +266,8 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     for part in _PARTS_IN_MEMORY:
         size = math.ceil(whole * part / MIB) * MIB
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
-        estimate = made.percentile(advice.bound.percentile)
-        keeps = "yes" if (estimate.high or 0.0) <= advice.bound.seconds else "no"
-        rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), keeps))
+        answer = Option(usd=0.0, prediction=made, bound=advice.bound).answer
+        rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), answer))
     titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
     note = (
         "Of the recorded requests, in their order, from an empty cache that is never dropped and has no other"

@@ -70,8 +70,11 @@ def advise_command(
             f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
             " a track of the log, which 'esrally-ebs race' races on two settings"
         )
+    names = [volume.spec.name for volume in recorded.arms]
+    if arm not in (None, *names):
+        raise PlanError(f"--arm {arm}: no arm of session {recorded.id}; write one of {', '.join(names)}")
     traced = [event.arm for event in recorded.events if event.kind == "trace" and event.arm]
-    arms = [volume.spec.name for volume in recorded.arms if not traced or volume.spec.name in traced]
+    arms = [name for name in names if not traced or name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     predictor = Predictor(recording, thread_of(recording))
     advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types))
@@ -101,7 +104,7 @@ def _race(text: str, accept: list[str] | None) -> tuple[Session | None, int]:
 
 
 def _listed(types: str) -> list[str]:
-    return [one.strip() for one in types.split(",") if one.strip()]
+    return [one.strip() for one in types.split(",")]
 
 
 def _exit_code(advice: Advice) -> int:

@@ -31,7 +31,10 @@ def run_command(
     sessions: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=MIN_SESSIONS, help="Race it N times, and give one verdict of all sessions."
+            metavar="N",
+            min=MIN_SESSIONS,
+            max=1000,
+            help="Race it N times, and give one verdict of all sessions.",
         ),
     ] = None,
 ) -> int:
@@ -110,7 +113,9 @@ def study_command(
         str | None, typer.Option(help="nikkei-2021: a recorded race to show beside the published one.")
     ] = None,
     prices: Annotated[Path | None, typer.Option(help="Your price list; goes before ours.")] = None,
-    repeats: Annotated[int, typer.Option("--runs", min=1, help="On devices: runs of every job.")] = 1,
+    repeats: Annotated[
+        int, typer.Option("--runs", min=1, max=1000, help="On devices: runs of every job.")
+    ] = 1,
 ) -> None:
     """Print every published figure of a study beside ours, with the error; tables and plots with it."""
     if listed:

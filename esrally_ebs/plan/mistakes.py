@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from esrally_ebs.errors import near
+from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import DATE, NAME, REGION, SNAPSHOT
 
 Keys = Mapping[str, Sequence[str]]  # of each table of a plan by its name; "" = the top
@@ -29,6 +29,7 @@ _KINDS = {
 }
 _WORD = re.compile(r"'([^']*)'")
 _KEY = re.compile(r"[a-z_]+: ")
+_MAX_INTEGER = 2**63  # what a signed number of 64 bits does not hold
 _SHOWN = 60  # characters of a value in a message
 _PATTERNS = {
     NAME: "is not a name; use up to 31 lower-case letters, digits and '-'",
@@ -70,6 +71,16 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
             for number, entry in enumerate(value):
                 if isinstance(entry, Mapping):
                     yield name, f"{name}.{number}.", entry
+
+
+def refuse_odd_numbers(value: Any, place: str) -> None:  # noqa: ANN401
+    """Raise PlanError for a number that ``session.json`` cannot keep; ``place`` is what its key follows."""
+    if isinstance(value, Mapping | list):
+        for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
+            refuse_odd_numbers(entry, f"{place}{key}.")
+    elif isinstance(value, int | float) and not -_MAX_INTEGER < value < _MAX_INTEGER:
+        shown = f"a number of {len(str(value))} digits" if isinstance(value, int) else str(value)
+        raise PlanError(f"{place[:-1]}: {shown} does not fit into 64 bits; give one nearer to 0")
 
 
 def first_problem(error: ValidationError) -> str:

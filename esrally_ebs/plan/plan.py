@@ -19,7 +19,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
 from esrally_ebs.plan.jobs import BaselineJob
-from esrally_ebs.plan.mistakes import first_problem, keys_of, unknown_key
+from esrally_ebs.plan.mistakes import first_problem, keys_of, refuse_odd_numbers, unknown_key
 from esrally_ebs.plan.tables import (
     CachePlan,
     CostPlan,
@@ -292,6 +292,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
         plan = Plan.model_validate(table)
     except ValidationError as error:
         raise PlanError(f"{source}: {first_problem(error)}") from error
+    refuse_odd_numbers(table, f"{source}: ")
     refuse_secrets(plan.node.params, f"{source}: node.params")
     plan._source = source
     for number, arm in enumerate(plan.arm):

@@ -189,6 +189,27 @@ def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> No
     assert (advice.best, advice.doubtful) == (None, None)
 
 
+def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
+    today = predictor.check.percentile(99)
+    assert today.high is not None
+    bound = Bound(percentile=99, seconds=(today.value + today.high) / 2)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    advice = replace(advice, doubtful=advice.options[0], best=None)
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    assert "race" not in f"{report.verdict} {report.next_step}"
+    assert "more rounds" in report.next_step
+
+
+def test_memory_is_as_doubtful_as_a_setting(predictor: Predictor) -> None:
+    cached = predictor.predict(predictor.check.spec, cache_bytes=MIB).percentile(99)
+    assert cached.high is not None
+    bound = Bound(percentile=99, seconds=(cached.value + cached.high) / 2)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    (memory,) = (table for table in report.tables if table.key == "memory")
+    assert memory.rows[0].cells[-1].text == "perhaps"
+
+
 def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: Predictor) -> None:
     bound = Bound(percentile=99, seconds=predictor.check.percentile(99).value * 0.8)
     made = recorded()
@@ -361,6 +382,9 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert main([*advise_, "--keep", "p99=10s", "--race"]) == 4
     assert refused
     assert "is the cheapest" in capsys.readouterr().out
+    for option in ("--arm=b", "--types="):
+        assert main([*advise_, "--keep", "p99=10s", option]) == 2
+        assert option.strip("=b") in capsys.readouterr().err
     (trace,) = (folder.path / "trace").glob("*.parquet")
     trace.unlink()
     assert main([*advise_, "--keep", "p99=1s"]) == 4
