@@ -49,14 +49,19 @@ class Homes:
 
         To Rally every Python process with "esrally" in its command line is one, so mypy in a checkout too.
         """
-        return self._race("esrally", track or resource("tracks/noaa-ebs"), flags, timeout_s)
+        track = track or resource("tracks/noaa-ebs")
+        return self._patiently("esrally", "race", f"--track-path={track}", *flags, timeout_s=timeout_s)
 
     def pack_race(self, *flags: str, track: Path, timeout_s: float = 400) -> Ended:
         """``esrally-ebs race``."""
-        return self._race("esrally-ebs", track, flags, timeout_s)
+        return self._patiently("esrally-ebs", "race", f"--track-path={track}", *flags, timeout_s=timeout_s)
 
-    def _race(self, name: str, track: Path, flags: tuple[str, ...], timeout_s: float) -> Ended:
-        command = [str(Path(sys.executable).with_name(name)), "race", f"--track-path={track}", *flags]
+    def knee(self, plan: Path, *flags: str, timeout_s: float = 400) -> Ended:
+        """``esrally-ebs knee``."""
+        return self._patiently("esrally-ebs", "knee", str(plan), *flags, timeout_s=timeout_s)
+
+    def _patiently(self, name: str, *words: str, timeout_s: float) -> Ended:
+        command = [str(Path(sys.executable).with_name(name)), *words]
         until = time.monotonic() + timeout_s
         while True:
             ended = _run(command, self.variables, timeout_s)
