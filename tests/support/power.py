@@ -1,7 +1,7 @@
-"""Run in a guest whose power is going to be cut: what the last cut left, then arms and sessions without end.
+"""Run in a guest whose power is going to be cut: what the last cut left, then arms or sessions without end.
 
-``power.py ARMS``; the host reads ``checked.json``, ``phase`` and ``heartbeat`` in the shared directory, where
-what is written is out of the guest at once.
+``power.py ARMS PHASE``; the host reads ``checked.json``, ``phase`` and ``heartbeat`` in the shared directory,
+where what is written is out of the guest at once.
 """
 
 import io
@@ -110,6 +110,7 @@ def beating(context: Context) -> Iterator[None]:
 
     thread = threading.Thread(target=beat)
     thread.start()
+    phase("measuring")
     try:
         yield
     finally:
@@ -124,18 +125,20 @@ def phase(name: str) -> None:
         file.write(f"{time.time():.1f} {name}\n")
 
 
-def use(arms: str) -> None:
-    """Arms up, arms down, a session: until the power goes."""
+def use(arms: str, wanted: str) -> None:
+    """Arms up and down, or sessions, whichever has the phase that the power is to go in: until it goes."""
     path = home() / "cut.toml"
     path.write_text(_PLAN + _ARM[arms])
     while True:
         with suppress_slowness():
-            phase("up")
-            manual.up(str(path))
-            phase("down")
-            manual.down(str(path))
-            phase("session")
-            measure_plan(load_plan(path, {}), print, beside=beating)
+            if wanted == "measuring":
+                phase("session")
+                measure_plan(load_plan(path, {}), print, beside=beating)
+            else:
+                phase("up")
+                manual.up(str(path))
+                phase("down")
+                manual.down(str(path))
 
 
 @contextmanager
@@ -151,4 +154,4 @@ def suppress_slowness() -> Iterator[None]:
 if __name__ == "__main__":
     home().mkdir(parents=True, exist_ok=True)
     (SHARE / "checked.json").write_text(json.dumps(check()))
-    use(sys.argv[1])
+    use(*sys.argv[1:])
