@@ -350,9 +350,9 @@ def descendants() -> list[tuple[psutil.Process, str]]:
 def live(world: World, kind: Kind, fault: Fault | None, share: float) -> Outcome:
     """One session, struck after that share of its time, and everything that is checked after it."""
     outcome = Outcome(kind.name, "none", round(share * kind.typical_s, 1))
-    before, said = world.states(), world.folder / "said"
+    before, output = world.states(), world.folder / "output"
     words = (word.format(folder=world.folder) for word in kind.words[1:])
-    with said.open("w") as text:
+    with output.open("w") as text:
         command = subprocess.Popen(
             [f"{world.folder}/bin/{kind.words[0]}", *words],
             env=world.env(is_by_sudo=kind.is_by_sudo),
@@ -372,9 +372,9 @@ def live(world: World, kind: Kind, fault: Fault | None, share: float) -> Outcome
     if "reaper" in outcome.fault:
         world.call("clean")
     outcome.gone_s = round(_wait_until_gone(world, outcome), 1)
-    _check_machine(world, outcome, said.read_text(errors="replace"))
+    _check_machine(world, outcome, output.read_text(errors="replace"))
     _check_records(world, outcome, before, struck_at)
-    outcome.text = said.read_text(errors="replace")[-_SIGNS:] if outcome.wrong else ""
+    outcome.text = output.read_text(errors="replace")[-_SIGNS:] if outcome.wrong else ""
     return outcome
 
 
@@ -407,14 +407,14 @@ def _wait_until_gone(world: World, outcome: Outcome) -> float:
     return time.monotonic() - began
 
 
-def _check_machine(world: World, outcome: Outcome, said: str) -> None:
+def _check_machine(world: World, outcome: Outcome, output: str) -> None:
     """Note down what the command should not have said, and whether 'clean' has something to do."""
-    if "other Rally processes" in said:
+    if "other Rally processes" in output:
         outcome.fault, outcome.ended = "none", "refused"  # beside somebody else's, as it should be
     elif outcome.fault == "none" and outcome.exit_code:
         outcome.wrong.append(f"exit code {outcome.exit_code} though nothing befell it")
     # Ctrl-C while Rally's own modules load is Rally's to answer
-    if "Traceback" in said and not ("race" in outcome.kind and "KeyboardInterrupt" in said):
+    if "Traceback" in output and not ("race" in outcome.kind and "KeyboardInterrupt" in output):
         outcome.wrong.append("a traceback")
     clean = world.call("clean")
     if not clean.stdout.endswith("nothing is left behind\n"):
@@ -470,8 +470,8 @@ def soak(world: World, args: argparse.Namespace) -> Results:
             while time.monotonic() < end_of_turn:
                 outcome = live(world, *drawn(draw), draw.random())
                 results.add(outcome, free(world), args.results)
-                said = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
-                print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {said}", flush=True)
+                ending = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
+                print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {ending}", flush=True)
     return results
 
 

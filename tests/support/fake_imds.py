@@ -1,10 +1,11 @@
 """An instance metadata service on loopback: IMDSv2 with given items, and a list of what was asked."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from loopback_server import serving
 
 TOKEN = "AQAEAsession-token-of-the-metadata-service=="
 
@@ -45,13 +46,6 @@ def imds(items: Mapping[str, str], *, token_status: int = 200, token: str = TOKE
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    service = FakeImds(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as port:
+        service = FakeImds(f"http://127.0.0.1:{port}")
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

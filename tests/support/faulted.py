@@ -49,7 +49,7 @@ class Afterwards:
         assert race.id not in output
         assert output.endswith("nothing is left behind\n")
 
-    def seen(self, name: str, race: Race, code: int, gone_s: float) -> None:
+    def row(self, name: str, race: Race, code: int, gone_s: float) -> None:
         """A row of docs/faults.md; ``--junitxml`` holds them all."""
         self.kept.append(("row", f"| {name} | {race.error or race.cancelled} | {code} | {gone_s:.1f} |"))
 
@@ -64,5 +64,5 @@ def afterwards(
 
 
 def assert_one_line(race: Race, reason: str) -> None:
-    assert re.search(reason, race.error), race.said
-    assert len(race.error.splitlines()) == 1, race.said
+    assert re.search(reason, race.error), race.output
+    assert len(race.error.splitlines()) == 1, race.output

@@ -6,7 +6,6 @@ nowhere else.
 """
 
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from loopback_server import free_port
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"  # moto's
@@ -44,13 +44,6 @@ def program() -> Path | None:
     return path if path.is_file() else None
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
     until = time.monotonic() + _START_S
     while time.monotonic() < until and process.poll() is None:
@@ -69,7 +62,7 @@ def moto() -> Iterator[Moto]:
     server = program()
     if server is None:
         pytest.skip("moto's server is not installed: run scripts/moto.sh, or set ESRALLY_EBS_MOTO to one")
-    port = _free_port()
+    port = free_port()
     # Hundreds of images that no test asks for would otherwise be loaded.
     environment = {**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false", "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(

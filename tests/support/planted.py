@@ -10,14 +10,14 @@ import gzip
 import html
 import json
 import re
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from loopback_server import serving
 
 KEY_ID = "AKIAPLANTED0EXAMPLE7"
 OTHER_KEY_ID = "ASIAQUOTED0EXAMPLE42"  # which only an error message tells
@@ -131,12 +131,5 @@ class _Refusing(BaseHTTPRequestHandler):
 @contextmanager
 def refusing() -> Iterator[str]:
     """The address of an AWS that refuses everything and quotes every secret, until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(_Refusing) as port:
+        yield f"http://127.0.0.1:{port}"

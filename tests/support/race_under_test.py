@@ -35,7 +35,7 @@ class Race:
         self.id = str(uuid.uuid4())
         self.home = home
         self.run = Path((env or {}).get("ESRALLY_EBS_RUN", RUN)) / self.id
-        self._said = home / f"{self.id}.out"
+        self._output = home / f"{self.id}.out"
         plan_file = home / f"{self.id}.toml"
         plan_file.write_text(plan)
         plan_file.chmod(0o644)
@@ -52,7 +52,7 @@ class Race:
             command = ["setpriv", f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups", *command]
         await_no_rally()
         self._sessions: set[int] = set()
-        with self._said.open("w") as output:
+        with self._output.open("w") as output:
             self.main = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -67,21 +67,21 @@ class Race:
         return self.home / "sessions" / self.id
 
     @property
-    def said(self) -> str:
-        return self._said.read_text()
+    def output(self) -> str:
+        return self._output.read_text()
 
     @property
     def error(self) -> str:
         """What follows Rally's mark of an error up to the next empty line: it must be a single line."""
         error = re.search(
-            r"^\[ERROR\] Cannot race\. (.*?)\n\s*\n", self.said + "\n\n", re.DOTALL | re.MULTILINE
+            r"^\[ERROR\] Cannot race\. (.*?)\n\s*\n", self.output + "\n\n", re.DOTALL | re.MULTILINE
         )
         return error[1] if error else ""
 
     @property
     def cancelled(self) -> str:
         """What Rally says when the user has cancelled."""
-        line = re.search(r"^\[INFO\] (Aborted race\. .*)$", self.said, re.MULTILINE)
+        line = re.search(r"^\[INFO\] (Aborted race\. .*)$", self.output, re.MULTILINE)
         return line[1] if line else ""
 
     def reach(self, stage: Callable[["Race"], bool]) -> None:
@@ -89,9 +89,9 @@ class Race:
         until = time.monotonic() + REACHES_S
         while not stage(self):
             self._note_actors()
-            assert self.main.poll() is None, f"ended before the fault could strike: {self.said[-2000:]}"
+            assert self.main.poll() is None, f"ended before the fault could strike: {self.output[-2000:]}"
             assert time.monotonic() < until, (
-                f"never came to where the fault shall strike: {self.said[-2000:]}"
+                f"never came to where the fault shall strike: {self.output[-2000:]}"
             )
             time.sleep(_POLL_S)
 
@@ -100,7 +100,7 @@ class Race:
         until = time.monotonic() + ENDS_S
         while self.main.poll() is None:
             self._note_actors()
-            assert time.monotonic() < until, f"does not end: {self.said[-2000:]}"
+            assert time.monotonic() < until, f"does not end: {self.output[-2000:]}"
             time.sleep(_POLL_S)
         return self.main.returncode
 

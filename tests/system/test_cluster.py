@@ -74,7 +74,7 @@ def test_a_dead_node_of_three_ends_the_race_in_one_line(home: Path, afterwards: 
         struck = time.monotonic()
         docker("kill", "-s", "KILL", last)
         ended = running.exit_code()
-        afterwards.seen("one node of three", running, ended, running.gone(struck))
+        afterwards.row("one node of three", running, ended, running.gone(struck))
         assert ended == 3
     reason = r"arm arm0: its node arm0-3 has died: killed from outside"
     afterwards.listed(running, "failed", reason)

@@ -151,7 +151,7 @@ def test_nothing_stays_and_nothing_is_lost(fault: Fault, home: Path, afterwards:
         fault.strike(running)
         code = running.exit_code()
         gone_s = running.gone(struck)
-        afterwards.seen(fault.name, running, code, gone_s)
+        afterwards.row(fault.name, running, code, gone_s)
         assert code == fault.code
         check_record(running, struck_at)
     afterwards.listed(running, fault.state, fault.reason)
@@ -168,7 +168,7 @@ def test_ctrl_c_while_the_report_is_made_leaves_nothing(home: Path, afterwards: 
         struck = time.monotonic()
         ctrl_c(running)
         code = running.exit_code()
-        afterwards.seen("Ctrl-C while the report is made", running, code, running.gone(struck))
+        afterwards.row("Ctrl-C while the report is made", running, code, running.gone(struck))
         assert code == 130
         assert (running.folder / "report.md").exists()
     afterwards.listed(running, "complete", "^$")
@@ -183,7 +183,7 @@ def test_a_second_race_is_refused_and_the_first_ends_by_ctrl_c(home: Path, after
         struck_at, struck = time.time(), time.monotonic()
         ctrl_c(running)
         code = running.exit_code()
-        afterwards.seen("a second race, then Ctrl-C during queries", running, code, running.gone(struck))
+        afterwards.row("a second race, then Ctrl-C during queries", running, code, running.gone(struck))
         assert code == 130
         check_record(running, struck_at)
     afterwards.listed(running, "cancelled", CANCELLED)

@@ -62,7 +62,7 @@ def test_a_machine_that_cannot_is_named(
     struck = time.monotonic()
     with race(home, FIO, env=environment(tmp_path)) as running:
         code = running.exit_code()
-        afterwards.seen(name, running, code, running.gone(struck))
+        afterwards.row(name, running, code, running.gone(struck))
         assert code == 3
         assert_one_line(running, reason)
     if listed:
@@ -77,7 +77,7 @@ def test_without_root_the_first_thing_that_needs_it_is_named(afterwards: Afterwa
         struck = time.monotonic()
         with race(home, QUERIES, env={"HOME": name}, as_user=NOBODY) as running:
             code = running.exit_code()
-            afterwards.seen("not root", running, code, running.gone(struck))
+            afterwards.row("not root", running, code, running.gone(struck))
             assert code == 3
             assert_one_line(running, "arm arm0: .*needs root; run as root")
         afterwards.listed(running, "failed", "needs root")
@@ -108,7 +108,7 @@ def test_a_full_backing_store_is_named(
     reason = r"arm arm0: the backing store /dev/shm/.*\.img is full \(.* left\); make room there"
     with race(home, plan(fio_job("big", runtime="1s", size="256m")), env=small_memory) as running:
         code = running.exit_code()
-        afterwards.seen("the backing store is full", running, code, running.gone(struck))
+        afterwards.row("the backing store is full", running, code, running.gone(struck))
         assert code == 3
         assert_one_line(running, reason)
     afterwards.listed(running, "failed", reason)

@@ -25,7 +25,7 @@ def test_an_index_that_is_read_all_the_time_makes_the_race_fail(home: Path, afte
         struck = time.monotonic()
         docker("exec", "-d", "-w", "/usr/share/elasticsearch", running.containers()[0], "bash", "-c", reading)
         code = running.exit_code()
-        afterwards.seen("the index stays in memory", running, code, running.gone(struck))
+        afterwards.row("the index stays in memory", running, code, running.gone(struck))
         assert code == 4
         assert_one_line(running, r"end whatever else reads the index of ebs-.*-arm0")
     afterwards.listed(running, "failed", "end whatever else reads the index")
@@ -38,7 +38,7 @@ def test_arms_that_answer_differently_make_the_race_fail(home: Path, afterwards:
         struck = time.monotonic()
         delete_half(load_context(running.run / FILE).arm("arm1"))
         code = running.exit_code()
-        afterwards.seen("arms that answer differently", running, code, running.gone(struck))
+        afterwards.row("arms that answer differently", running, code, running.gone(struck))
         assert code == 4
         assert_one_line(running, "the arms cannot be compared: hits: ")
         assert (running.folder / "report.md").exists()

@@ -1,14 +1,14 @@
 """The HTML report in a real browser: it draws all plots, loads nothing, and can be used by everybody."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from chromium import BROWSER, Browser, chromium
+from loopback_server import serving
 
 pytestmark = [pytest.mark.system, pytest.mark.beside]
 
@@ -26,15 +26,8 @@ if not BROWSER:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """A web server on ``folder``, so that a page could ask for more if it were to."""
-    handler = partial(Silent, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(partial(Silent, directory=str(folder))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class Silent(SimpleHTTPRequestHandler):

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback_server import free_port
 from quick_node import JAVA_OPTS
 
 from esrally_ebs import node
@@ -217,9 +217,7 @@ def test_a_node_by_hand_works_and_is_not_ours_to_clean(image: str, tmp_path: Pat
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, 1000, 0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     by_hand = {"ES_IMAGE": image, "ES_PORT": str(port), "ES_DATA": str(data), "ES_MEMORY": "1g"}
     compose = ("compose", "-p", f"by-hand-{uuid.uuid4().hex[:8]}", "-f", str(resource("compose/node.yml")))
     try:

@@ -63,7 +63,7 @@ KILLED = r"main process.*was killed; everything it started was taken down"
 def prepared(home: Path) -> Path:
     """A home that has the dataset and its copies, so that a race is soon where it shall be struck."""
     with race(home, plan('nodes = "one"\n', arms=("gp3", "gp3"))) as running:
-        assert running.exit_code() == 0, running.said
+        assert running.exit_code() == 0, running.output
     return home
 
 
@@ -117,7 +117,7 @@ def test_all_arms_end_in_one_line_and_nothing_stays(
         struck = time.monotonic()
         strike(running)
         ended = running.exit_code()
-        afterwards.seen(f"one node, {strike.__name__}", running, ended, running.gone(struck))
+        afterwards.row(f"one node, {strike.__name__}", running, ended, running.gone(struck))
         assert ended == code
     afterwards.listed(running, "failed", reason)
     assert_one_line(running, reason)

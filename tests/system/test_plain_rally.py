@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import socket
 import subprocess
 import urllib.request
 import uuid
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from article import SEARCHES
+from loopback_server import free_port
 from quick_node import JAVA_OPTS
 from rally_command import Homes, homes
 
@@ -47,9 +47,7 @@ def race(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainRace]:
     data = tmp / "data"
     data.mkdir()
     os.chown(data, 1000, 0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     by_hand = {
         **os.environ,
         "ES_IMAGE": image,

@@ -1,13 +1,13 @@
 """What a node says of why it refuses, in one line."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loopback_server import serving
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.node import api
@@ -59,13 +59,8 @@ def port() -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             """Nothing is printed."""
 
-    server = HTTPServer(("127.0.0.1", 0), Refusing)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Refusing) as port:
+        yield port
 
 
 @pytest.mark.parametrize(

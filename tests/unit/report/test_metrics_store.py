@@ -1,17 +1,17 @@
 """A session as documents for Rally's metrics store; what is sent, where to, what is said when it fails."""
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import golden_session
 import pytest
 import session_in_memory
+from loopback_server import free_port, serving
 from small_plan import small_plan
 
 from esrally_ebs.cli import main
@@ -149,28 +149,22 @@ class Store(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(*, refuse: bool = False) -> Iterator[tuple[StoreAddress, list[dict[str, Any]]]]:
+def metrics_store(*, refuse: bool = False) -> Iterator[tuple[StoreAddress, list[dict[str, Any]]]]:
     taken: list[dict[str, Any]] = []
     handler = type("Handler", (Store,), {"taken": taken, "refuse": refuse})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield StoreAddress(host="127.0.0.1", port=server.server_port), taken
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(handler) as port:
+        yield StoreAddress(host="127.0.0.1", port=port), taken
 
 
 def test_all_documents_go_to_the_index_of_the_month_that_the_session_began_in(session: Session) -> None:
-    with serving() as (store, taken):
+    with metrics_store() as (store, taken):
         sent = send(session, store)
     assert (sent.documents, sent.index) == (4, "rally-ebs-2023-11")
     assert {action["index"]["_index"] for action in taken} == {sent.index}
 
 
 def test_a_document_that_is_refused_is_told_in_one_line_with_the_next_step(session: Session) -> None:
-    with serving(refuse=True) as (store, _), pytest.raises(SetupError) as failed:
+    with metrics_store(refuse=True) as (store, _), pytest.raises(SetupError) as failed:
         send(session, store)
     assert "4 documents refused, the first: mapper [iops] cannot be changed" in str(failed.value)
     assert "'esrally-ebs push s-1' sends it again" in str(failed.value)
@@ -178,7 +172,7 @@ def test_a_document_that_is_refused_is_told_in_one_line_with_the_next_step(sessi
 
 def test_a_store_that_is_slow_is_given_up(session: Session) -> None:
     times = iter([0.0, 121.0])
-    with serving() as (store, _), pytest.raises(SetupError, match="0 documents took over 120 s"):
+    with metrics_store() as (store, _), pytest.raises(SetupError, match="0 documents took over 120 s"):
         send(session, store, clock=lambda: next(times))
 
 
@@ -244,8 +238,7 @@ class Config:
 def test_a_store_that_is_down_is_one_warning_and_the_session_keeps_its_state(tmp_path: Path) -> None:
     path = make(tmp_path)
     warnings: list[str] = []
-    with HTTPServer(("127.0.0.1", 0), Store) as taken:
-        port = str(taken.server_port)  # free once this block is left
+    port = str(free_port())
     keep(Config(type="elasticsearch", host="127.0.0.1", port=port), path, warn=warnings.append)
     (warning,) = warnings
     assert warning.startswith(f"metrics store http://127.0.0.1:{port}: ")
@@ -264,7 +257,7 @@ def test_the_command_sends_a_session_that_was_recorded_earlier(
 ) -> None:
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(rally_home))
     make(rally_home)
-    with serving() as (store, taken):
+    with metrics_store() as (store, taken):
         ini(rally_home, ADDRESS[0], f"datastore.host = {store.host}", f"datastore.port = {store.port}")
         assert main(["push", "s-1"]) == 0
     assert len(taken) == 4
