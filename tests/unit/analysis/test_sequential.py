@@ -34,9 +34,9 @@ def test_looks_lie_further_and_further_apart() -> None:
 
 @given(st.integers(MIN_ROUNDS, 1000))
 def test_the_last_look_is_after_the_last_round_and_none_comes_twice(most: int) -> None:
-    found = looks(most)
-    assert found[-1] == most
-    assert list(found) == sorted(set(found))
+    numbers = looks(most)
+    assert numbers[-1] == most
+    assert list(numbers) == sorted(set(numbers))
 
 
 def test_looks_share_what_may_go_wrong() -> None:
@@ -54,13 +54,13 @@ def test_only_a_session_with_looks_claims_at_that_of_a_look() -> None:
 def test_a_clear_difference_is_decided_and_noise_is_not() -> None:
     draw = np.random.default_rng(1)
     clear, noisy = session(draw, 9, ratio=1.5), session(draw, 9, ratio=1.03, noise=0.3)
-    found, not_found = (
+    decided, undecided = (
         look([blocks], ARMS, margin=0.05, confidence=0.95, most=48) for blocks in (clear, noisy)
     )
-    assert found.decides
-    assert (found.rounds, found.tasks) == (9, 2)
-    assert not not_found.decides
-    assert not_found.undecided == ("t", "u")
+    assert decided.decides
+    assert (decided.rounds, decided.tasks) == (9, 2)
+    assert not undecided.decides
+    assert undecided.undecided == ("t", "u")
 
 
 def test_nothing_measured_decides_nothing() -> None:
@@ -76,8 +76,8 @@ def test_looking_often_does_not_claim_often() -> None:
         for rounds in looks(21):
             so_far = {key: {r: t for r, t in by.items() if r <= rounds} for key, by in blocks.items()}
             confidence = confidence_of_a_look(0.95, 21)
-            found = judge(so_far, ARMS, margin=0.05, confidence=confidence, intervals=False).comparisons
-            if any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in found):
+            comparisons = judge(so_far, ARMS, margin=0.05, confidence=confidence, intervals=False).comparisons
+            if any(c.verdict in (Verdict.FASTER, Verdict.SLOWER) for c in comparisons):
                 wrong += 1
                 break
     assert wrong <= 3

@@ -177,6 +177,6 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
             if "esrally_ebs.errors" in line:
                 break
         command.send_signal(signal.SIGINT)
-        said = command.stderr.read()
+        output = command.stderr.read()
     assert command.returncode == -signal.SIGINT
-    assert "Traceback" not in said
+    assert "Traceback" not in output

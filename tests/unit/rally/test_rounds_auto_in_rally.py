@@ -136,8 +136,8 @@ def test_rounds_after_a_decision_are_passed_over_and_all_else_is_executed(tmp_pa
     assert [name for name in others if "warmup" in name] == ["t-a-warmup", "t-b-warmup"]
     assert len(others) == 6  # and the fio job on both arms, at the start and again at the end
     assert made.enough.read_text() == "6"
-    (found,) = (event.fields for event in looks(folder))
-    assert (found["rounds"], found["tasks"], found["ends"]) == (6, 1, "every task is decided")
+    (fields,) = (event.fields for event in looks(folder))
+    assert (fields["rounds"], fields["tasks"], fields["ends"]) == (6, 1, "every task is decided")
 
 
 @pytest.mark.usefixtures("rally")

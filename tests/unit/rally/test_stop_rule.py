@@ -28,12 +28,12 @@ class Session:
     noise: float = 0.02
     queued_s: float = 0.0  # in the load generator, on average
     seconds_a_round: float = 10.0
-    said: list[tuple[InterimResult, str]] = field(default_factory=list)
+    results: list[tuple[InterimResult, str]] = field(default_factory=list)
     now: float = 0.0
 
     def run(self) -> int:
         """How many rounds were measured."""
-        rule = StopRule(self.plan, record=lambda *words: self.said.append(words), now=lambda: self.now)
+        rule = StopRule(self.plan, record=lambda *words: self.results.append(words), now=lambda: self.now)
         draw = np.random.default_rng(1)
         for number in range(1, self.plan.design.most_rounds + 1):
             if not rule.begins(number):
@@ -48,21 +48,21 @@ class Session:
 def test_a_clear_difference_ends_the_rounds_at_the_first_look() -> None:
     session = Session(parse_plan(PLAN, "x"), ratio=1.5)
     assert session.run() == 6
-    ((found, why),) = session.said
-    assert (found.rounds, found.undecided, why) == (6, (), "every task is decided")
+    ((result, why),) = session.results
+    assert (result.rounds, result.undecided, why) == (6, (), "every task is decided")
 
 
 def test_what_cannot_be_decided_takes_all_rounds_and_every_look() -> None:
     session = Session(parse_plan(PLAN, "x"), ratio=1.04, noise=0.5)
     assert session.run() == 14
     # the look after the last round is the report
-    assert [(found.rounds, why) for found, why in session.said] == [(6, ""), (9, "")]
+    assert [(result.rounds, why) for result, why in session.results] == [(6, ""), (9, "")]
 
 
 def test_a_task_whose_latency_is_undecided_goes_on_though_its_service_time_is_decided() -> None:
     session = Session(parse_plan(PLAN, "x"), ratio=1.5, queued_s=20.0)
     assert session.run() == 14
-    assert session.said[0][0].undecided == ("t",)
+    assert session.results[0][0].undecided == ("t",)
 
 
 def test_no_round_is_begun_that_would_end_after_the_budget() -> None:
@@ -70,7 +70,7 @@ def test_no_round_is_begun_that_would_end_after_the_budget() -> None:
     session = Session(plan, ratio=1.04, noise=0.5)
     # ten seconds each: after nine, the tenth would end at 100 s
     assert session.run() == 9
-    assert session.said[-1][1] == "the time budget is spent"
+    assert session.results[-1][1] == "the time budget is spent"
 
 
 def test_tasks_before_the_rounds_and_of_a_round_that_goes_on_are_wanted() -> None:
