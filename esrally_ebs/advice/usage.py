@@ -5,9 +5,10 @@ says nothing of latency, and nothing of bursts shorter than an interval.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from itertools import pairwise
 
@@ -60,10 +61,12 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     """
     try:
         if text.lstrip().startswith("{"):
-            return _cloudwatch(json.loads(text))
+            return _amounts(_cloudwatch(json.loads(text)), source)
         rows = list(_device_rows(text))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise FormatError(f"{source}: JSON, but no answer of get-metric-data; give {_KINDS}") from error
     devices = list(dict.fromkeys(row[0] for row in rows))
     if device is None and len(devices) > 1:
         named = ", ".join(devices)
@@ -71,7 +74,17 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if len({row[0] for row in chosen}) < 2:
         raise FormatError(f"{source}: fewer than two reports with a time of day; give {_KINDS}")
-    return list(_intervals(chosen))
+    return _amounts(_intervals(chosen), source)
+
+
+def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
+    """The intervals, none of which has less than nothing, or no number, of anything."""
+    checked = list(intervals)
+    for number, interval in enumerate(checked, start=1):
+        for value in astuple(interval):
+            if not 0 <= value < math.inf:
+                raise FormatError(f"{source}: {value:g} is no amount (interval {number}); leave it out")
+    return checked
 
 
 def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:

@@ -115,7 +115,7 @@ def _exit_code(advice: Advice) -> int:
 
 Size = Annotated[str, typer.Option(help="Size of today's volume, for example 500GiB.")]
 Type = Annotated[str, typer.Option("--type", help="Its type.")]
-Iops = Annotated[int | None, typer.Option(help="Its IOPS, if they are bought.")]
+Iops = Annotated[int | None, typer.Option(min=1, help="Its IOPS, if they are bought.")]
 Throughput = Annotated[str | None, typer.Option(help="Its throughput, if it is bought: 250MiB/s.")]
 Device = Annotated[str | None, typer.Option(help="The device, if the log is of several.")]
 
@@ -160,12 +160,15 @@ def _recorded(folder: Path) -> pa.Table:
 
 def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> VolumeSpec:
     """Today's volume. Raises PlanError for one that is not sold."""
+    rate = None if throughput is None else parse_rate(throughput, what="--throughput")
+    if rate == 0:
+        raise PlanError(f"--throughput {throughput}: nobody buys none; write for example 250MiB/s")
     today = VolumeSpec(
         name="today",
         type=type_,
         size_bytes=parse_bytes(size, what="--size"),
         iops=iops,
-        throughput_bytes_per_s=None if throughput is None else parse_rate(throughput, what="--throughput"),
+        throughput_bytes_per_s=rate,
     )
     model_for(today)
     return today
@@ -247,4 +250,6 @@ def _seconds_of(began: str | None) -> float:
         raise PlanError(f"--began {began}: is no time; write for example 2026-11-22T10:00:00Z") from error
     if moment.tzinfo is None:
         raise PlanError(f"--began {began}: names no time zone; write for example {began}Z")
+    if not 1970 < moment.year < 9999:
+        raise PlanError(f"--began {began}: choose a time of the years 1971 to 9998")
     return moment.timestamp()

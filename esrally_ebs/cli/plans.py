@@ -81,7 +81,8 @@ def race_command(
     """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
     if sockets_wanted():
         raise PlanError("race: works without esrallyd alone; unset ESRALLY_EBS_ACTORS")
-    if not track_path.exists():
+    file = track_path / "track.json" if track_path.is_dir() else track_path
+    if not file.is_file() or file.suffix != ".json":
         raise PlanError(f"--track-path {track_path}: there is no such track; name its directory")
     given = {"plan": str(plan_path(plan).resolve()), "set": overrides_of(settings)}
     flags = [f"--track-path={track_path.resolve()}", *context.args]

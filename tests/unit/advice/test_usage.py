@@ -79,6 +79,17 @@ def test_anything_else_is_refused_with_its_name(text: str) -> None:
         parse_usage(text, "log")
 
 
+@pytest.mark.parametrize("amount", ["nan", "-5", "1e308"])
+def test_what_is_no_amount_is_refused_rather_than_no_load(amount: str) -> None:
+    with pytest.raises(FormatError, match=r"x: .* is no amount \(interval 1\)"):
+        parse_usage(IOSTAT.replace("16000.00", amount), "x")
+
+
+def test_json_of_another_form_is_refused_in_our_words() -> None:
+    with pytest.raises(FormatError, match="no answer of get-metric-data"):
+        parse_usage('{"MetricDataResults": {"a": 1}}', "x")
+
+
 def test_of_several_devices_one_must_be_named() -> None:
     both = IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1")
     with pytest.raises(FormatError, match="nvme1n1, nvme2n1"):
