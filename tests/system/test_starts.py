@@ -1,11 +1,15 @@
 """Nodes that are started anew between parts of the rounds, for real, on arms of either kind of nodes."""
 
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faulted import Afterwards
 from quick_node import NODE_TABLE
+from race_under_test import Race, docker, plan, race
 from rally_command import Homes
 from small_race import ARMS, TASKS, Raced, raced
 
@@ -84,3 +88,30 @@ def test_one_node_serves_three_arms_on_real_mounts_at_every_start(
     assert {frozenset(row["arm"] for row in race.measured[at : at + 3]) for at in range(0, 36, 3)} == {
         frozenset(MOUNTED)
     }
+
+
+def start_anew(running: Race) -> bool:
+    """Whether the nodes have been ended, to be started again."""
+    labelled = f"label=esrally-ebs.session={running.id}"
+    return bool(docker("ps", "-aq", "--filter", labelled, "--filter", "status=exited").split())
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "state", "reason"),
+    [
+        (signal.SIGKILL, -9, "failed", r"main process.*was killed; everything it started was taken down"),
+        (signal.SIGINT, 130, "cancelled", "cancelled by the user"),
+    ],
+)
+def test_a_race_that_ends_while_nodes_start_anew_leaves_nothing(
+    number: signal.Signals, code: int, state: str, reason: str, home: Path, afterwards: Afterwards
+) -> None:
+    thrice = plan("starts = 3\n", arms=("gp3", "gp3")).replace("rounds = 1", "rounds = 3")
+    with race(home, thrice) as running:
+        running.reach(start_anew)
+        struck = time.monotonic()
+        running.main.send_signal(number)
+        ended = running.exit_code()
+        afterwards.seen(f"nodes start anew, {number.name}", running, ended, running.gone(struck))
+        assert ended == code
+    afterwards.listed(running, state, reason)
