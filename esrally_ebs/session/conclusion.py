@@ -1,5 +1,6 @@
 """What a session says once everything is measured: stage times, whether arms may be compared, the reports."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,20 +31,22 @@ def conclude(folder: SessionFolder) -> tuple[str, str]:
 
 
 def spans(samples: pa.Table) -> list[tuple[str, float]]:
-    """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place."""
-    measured = pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value)
-    in_rounds = pc.greater(samples["round"], 0)
-    parts = {
-        "indexing": pc.and_not(measured, in_rounds),
-        "warm-up": pc.invert(pc.or_(measured, in_rounds)),
-        "rounds": in_rounds,
-    }
-    seconds = []
-    for name, mask in parts.items():
-        ends = pc.min_max(samples["started_s"].filter(mask)).as_py()
-        if ends["min"] is not None:
-            seconds.append((name, ends["max"] - ends["min"]))
-    return seconds
+    """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place.
+
+    Each time that they did: nodes that are started anew are warmed up between rounds.
+    """
+    measured = pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value).to_numpy()
+    in_rounds = samples["round"].to_numpy() > 0
+    names = ("indexing", "warm-up", "rounds")
+    kinds = np.where(in_rounds, 2, np.where(measured, 0, 1))
+    started = samples["started_s"].to_numpy()
+    order = np.argsort(started, kind="stable")
+    seconds: dict[str, float] = {}
+    for stretch in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        if len(stretch):
+            name = names[kinds[stretch[0]]]
+            seconds[name] = seconds.get(name, 0.0) + float(started[stretch[-1]] - started[stretch[0]])
+    return [(name, seconds[name]) for name in names if name in seconds]
 
 
 def _record_marks(folder: SessionFolder, recorded: Session) -> None:
