@@ -10,7 +10,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.node import engine
 from esrally_ebs.session import clean
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 PROJECT = "com.docker.compose.project"
 

@@ -9,7 +9,7 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.session import manual as by_hand
 from esrally_ebs.store import running
 
-pytestmark = pytest.mark.system  # taking down asks Docker
+pytestmark = [pytest.mark.system, pytest.mark.beside]  # taking down asks Docker
 
 PLAN = """name = "two"
 [[arm]]

@@ -37,7 +37,7 @@ SETTINGS = load_settings(
 )
 
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")
