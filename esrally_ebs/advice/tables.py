@@ -1,5 +1,6 @@
 """An Advice as a report: the setting to take, what others cost and give, and the race that would prove it."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -95,6 +96,15 @@ def plan_text(advice: Advice, session: Session) -> str:
     documents = plan.dataset.documents
     shown = f'"{documents}"' if isinstance(documents, str) else str(documents)
     lines += ["", "[dataset]", f"documents = {shown}", f"seed = {plan.dataset.seed}"]
+    for name in ("data", "snapshot"):
+        path = getattr(plan.dataset, name)
+        lines += [f"{name} = {_toml(str(path))}"] if path is not None else []
+    lines += [f"indices = {_toml(plan.dataset.indices)}", "", "[node]", f"car = {_toml(plan.node.car)}"]
+    lines += [
+        "",
+        "[node.params]",
+        *(f"{_toml(name)} = {_toml(value)}" for name, value in plan.node.params.items()),
+    ]
     if plan.race is not None:
         lines += ["", "[race]", f'track = "{plan.race.track}"']
         lines += [f'challenge = "{plan.race.challenge}"'] if plan.race.challenge else []
@@ -106,6 +116,10 @@ def plan_text(advice: Advice, session: Session) -> str:
     lines += ["", "[design]", f"rounds = {plan.design.most_rounds}", f'nodes = "{plan.design.nodes}"']
     lines += [f'reference = "{arms[0].name}"']
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def raced_settings(advice: Advice, session: Session) -> list[VolumeSpec]:

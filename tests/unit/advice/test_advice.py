@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_rows import row, table
 from session_in_memory import session
 
-from esrally_ebs.advice.advice import advise, settings
+from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.memory import footprint_bytes, in_memory
 from esrally_ebs.advice.prediction import Predictor
@@ -219,6 +219,20 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     plan = parse_plan(plan_text(advice, made), "prove")
     assert plan.arm[0].type == "gp3"
     assert len(plan.arm) > 1
+
+
+def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None:
+    made = recorded()
+    keys = {"node.car": ["4gheap"], "node.params.x": 'a"b', "dataset.data": "/data", "dataset.indices": "i,j"}
+    made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
+    plan = parse_plan(plan_text(advised, made), "prove")
+    assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
+
+
+def advise_first(predictor: Predictor) -> Advice:
+    """Advice of a bound that today's volume does not keep."""
+    bound = Bound(percentile=99, seconds=predictor.check.percentile(99).value * 0.8)
+    return advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
 
 
 def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predictor) -> None:
