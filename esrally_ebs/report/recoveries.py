@@ -112,7 +112,8 @@ def _setting(params: Mapping[str, object]) -> float:
 
 def _held_back(events: Sequence[Event], rounds: Mapping[int, Profile]) -> Cell:
     total_s = sum(event.number("seconds") or 0.0 for event in events)
-    shares = {SETTING: sum(event.number("throttled_s") or 0.0 for event in events) / total_s}
+    throttled_s = sum(event.number("throttled_s") or 0.0 for event in events)
+    shares = {SETTING: min(1.0, throttled_s / total_s)}  # source and target, which wait at the same time
     facts: dict[str, Value] = {}
     parts: list[str] = []
     if rounds:
