@@ -162,10 +162,20 @@ def _spans(session: Session) -> Iterator[Span]:
         yield Span(name="fio", start_s=start - session.started_at, end_s=end - session.started_at)
     samples = session.samples
     ends = pc.add(samples["started_s"], samples["service_time_s"])
+    measured = samples["round"].to_numpy() > 0
+    begins = samples["started_s"].to_numpy()
+    # a warm-up comes before the rounds, and again where nodes are started anew between them
+    after = np.searchsorted(np.sort(begins[measured]), begins) * ~measured
     times = pa.table(
-        {"phase": samples["phase"], "round": samples["round"], "start": samples["started_s"], "end": ends}
+        {
+            "phase": samples["phase"],
+            "round": samples["round"],
+            "after": after,
+            "start": samples["started_s"],
+            "end": ends,
+        }
     ).unify_dictionaries()
-    grouped = times.group_by(["phase", "round"]).aggregate([("start", "min"), ("end", "max")])
+    grouped = times.group_by(["phase", "round", "after"]).aggregate([("start", "min"), ("end", "max")])
     for row in grouped.to_pylist():
         warm = row["phase"] == Phase.WARMUP.value
         if warm or row["round"] > 0:

@@ -11,7 +11,7 @@ from golden_session import ARMS, START, arm, fio, make, record, sample, samples,
 from small_plan import small_plan
 
 from esrally_ebs import report
-from esrally_ebs.model import Check, Event, Sample, State
+from esrally_ebs.model import Check, Event, Phase, Sample, State
 from esrally_ebs.store import SessionFolder, load_session
 
 
@@ -299,3 +299,19 @@ def test_a_session_of_several_starts_says_that_it_holds_under_any_jvm(tmp_path: 
     assert "~" not in " ".join(cell.text for row in times.rows for cell in row.cells)
     one = report.build(load_session(make(tmp_path / "1", samples(rounds=12), design={"nodes": "one"})))
     assert "scope: these volumes under this JVM" in one.labels
+
+
+def test_each_warm_up_has_its_place_on_the_timeline(tmp_path: Path) -> None:
+    rows = [
+        replace(sample("gp2", round_, "range_field_big_range", START + at, 0.5), phase=phase)
+        for at, round_, phase in (
+            (0, 0, Phase.WARMUP),
+            (1, 0, Phase.WARMUP),
+            (10, 1, Phase.MEASURE),
+            (60, 0, Phase.WARMUP),
+            (63, 0, Phase.WARMUP),
+            (70, 2, Phase.MEASURE),
+        )
+    ]
+    spans = report.build(load_session(make(tmp_path, rows))).figures.spans
+    assert sorted((s.start_s, s.end_s) for s in spans if s.name == "warm") == [(0.0, 1.5), (60.0, 63.5)]
