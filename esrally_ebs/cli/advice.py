@@ -19,7 +19,7 @@ from esrally_ebs.advice.traces import parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
-from esrally_ebs.cli.sessions import give, require_format
+from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec, parse_bound
@@ -57,11 +57,11 @@ def advise_command(
         list[str] | None,
         typer.Option(metavar="CHECK", help="With --race: race although this check forbids it."),
     ] = None,
-    form: Format = "text",
+    form: Format = None,
     output: Output = None,
 ) -> int:
     """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
-    require_format(form)
+    form = format_of(form, output)
     bound = parse_bound(keep, "--keep")
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
@@ -136,11 +136,11 @@ def usage_command(
     device: Device = None,
     region: Region = "us-east-1",
     types: Types = _ALL_TYPES,
-    form: Format = "text",
+    form: Format = None,
     output: Output = None,
 ) -> None:
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
-    require_format(form)
+    form = format_of(form, output)
     today = _today(size, type_, iops, throughput)
     text = "" if log.is_dir() else _text(log)
     ios = _recorded(log) if log.is_dir() else parse_trace(text, str(log), device)

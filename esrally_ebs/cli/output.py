@@ -20,7 +20,10 @@ PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's path, or
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the plan.")
 ]
-Format = Annotated[str, typer.Option("--format", help="text, markdown, csv, json or html.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="text, markdown, csv, json or html.", show_default="by --output, or text"),
+]
 Output = Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")]
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="An id, the start of one, a path, or 'latest'.")

@@ -58,14 +58,14 @@ def sessions_command(
 @app.command("report")
 def report_command(
     session: SessionName,
-    form: Format = "text",
+    form: Format = None,
     output: Output = None,
     against: Annotated[
         str | None, typer.Option(metavar="ARM", help="Compare all arms with this one.")
     ] = None,
 ) -> None:
     """Report on a session from its folder alone, on any machine."""
-    require_format(form)
+    form = format_of(form, output)
     give(report.build(_load(session), against=against), form, output)
 
 
@@ -75,11 +75,11 @@ def compare_command(
         list[str],
         typer.Argument(metavar="SESSION SESSION...", help="Ids, starts of ids, paths, or 'latest'."),
     ],
-    form: Format = "text",
+    form: Format = None,
     output: Output = None,
 ) -> None:
     """Compare sessions from the oldest to the newest; exit code 4, and why, when they are not comparable."""
-    require_format(form)
+    form = format_of(form, output)
     built = compare_sessions([_load(name) for name in names])
     give(built, form, output)
     if not comparable(built.checks):
@@ -144,10 +144,14 @@ def _load(name: str) -> Session:
     return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
-def require_format(form: str) -> None:
-    """Raise PlanError for a format that there is none of."""
+def format_of(form: str | None, output: Path | None) -> str:
+    """The format that was named, or the file is named for, or text. PlanError for one that is not known."""
+    if form is None:
+        suffix = "" if output is None else output.suffix[1:]
+        return next((name for name, of in report.SUFFIX.items() if of == suffix), "text")
     if form not in report.RENDERERS:
         raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+    return form
 
 
 def give(built: report.Report, form: str, output: Path | None) -> None:

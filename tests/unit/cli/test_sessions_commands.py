@@ -141,3 +141,22 @@ def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
     assert main(passing) == 4
     assert "9 % resident" in capsys.readouterr().err
     assert 'type="invalid"' in junit.read_text()
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "begins"),
+    [
+        (None, "report.html", "<!doctype html>"),
+        (None, "report.json", "{"),
+        (None, "report.rst", "p: session"),
+        ("text", "report.html", "p: session"),
+    ],
+)
+def test_a_report_has_the_format_that_its_file_is_named_for(
+    home: Path, tmp_path: Path, form: str | None, name: str, begins: str
+) -> None:
+    make(home, "one")
+    output = tmp_path / name
+    words = ["--format", form] if form else []
+    assert main(["report", "one", "--output", str(output), *words]) == 0
+    assert output.read_text().lower().startswith(begins)
