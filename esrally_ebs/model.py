@@ -91,7 +91,7 @@ class Work(StrEnum):
     """What is measured in a block."""
 
     FIO = "fio"
-    RESTORE = "restore"  # not measured: the arm gets the same bytes again
+    BRING_BACK = "bring-back"  # not measured: the arm gets the same bytes again
     START = "start"  # not measured: all nodes are started anew
     INDEXING = "indexing"
     SEARCH = "search"

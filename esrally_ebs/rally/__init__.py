@@ -16,7 +16,7 @@ def register(registry: Any) -> None:
     from esrally.exceptions import SystemSetupError
     from esrally.track import loader
 
-    from esrally_ebs.rally import open_loop, processor, runners, schedule, steps
+    from esrally_ebs.rally import knee, open_loop, processor, runners, schedule
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
@@ -30,7 +30,7 @@ def register(registry: Any) -> None:
         for name, own in (
             (open_loop.NAME, open_loop.OpenLoop),
             (open_loop.ARRIVALS, open_loop.Arrivals),
-            (steps.NAME, steps.StepSchedule),
+            (knee.NAME, knee.StepSchedule),
         ):
             with suppress(SystemSetupError):  # registered by the process that this worker was forked from
                 registry.register_scheduler(name, own)

@@ -18,12 +18,12 @@ from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
-from esrally_ebs.node import api, restore
+from esrally_ebs.node import api, kept
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.schedule import BLOCK, FIO, RESTORE, START
+from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.measure import measure_baseline
@@ -275,7 +275,7 @@ def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
 
 
 def _bring_back(context: Context, arm: Arm, block: Block) -> None:
-    facts = asdict(restore.bring_back(arm.nodes[0], arm.volume))
+    facts = asdict(kept.bring_back(arm.nodes[0], arm.volume))
     fields = {"task": block.task, "round": block.round, **facts}
     SessionFolder(context.folder).note("brought-back", arm=arm.name, **fields)
 
@@ -301,7 +301,7 @@ def register(registry: Any) -> None:
     rallys(FIO, BetweenRequests(_fio_baseline), async_runner=True)
     rallys(RECOVERY, OnArm(Recovery()), async_runner=True)
     rallys(START, BetweenRequests(_start_nodes), async_runner=True)
-    rallys(RESTORE, BetweenRequests(_bring_back), async_runner=True)
+    rallys(BRING_BACK, BetweenRequests(_bring_back), async_runner=True)
     registry.runner_registry = register_on_arm
 
 

@@ -15,9 +15,9 @@ from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Event, Node, Phase, Sample, TelemetryPoint, Work
 from esrally_ebs.node import api
+from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
-from esrally_ebs.rally.steps import StepRule
 from esrally_ebs.rally.stop_rule import StopRule
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.store import PartWriter, SessionFolder

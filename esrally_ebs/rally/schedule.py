@@ -18,7 +18,7 @@ from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import open_loop, recovery, steps
+from esrally_ebs.rally import knee, open_loop, recovery
 from esrally_ebs.session import protocol
 from esrally_ebs.workload.queries import replay
 
@@ -35,7 +35,7 @@ _OF_AN_INDEX = (
 _WRITE = "bulk"
 _READING = re.compile(r"_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # paths of raw requests
 FIO = "fio-baseline"
-RESTORE = "bring-back"
+BRING_BACK = "bring-back"
 START = "start-nodes"
 PARAM_SOURCE = "ebs-on-arm"
 
@@ -131,7 +131,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     elements: list[Any] = []
     for group in together:
         work, task = group[0].work, tasks.get(group[0].task)
-        if work in (Work.FIO, Work.RESTORE, Work.START):
+        if work in (Work.FIO, Work.BRING_BACK, Work.START):
             elements.append(_on_arm(group[0]))
         elif group[0].phase is Phase.BESIDE:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
@@ -256,7 +256,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params["detailed-results"] = not is_beside
         if block.task == protocol.QUERIES:
-            steps.apply(clone, block, plan)
+            knee.apply(clone, block, plan)
         else:
             _choose_requests(clone, task, block, plan)
         if is_beside and measures and clone.iterations:
@@ -328,7 +328,7 @@ def _on_arm(block: Block) -> Any:
     elif block.work is Work.START:
         kind, name, whose, suffix = START, START, "", _of_start(block)
     else:
-        kind, name = RESTORE, f"{RESTORE}-{block.task}"
+        kind, name = BRING_BACK, f"{BRING_BACK}-{block.task}"
         suffix = f"-r{block.round}" if block.round else f"-warmup{_of_start(block)}"
     operation = rally_track.Operation(name, kind, params=params, param_source=None)
     return rally_track.Task(f"{name}{whose}{suffix}", operation, meta_data=_meta_data(block))

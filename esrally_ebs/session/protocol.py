@@ -230,7 +230,7 @@ def with_writes(measured: Iterable[Block], beside: Mapping[str, Iterable[str]]) 
     for block in measured:
         writes = beside.get(block.task, ()) if block.work is Work.SEARCH else ()
         if writes:
-            yield replace(block, work=Work.RESTORE)
+            yield replace(block, work=Work.BRING_BACK)
         yield block
         yield from (replace(block, work=Work.INDEXING, task=write, phase=Phase.BESIDE) for write in writes)
 

@@ -22,7 +22,7 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
-from esrally_ebs.node import allocation, copies, dataset, restore
+from esrally_ebs.node import allocation, copies, dataset, kept
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
 from esrally_ebs.session.conclusion import conclude
@@ -177,7 +177,7 @@ class MachineSteps:
             for arm in arms:
                 dataset.copy_to(index, *arm.volumes)
                 if race.has_writes:
-                    restore.keep(arm.volume)
+                    kept.keep(arm.volume)
         with self._stage("calibrate volumes"):
             self._root.calibrate()
         return index
@@ -246,7 +246,7 @@ class MachineSteps:
 
     def verify(self) -> None:
         for arm, (volume, hash_) in self._kept.items():
-            actual = restore.require_kept(volume, hash_)
+            actual = kept.require_kept(volume, hash_)
             text = "still the same segment files as the dataset"
             self._folder.add_check(Check(name=f"brought back: {arm}", ok=True, value=actual[:16], text=text))
 

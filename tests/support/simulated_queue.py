@@ -37,7 +37,7 @@ def run(search: KneeSearch, service_s: Floats, servers: int, seed: int) -> list[
     draw, steps = np.random.default_rng(seed), list[StepResult]()
     while (step := search.next(steps)) is not None:
         due, latency, service = make(step, service_s, servers, draw)
-        lags = latency - service > 5 * search.bound.seconds + 1  # as rally/steps.py
+        lags = latency - service > 5 * search.bound.seconds + 1  # as rally/knee.py
         sent = int(lags.argmax()) if lags.any() else len(due)
         steps.append(observe(step, due[:sent], latency[:sent], service[:sent], search.bound))
     return steps

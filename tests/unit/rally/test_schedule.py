@@ -206,9 +206,9 @@ def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_oth
     for before, after in pairwise(made):
         if after.nested:
             restored, searched = block(before), block(next(iter(after)))
-            assert restored == replace(searched, work=Work.RESTORE)
+            assert restored == replace(searched, work=Work.BRING_BACK)
         elif not after.name.startswith(("fio", "bring-back")):
-            assert before.nested or block(before).work is not Work.RESTORE
+            assert before.nested or block(before).work is not Work.BRING_BACK
 
 
 def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_long() -> None:

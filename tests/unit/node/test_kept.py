@@ -8,7 +8,7 @@ import pytest
 
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
-from esrally_ebs.node import api, restore
+from esrally_ebs.node import api, kept
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import Eviction
 
@@ -30,7 +30,7 @@ def volume(tmp_path: Path) -> Volume:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     made = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.DIRECTORY, mount=tmp_path)
-    restore.keep(made)
+    kept.keep(made)
     return made
 
 
@@ -48,7 +48,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(api, "delete", lambda port, path, **_: log.append(f"delete {path}"))
     monkeypatch.setattr(api, "is_ready", lambda port, **_: True)
     cold = Eviction(bytes=7, resident_before=0.0, resident_after=0.0, seconds=0.0, steps=())
-    monkeypatch.setattr(restore, "evict", lambda pids, directory: cold)
+    monkeypatch.setattr(kept, "evict", lambda pids, directory: cold)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     return log
 
@@ -80,17 +80,17 @@ def test_whatever_was_added_and_merged_away_the_same_bytes_are_there_again(
     (index / "segments_3").rename(index / "segments_4")
     (index.parent / "translog" / "translog.ckp").write_text("another")
     (index.parent / "translog" / "translog-9.tlog").write_text("operations")
-    brought = restore.bring_back(node(volume), volume)
+    brought = kept.bring_back(node(volume), volume)
     assert texts(volume) == before
-    assert content_hash(volume.mount / "elasticsearch") == hash_ == restore.require_kept(volume, hash_)
+    assert content_hash(volume.mount / "elasticsearch") == hash_ == kept.require_kept(volume, hash_)
     assert (brought.files, brought.resident) == (3, 0.0)
     assert requests == ["delete /new", "/one/_close", "/one/_open"]
 
 
 def test_segments_cost_no_room_a_second_time(volume: Volume, requests: list[str]) -> None:
-    restore.bring_back(node(volume), volume)
-    kept = volume.mount / restore.KEPT / SHARD / "index" / "_0.cfs"
-    assert kept.samefile(volume.mount / "elasticsearch" / SHARD / "index" / "_0.cfs")
+    kept.bring_back(node(volume), volume)
+    second = volume.mount / kept.KEPT / SHARD / "index" / "_0.cfs"
+    assert second.samefile(volume.mount / "elasticsearch" / SHARD / "index" / "_0.cfs")
 
 
 def test_a_node_that_changes_segments_when_it_opens_them_is_an_error(
@@ -104,7 +104,7 @@ def test_a_node_that_changes_segments_when_it_opens_them_is_an_error(
     with pytest.raises(
         MeasurementError, match=r"arm a: was brought back, and then its node changed .*_7\.cfs"
     ):
-        restore.bring_back(node(volume), volume)
+        kept.bring_back(node(volume), volume)
 
 
 def test_a_node_that_does_not_open_its_index_again_is_an_error(
@@ -114,7 +114,7 @@ def test_a_node_that_does_not_open_its_index_again_is_an_error(
     with pytest.raises(
         SetupError, match=r"arm a: its node does not open the index .* within 60 s; see its log"
     ):
-        restore.bring_back(node(volume), volume)
+        kept.bring_back(node(volume), volume)
 
 
 def test_bytes_that_changed_in_place_are_found_at_the_end(volume: Volume) -> None:
@@ -123,7 +123,7 @@ def test_bytes_that_changed_in_place_are_found_at_the_end(volume: Volume) -> Non
     with pytest.raises(
         MeasurementError, match="arm a: the files that it was brought back to changed meanwhile"
     ):
-        restore.require_kept(volume, hash_)
+        kept.require_kept(volume, hash_)
 
 
 def test_no_link_of_the_nodes_user_is_followed(volume: Volume, requests: list[str], tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_no_link_of_the_nodes_user_is_followed(volume: Volume, requests: list[st
     index.rmdir()
     index.symlink_to(outside)
     with pytest.raises(SetupError, match="arm a: bringing its index back"):
-        restore.bring_back(node(volume), volume)
+        kept.bring_back(node(volume), volume)
     assert [path.name for path in outside.iterdir()] == ["precious"]
 
 
@@ -147,17 +147,17 @@ def test_a_file_system_without_hard_links_is_one_line(
         raise PermissionError(1, "Operation not permitted", str(path))
 
     monkeypatch.setattr(os, "link", refuse)
-    (tmp_path / restore.KEPT).rename(tmp_path / "away")
+    (tmp_path / kept.KEPT).rename(tmp_path / "away")
     with pytest.raises(
         SetupError, match=r"_0\.cfs: Operation not permitted; .* take a file system with hard"
     ):
-        restore.keep(volume)
+        kept.keep(volume)
 
 
 def test_of_many_indices_some_are_named_at_once(
     volume: Volume, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     names = [f"index-{number}" for number in range(40)]
-    restore._each(node(volume), names, "_close")
+    kept._each(node(volume), names, "_close")
     assert ",".join(path.removesuffix("/_close").removeprefix("/") for path in requests).split(",") == names
     assert max(path.count(",") for path in requests) == 14

@@ -3,7 +3,7 @@
 Lucene never changes a segment's file; it adds files and removes others. So a second name of each (a hard
 link) keeps it through any merge, and costs neither room nor time. A commit and its translog are small, and
 copied. Indices are closed while their files are replaced, and opened again: that takes a fraction of another
-start of the node (benchmarks/restore.py), and the JVM keeps what it has compiled.
+start of the node (benchmarks/bring_back.py), and the JVM keeps what it has compiled.
 """
 
 import os
@@ -34,7 +34,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class BroughtBack:
     """What it took to bring an arm back."""
 
     seconds: float
@@ -61,7 +61,7 @@ def keep(volume: Volume) -> None:
         ) from error
 
 
-def bring_back(node: Node, volume: Volume) -> Restored:
+def bring_back(node: Node, volume: Volume) -> BroughtBack:
     """Give a node the files of ``keep`` again, none of them in the page cache, and full buckets.
 
     Raises SetupError when the node refuses, MeasurementError when what it then has are other segments.
@@ -87,7 +87,7 @@ def bring_back(node: Node, volume: Volume) -> Restored:
         eviction = evict([node.pid], node.data_dir)
         if volume.control is not None:
             _give_back(volume)
-    return Restored(
+    return BroughtBack(
         seconds=time.monotonic() - began_s,
         files=sum(files),
         bytes=eviction.bytes,

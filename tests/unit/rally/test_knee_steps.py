@@ -15,7 +15,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Phase
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.plan.tables import MAX_PROBES
-from esrally_ebs.rally import activation, steps
+from esrally_ebs.rally import activation, knee
 from esrally_ebs.rally.schedule import BLOCK, block_of, expand
 from esrally_ebs.store.context import STEP
 
@@ -45,7 +45,7 @@ def task(name: str, kind: str = "search") -> rally_track.Task:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(activation, "current", lambda: SimpleNamespace(notes=tmp_path))
     yield tmp_path
-    steps._arrivals_of.cache_clear()
+    knee._arrivals_of.cache_clear()
 
 
 def first_step() -> rally_track.Task:
@@ -59,8 +59,8 @@ def publish(run: Path, step: NextStep, arm: str = "a") -> None:
 
 def arrivals(clients: list[int], total: int, made: rally_track.Task) -> list[float]:
     """What one process of these clients sends, when it is always free."""
-    steps._arrivals_of.cache_clear()
-    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    knee._arrivals_of.cache_clear()
+    own = knee._arrivals_of(made.name, *made.operation.params[knee.open_loop.OPEN])
     for client in clients:
         own.join(client, total)
     due: list[float] = []
@@ -78,7 +78,7 @@ def test_a_session_has_a_warm_up_of_each_search_and_then_steps_that_ask_all_in_t
     measured = made[len(warm) :]
     assert len(measured) == 2 * (1 + MAX_PROBES + 6)
     assert {one.operation.params[BLOCK].task for one in measured} == {"queries"}
-    assert all(one.clients == steps.CLIENTS and one.schedule == steps.NAME for one in measured)
+    assert all(one.clients == knee.CLIENTS and one.schedule == knee.NAME for one in measured)
 
 
 def test_searches_of_several_kinds_and_none_are_refused() -> None:
@@ -116,7 +116,7 @@ def test_workers_share_the_requests_of_a_step(run: Path) -> None:
 def test_alone_is_one_client_that_sends_when_it_is_answered(run: Path) -> None:
     publish(run, NextStep(purpose=Purpose.ALONE, rate=0.0, seconds=8.0))
     made = first_step()
-    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    own = knee._arrivals_of(made.name, *made.operation.params[knee.open_loop.OPEN])
     assert own.next(0, 3.5) == 3.5
     for client, now_s in ((1, 3.5), (0, 8.1)):
         with pytest.raises(StopIteration):
@@ -126,7 +126,7 @@ def test_alone_is_one_client_that_sends_when_it_is_answered(run: Path) -> None:
 def test_a_step_that_lags_far_behind_is_ended(run: Path) -> None:
     publish(run, NextStep(purpose=Purpose.PROBE, rate=50.0, seconds=10.0))
     made = first_step()
-    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    own = knee._arrivals_of(made.name, *made.operation.params[knee.open_loop.OPEN])
     own.join(0, 1)
     own.next(0, 1.0)
     with pytest.raises(StopIteration):
@@ -138,7 +138,7 @@ def test_a_step_that_lags_far_behind_is_ended(run: Path) -> None:
 def test_an_arm_without_a_step_sends_nothing(run: Path) -> None:
     publish(run, NextStep(purpose=Purpose.PROBE, rate=50.0, seconds=10.0), arm="b")
     made = first_step()
-    own = steps._arrivals_of(made.name, *made.operation.params[steps.open_loop.OPEN])
+    own = knee._arrivals_of(made.name, *made.operation.params[knee.open_loop.OPEN])
     with pytest.raises(StopIteration):
         own.join(0, 1)
 
@@ -155,7 +155,7 @@ def _sample(due_s: float, latency_s: float, kind: SampleType = SampleType.Normal
 
 def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself() -> None:
     published: list[dict[str, dict[str, float]]] = []
-    rule = steps.StepRule(
+    rule = knee.StepRule(
         plan(), publish=lambda text: published.append(json.loads(text)), record=lambda *words: None
     )
     assert rule.begins(0)
@@ -179,7 +179,7 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
 
 def test_a_budget_ends_the_steps() -> None:
     now = [1.0]
-    rule = steps.StepRule(
+    rule = knee.StepRule(
         plan(**{"design.budget": 20}),
         publish=lambda text: None,
         record=lambda *words: None,
