@@ -19,9 +19,10 @@ unit_tests() { nice "$python" -m pytest -n 2 --dist loadfile -m "not system" "${
 # What measures nothing may run beside what does, at a lower priority: it then takes what the other leaves.
 beside() {
     local unit=0 system=0
-    unit_tests || unit=$?
+    # first: the other lane comes to such a test within minutes
     scripts/moto.sh >"$STATE/moto.log" 2>&1 ||
         complain "==> moto: could not be installed, its tests are skipped; see $STATE/moto.log"
+    unit_tests || unit=$?
     as_root nice "$python" -m pytest -n 2 --dist loadfile -m "($marks) and beside" "${more[@]}" || system=$?
     say "these took $SECONDS s; exit codes: unit tests $unit, system tests $system"
     return $((unit ? unit : system))
