@@ -34,17 +34,19 @@ def test_a_striped_arm_of_a_study_is_measured_recorded_and_compared(
     whole = load_plan(resource("pipelines") / "striping-2015.toml")
     arm = next(arm for arm in whole.arm if arm.name == "3x1tib")
     job = whole.baseline[0].model_copy(update={"size": 64 * MIB, "runtime": 4.0})
-    plan = whole.model_copy(update={"arm": (arm,), "baseline": (job,)})
+    # beside other work a volume may be late, and then below its limit, but never above
+    plan = whole.model_copy(update={"arm": (arm,), "baseline": (job,), "accept": ("lateness",)})
     study = replace(studies.read_study("striping-2015"), settings={"compared": []})
     runner = studies.DeviceRunner(say=lambda text: None)
 
     parts = striping.run(Inputs(study=study, plan=plan, runner=runner, prices=cost.price_list()))
 
     # 3 x 3072 IOPS, and 0.03 s of them saved up, in 4 s; the article had 9,307.6
-    assert parts.observed["3x1tib", "random-read", "iops"] == pytest.approx(3 * 3072 * 4.03 / 4, rel=0.03)
+    limit = 3 * 3072 * 4.03 / 4
+    assert 0.85 * limit < parts.observed["3x1tib", "random-read", "iops"] < 1.03 * limit
     figure = compare(study, parts.observed)[8]
     assert (figure.published.arm, figure.published.job) == ("3x1tib", "random-read")
-    assert figure.error == pytest.approx(0, abs=0.05)
+    assert -0.17 < figure.error < 0.05
     (recorded,) = list_sessions(tmp_path / "home")
     assert recorded.id == runner.sessions[0]
     assert list(run_dir().glob("*")) == []
