@@ -105,5 +105,5 @@ def test_a_race_that_is_killed_while_nodes_start_anew_leaves_nothing(
         struck = time.monotonic()
         running.main.kill()
         assert running.exit_code() == -signal.SIGKILL
-        afterwards.seen("main process, nodes start anew", running, -signal.SIGKILL, running.gone(struck))
+        afterwards.row("main process, nodes start anew", running, -signal.SIGKILL, running.gone(struck))
     afterwards.listed(running, "failed", r"main process.*was killed; everything it started was taken down")
