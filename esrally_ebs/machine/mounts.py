@@ -46,6 +46,21 @@ def mount_holding(path: Path) -> Mount:
     return mount
 
 
+def unmounted(volume: Volume) -> str | None:
+    """What to say of a volume that is no longer what its mount point leads to; None while it is.
+
+    Not noticed: one without a block device (EFS, btrfs) on another file system of the same kind.
+    """
+    mount = mount_holding(volume.mount)
+    number = volume.device_number or mount.device_number
+    if not volume.filesystem or (number, volume.filesystem) == (mount.device_number, mount.filesystem):
+        return None
+    return (
+        f"arm {volume.spec.name}: its volume is no longer mounted at {volume.mount}, which lies on "
+        f"{mount.source} ({mount.filesystem}) now; mount it again and start anew"
+    )
+
+
 def users_of(mount_point: Path) -> list[str]:
     """Processes with a file, a mapping, or their directory on the file system there: "java (pid 123)" each.
 

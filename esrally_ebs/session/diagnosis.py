@@ -7,6 +7,7 @@ from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.store.context import Arm
@@ -39,16 +40,15 @@ def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
 
 
 def _volume(volume: Volume) -> str | None:
-    if volume.control is None:
-        return None
     try:
-        read_state(volume.control)
+        if volume.control is not None:
+            read_state(volume.control)
     except EbsError:
         return (
             f"arm {volume.spec.name}: its emulated volume has died (its daemon does not answer);"
             " start the race again"
         )
-    return None
+    return unmounted(volume)
 
 
 def _room(volume: Volume) -> str | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from esrally_ebs.errors import CommandError, PlanError, SetupError
+from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.processes import Process, last_lines, tool_environment
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob
@@ -49,8 +50,8 @@ def run_job(
     its pid stands in ``pid_file``; it leads a process group, has no other processes, and is killed when this
     function is left in any way. ``timeout_s`` is the limit for each of the two runs.
 
-    Raises SetupError when fio is missing, the mount is full or read-only, or fio fails (CommandError);
-    FormatError when its output is not understood; PlanError for a job that is not to run alone.
+    Raises SetupError when fio is missing, fails (CommandError), or the mount is full, read-only or no longer
+    the volume's; FormatError when fio's output is not understood; PlanError for a job not to run alone.
     """
     if not job.stonewall:
         raise PlanError(f"baseline {job.name}: jobs run together only in virtual time; remove stonewall")
@@ -60,11 +61,13 @@ def run_job(
         pid_file=pid_file,
         limit_s=timeout_s or _limit_s(job),
     )
+    _require_mounted(volume)
     with _scratch_file(volume.mount, job) as file:
         runner(layout_argv(job, file))
         refill()
         time.sleep(job.rest)
         text = runner(job_argv(job, file))
+        _require_mounted(volume)
     return text, rows_of(text, job, volume.spec.name, round_)
 
 
@@ -94,6 +97,12 @@ def _limit_s(job: BaselineJob) -> float:
     operations = total / min(job.bs, 256 * KIB)  # a volume splits larger ones
     by_rate_s = job.size / job.bs * job.gap_s
     return _START_S + max(operations / _SLOWEST_IOPS, total / _SLOWEST_BYTES_PER_S, by_rate_s)
+
+
+def _require_mounted(volume: Volume) -> None:
+    """What is done below a mount point is done to the volume only while that is mounted there."""
+    if (gone := unmounted(volume)) is not None:
+        raise SetupError(gone)
 
 
 @contextmanager

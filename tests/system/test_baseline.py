@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.mounts import describe
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
@@ -198,6 +199,28 @@ def test_a_read_only_mount_is_named(tmp_path: Path) -> None:
             run_job(JOB, volume_at(mount), pid_file=tmp_path / "fio.pid", refill=lambda: 0.0)
     finally:
         run(["umount", mount], timeout_s=10)
+
+
+@pytest.mark.parametrize("when", ["before the job", "during the job"])
+def test_a_volume_that_was_unmounted_is_not_measured(tmp_path: Path, when: str) -> None:
+    mount = tmp_path / "gone"
+    mount.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", mount], timeout_s=10)
+    volume = describe(volume_at(mount).spec, mount, Kind.DIRECTORY)
+
+    def unmount() -> float:
+        run(["umount", "--lazy", mount], timeout_s=10)
+        return 0.0
+
+    if when == "before the job":
+        unmount()
+    try:
+        with pytest.raises(SetupError, match=r"arm here: its volume is no longer mounted at .*/gone, which"):
+            run_job(JOB, volume, pid_file=tmp_path / "fio.pid", refill=unmount)
+        assert list(mount.iterdir()) == []
+    finally:
+        if mount.is_mount():
+            unmount()
 
 
 def test_a_missing_fio_is_named(volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
