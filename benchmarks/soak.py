@@ -33,9 +33,10 @@ from race_under_test import docker, find_all_other_rally_processes, fio_job, pla
 from races import TRACK, be_called  # noqa: E402
 from shared_python import NOBODY, by_sudo, environment  # noqa: E402
 
+from esrally_ebs.analysis.profile import FIO as FIO_EVENT  # noqa: E402
 from esrally_ebs.errors import EbsError  # noqa: E402
 from esrally_ebs.model import State  # noqa: E402
-from esrally_ebs.store import list_sessions, load_session  # noqa: E402
+from esrally_ebs.store import SessionFolder, list_sessions, load_session  # noqa: E402
 from esrally_ebs.store.session import SessionSummary  # noqa: E402
 
 MAX_LOST_BYTES = 512 * 1024**2  # of memory and of disk, beside what others on the machine do meanwhile
@@ -43,6 +44,7 @@ DISK_BYTES = 2 * 1024**3  # where sessions are recorded: a tmpfs that a fault ma
 ENDS_S, GONE_S = 240.0, 30.0
 TURN_S = 200.0  # for which --lock is kept, and the session that is running then
 FROZEN_S = 3.0
+UNNOTICED_S = 0.5  # from the last look at a volume until its job is recorded
 VOLUMES = "volumes by hand"
 FILLER = "filler"
 _POLL_S = 0.05
@@ -164,6 +166,7 @@ class Running:
     world: World
     kind: Kind
     command: "subprocess.Popen[str]"
+    unmounted: str = ""  # arm
 
     def victims(self, name: str) -> list[psutil.Process]:
         """Its processes whose title begins so; "command" is the one that a user would see."""
@@ -228,7 +231,10 @@ def on_container(*words: str) -> Strike:
 
 def unmount(running: Running) -> bool:
     points = [point for point in running.world.mounts() if point.endswith("/mnt")]
-    return bool(points) and not _failed("umount", "--lazy", points[0])
+    if not points or _failed("umount", "--lazy", points[0]):
+        return False
+    running.unmounted = Path(points[0]).parent.name
+    return True
 
 
 def detach_loop(running: Running) -> bool:
@@ -292,6 +298,7 @@ class Outcome:
     ended: str = "not begun"
     lasted_s: float = 0.0
     gone_s: float = 0.0
+    unmounted: str = ""  # arm whose volume was
     wrong: list[str] = field(default_factory=list)
     text: str = ""  # the end of what the command said, where something was wrong
 
@@ -384,7 +391,7 @@ def _strike(running: Running, fault: Fault | None, outcome: Outcome) -> float:
     least_s = outcome.after_s + 1 if running.kind.stays else 0.0
     while running.command.poll() is None or time.monotonic() < began + least_s:
         if fault and not struck_at and time.monotonic() > began + outcome.after_s and fault.strike(running):
-            outcome.fault, struck_at = fault.name, time.time()
+            outcome.fault, outcome.unmounted, struck_at = fault.name, running.unmounted, time.time()
         if time.monotonic() > began + ENDS_S:
             outcome.wrong.append(f"did not end within {ENDS_S:.0f} s")
             for process, _ in descendants():
@@ -436,6 +443,9 @@ def _check_records(world: World, outcome: Outcome, before: Mapping[str, State], 
             load_session(one.path)
         except EbsError as error:
             outcome.wrong.append(f"cannot be read: {error}")
+        jobs = [event for event in SessionFolder(one.path).events() if event.kind == FIO_EVENT]
+        if any(job.arm == outcome.unmounted and job.at_s > struck_at + UNNOTICED_S for job in jobs):
+            outcome.wrong.append("a job was recorded that had no volume to measure")
         # struck while Rally or the report ended, a session has all that was to be measured
         was_over = one.ended_at is not None and struck_at > one.ended_at
         if (one.state is State.COMPLETE) != (outcome.exit_code == 0) and not was_over:
@@ -456,6 +466,7 @@ def _turn(lock: Path | None) -> Iterator[None]:
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    time.sleep(1)  # who waits for it gets it
 
 
 def soak(world: World, args: argparse.Namespace) -> Results:
