@@ -6,10 +6,13 @@ another user does, that user may replace what root writes there, by a link to a 
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -30,6 +33,18 @@ def private_directory(path: Path) -> Path:
     if status.st_mode & _OTHERS_MAY_WRITE:
         raise SetupError(f"{path}: others may write to it; run chmod 0700 {path} once you know what is in it")
     return path
+
+
+@contextmanager
+def opened_below(*parts: str | Path) -> Iterator[int]:
+    """The descriptor of a folder, each opened below the one before it; OSError where one is a link."""
+    with ExitStack() as stack:
+        folder: int | None = None
+        for part in parts:
+            folder = os.open(part, _FOLDER, dir_fd=folder)
+            stack.callback(os.close, folder)
+        assert folder is not None
+        yield folder
 
 
 def give_tree(path: Path, user: int, *, of: int | None = None) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import elasticsearch
 
-from esrally_ebs import node as nodes
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
@@ -40,11 +39,8 @@ class Copies:
     data: Path  # its data directory
     uuids: Mapping[str, Mapping[str, str]]  # by arm: the uuid of each of the dataset's indices -> its copy's
 
-    def place_on(self, volume: Volume) -> dict[str, Path]:
-        """Make the dataset's files on a volume those of its arm's indices.
-
-        Returns where they are, by the folder of the node's data directory that they belong into.
-        """
+    def place_on(self, volume: Volume) -> None:
+        """Make the dataset's files on a volume those of its arm's indices."""
         own = volume.mount / "elasticsearch" / "indices"
         for original, copy in self.uuids[volume.spec.name].items():
             there = self.data / "indices" / copy
@@ -52,8 +48,6 @@ class Copies:
                 target = own / original / state.relative_to(there)
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(state, target)
-        nodes.prepare_data_dir(volume)
-        return {f"indices/{copy}": own / original for original, copy in self.uuids[volume.spec.name].items()}
 
 
 def suffix_of(arm: str) -> str:
@@ -94,7 +88,8 @@ def _unfinished(path: Path, session: str) -> Iterator[Path]:
 def _make(dataset: Dataset, arms: Sequence[str], new: Path, server: NodeServer) -> dict[str, dict[str, str]]:
     shutil.copytree(dataset.path / "elasticsearch", new / "elasticsearch", copy_function=_link_segments)
     spec = VolumeSpec(name=ALL_ARMS, type="directory", size_bytes=0)
-    with server.serve([Volume(spec=spec, kind=Kind.DIRECTORY, mount=new)]) as (node,):
+    on = [Volume(spec=spec, kind=Kind.DIRECTORY, mount=new)]
+    with server.serve(on, linked=[dataset.path]) as (node,):
         return _empty_copies(node, arms)
 
 

@@ -90,11 +90,12 @@ class NodeServer(Protocol):
     """What runs nodes on directories of this process's user."""
 
     def serve(
-        self, on: Sequence[Volume], repository: Path | None = None
+        self, on: Sequence[Volume], repository: Path | None = None, linked: Sequence[Path] = ()
     ) -> AbstractContextManager[Sequence[Node]]:
         """Nodes of one cluster until the block ends; all files there are the user's again then.
 
-        ``repository`` is one of snapshots, which they may read.
+        ``repository`` is one of snapshots, which they may read; ``linked`` are mounts of other names of the
+        same files, which the nodes may remove.
         """
 
     def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:

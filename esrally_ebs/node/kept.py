@@ -10,13 +10,14 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
+from esrally_ebs.machine.private import opened_below
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api
@@ -30,7 +31,6 @@ _LOCK = "write.lock"
 _NAMES_AT_ONCE = 15  # of indices, at most 255 bytes each, in a path of at most 4 KiB
 _TIMEOUT_S = 120.0
 _READY_S = 60.0
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ def _replace(volume: Volume, part: Path) -> int:
 
     The node's user may write there, so every name is looked up below a descriptor, and no link is followed.
     """
-    with _opened(volume.mount, "elasticsearch", *part.parts) as folder:
+    with opened_below(volume.mount, "elasticsearch", *part.parts) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - below a descriptor
             if name != _LOCK:
                 os.unlink(name, dir_fd=folder)
@@ -149,17 +149,6 @@ def _replace(volume: Volume, part: Path) -> int:
             else:
                 _copy(path, folder)
         return len(kept)
-
-
-@contextmanager
-def _opened(*parts: str | Path) -> Iterator[int]:
-    with ExitStack() as stack:
-        folder: int | None = None
-        for part in parts:
-            folder = os.open(part, _FOLDER, dir_fd=folder)
-            stack.callback(os.close, folder)
-        assert folder is not None
-        yield folder
 
 
 def _copy(path: Path, folder: int) -> None:

@@ -54,7 +54,9 @@ def take_down(session: str) -> list[str]:
 
 
 def _arms(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.glob("*") if path.is_dir() and not path.is_symlink())
+    """Those with an underscore in their names are no arms', and go first: they may lie on one."""
+    folders = [path for path in directory.glob("*") if path.is_dir() and not path.is_symlink()]
+    return sorted(folders, key=lambda path: ("_" not in path.name, path.name))
 
 
 def _remove_notes(folder: Path) -> None:

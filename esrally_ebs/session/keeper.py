@@ -40,8 +40,8 @@ from esrally_ebs.store.context import Context
 # All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
 OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
-    *("stop_nodes", "restart_nodes", "remove_nodes", "segments", "content_hash", "publish", "evict", "cause"),
-    *("gc_log", "ending", "take_down"),
+    *("attach_neutral", "start_shared", "stop_nodes", "restart_nodes", "remove_nodes", "segments"),
+    *("content_hash", "publish", "evict", "cause", "gc_log", "ending", "take_down"),
 )
 BY_ROOT_ALONE = "needs Rally to be root; run it as root alone (unset SUDO_UID)"
 MAX_REQUEST_BYTES = 1 << 18
@@ -82,6 +82,14 @@ class KeeperClient:
     def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
         return _NODES.validate_python(self._ask("start_nodes", on=on, settings=settings))
 
+    def attach_neutral(self) -> Path:
+        return Path(self._ask("attach_neutral"))
+
+    def start_shared(
+        self, copies: Mapping[str, Mapping[str, str]], settings: nodes.NodeSettings
+    ) -> tuple[Node, ...]:
+        return _NODES.validate_python(self._ask("start_shared", copies=copies, settings=settings))
+
     def stop_nodes(self, on: tuple[str, ...]) -> None:
         self._ask("stop_nodes", on=on)
 
@@ -121,13 +129,19 @@ class KeeperClient:
 
     @contextmanager
     def serve(
-        self, on: Sequence[Volume], settings: nodes.NodeSettings, repository: Path | None = None
+        self,
+        on: Sequence[Volume],
+        settings: nodes.NodeSettings,
+        repository: Path | None = None,
+        linked: Sequence[Path] = (),
     ) -> Iterator[tuple[Node, ...]]:
         """Nodes on directories of this user's, until the block ends."""
         if repository is not None:
             raise SetupError(f"dataset.snapshot: {repository}: {BY_ROOT_ALONE}")
         try:
             names = tuple(self._lend(volume.mount / "elasticsearch") for volume in on)
+            for mount in linked:  # for what is given back
+                self._lend(mount / "elasticsearch")
             yield self.start_nodes(names, settings)
             self.stop_nodes(names)
         except BaseException:

@@ -7,18 +7,21 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
+
+from pydantic import Field
 
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.private import give_tree, may_be_replaced_by
+from esrally_ebs.machine.private import give_tree, may_be_replaced_by, opened_below
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.node.copies import ALL_ARMS
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
@@ -32,9 +35,10 @@ Say = Callable[[str], None]
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
-_MOST_LENT = 32
+_MOST_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
 _LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
 _SNAPSHOTS = "snapshots_of_arms"
+_IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # its uuid
 _OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm: what the caller's processes fill
 
 
@@ -98,11 +102,7 @@ class RootSteps:
         """Bind a directory of the caller's, given as a descriptor, for a node; the name that it goes by."""
         with self._lock:
             assert self.caller is not None, "root starts a node on the directory itself"
-            if len(self._lent) == _MOST_LENT:
-                raise SetupError(f"{_MOST_LENT} directories are lent; give them back first")
-            name = f"{_LENT}{len(self._lent) + 1}"
-            self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=self.caller.uid)
-            return name
+            return self._bind(data, self.caller.uid).spec.name
 
     def give_back(self) -> None:
         """End what all of ``lend`` began."""
@@ -131,6 +131,47 @@ class RootSteps:
             )
         self._nodes.update({node.arm: node for node in started})
         return started
+
+    def attach_neutral(self) -> Path:
+        """Have a directory on no arm's volume; what is put there becomes the data of one node of all arms."""
+        with self._lock:
+            neutral = self._attach_directory(ALL_ARMS)
+            self._let_in(neutral)
+            return neutral.mount / "elasticsearch"
+
+    def start_shared(
+        self, copies: Mapping[str, Mapping[_IndexFolder, _IndexFolder]], settings: nodes.NodeSettings
+    ) -> tuple[Node, ...]:
+        """Start one node for all arms on the neutral directory; gives it once for each, as the arm has it.
+
+        ``copies`` are, by arm, its indices' folders on the volume -> in the node's data directory.
+        """
+        neutral = self._of(self._volumes, ALL_ARMS)
+        chosen = {name: self._of(self._volumes, name) for name in copies}
+        data_of = self.caller.uid if self.caller else None
+        elsewhere: dict[str, Path] = {}
+        with self._lock:
+            for name, volume in chosen.items():
+                nodes.prepare_data_dir(volume, data_of)
+                for folder, copy in copies[name].items():
+                    # bound, so that the engine looks no name up that the caller may exchange
+                    with opened_below(volume.mount, "elasticsearch", "indices", folder) as data:
+                        elsewhere[f"indices/{copy}"] = self._bind(data, NODE_USER).mount / "elasticsearch"
+        with self._counted():
+            node = nodes.start(
+                neutral,
+                settings,
+                session=self._session,
+                image=self.image(),
+                elsewhere=elsewhere,
+                data_of=data_of,
+            )
+        parts = tuple(
+            replace(node, arm=name, data_dir=volume.mount / "elasticsearch")
+            for name, volume in chosen.items()
+        )
+        self._nodes.update({part.arm: part for part in parts})
+        return parts
 
     def stop_nodes(self, on: tuple[str, ...]) -> None:
         """Shut nodes down cleanly."""
@@ -239,7 +280,11 @@ class RootSteps:
 
     @contextmanager
     def serve(
-        self, on: Sequence[Volume], settings: nodes.NodeSettings, repository: Path | None = None
+        self,
+        on: Sequence[Volume],
+        settings: nodes.NodeSettings,
+        repository: Path | None = None,
+        linked: Sequence[Path] = (),
     ) -> Iterator[tuple[Node, ...]]:
         """Nodes on directories that are no arms, until the block ends; then the files are this user's."""
         try:
@@ -253,7 +298,7 @@ class RootSteps:
             self.remove_nodes()
             raise
         finally:
-            for data in (volume.mount / "elasticsearch" for volume in on):
+            for data in (mount / "elasticsearch" for mount in (*(each.mount for each in on), *linked)):
                 if data.is_dir():
                     give_tree(data, os.geteuid())
 
@@ -279,6 +324,14 @@ class RootSteps:
         self._session, self._context = context.session, context
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
+
+    def _bind(self, data: int, owner: int) -> Volume:
+        """Bind the directory of a descriptor, which is that user's, below the session's."""
+        if len(self._lent) == _MOST_LENT:
+            raise SetupError(f"{_MOST_LENT} directories are lent; give them back, or take fewer indices")
+        name = f"{_LENT}{len(self._lent) + 1}"
+        self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=owner)
+        return self._lent[name]
 
     def _as_it_is(self, claimed: Volume) -> Member:
         """A volume as it was found to be, but where it is, and the node on it, as they were made here."""
@@ -321,10 +374,14 @@ class RootSteps:
         """A directory on no arm's volume, which the clusters of all arms see: this user's disk has room."""
         with self._lock:
             if _SNAPSHOTS not in self._volumes:
-                spec = VolumeSpec(name=_SNAPSHOTS, type="directory", size_bytes=0)
                 home().mkdir(parents=True, exist_ok=True)
-                self._volumes[_SNAPSHOTS] = volumes.attach(spec, self._run / _SNAPSHOTS, backing=home())
+                self._attach_directory(_SNAPSHOTS, backing=home())
             return nodes.prepare_data_dir(self._volumes[_SNAPSHOTS])
+
+    def _attach_directory(self, name: str, backing: Path | None = None) -> Volume:
+        spec = VolumeSpec(name=name, type="directory", size_bytes=0)
+        self._volumes[name] = volumes.attach(spec, self._run / name, backing=backing)
+        return self._volumes[name]
 
     def _let_in(self, volume: Volume) -> None:
         """Let the caller's processes fill an arm, and ask and set its limiters."""

@@ -21,7 +21,7 @@ from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import Check, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.model import Check, Node, Volume, session_name
 from esrally_ebs.node import allocation, copies, dataset, kept
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
@@ -110,11 +110,8 @@ class MachineSteps:
         preflight.require(self._plan, with_nodes=self.with_nodes)
         if self._race is not None and self._race.source is not None:
             self._race.source.require(self._image)
-        if isinstance(self._root, KeeperClient):
-            if self._shares_node:
-                raise SetupError(f'design.nodes = "one": {BY_ROOT_ALONE}, or set it to "per-arm"')
-            if self._race is not None and self._race.has_writes:
-                raise SetupError(f"a race with writes beside searches: {BY_ROOT_ALONE}")
+        if isinstance(self._root, KeeperClient) and self._race is not None and self._race.has_writes:
+            raise SetupError(f"a race with writes beside searches: {BY_ROOT_ALONE}")
 
     def begin(self) -> None:
         self._root.begin(self.session, self._folder.path, self._watched)
@@ -209,19 +206,17 @@ class MachineSteps:
         """One node on a disk that is no arm's, with each arm's index on the arm's volume."""
         names = [arm.name for arm in arms]
         made = copies.prepare(index, names, server=self, session=self.session)
-        elsewhere = {folder: path for arm in arms for folder, path in made.place_on(arm.volume).items()}
-        spec = VolumeSpec(name=copies.ALL_ARMS, type="directory", size_bytes=0)
-        neutral = volumes.attach(spec, self._run / copies.ALL_ARMS)
-        shutil.copytree(made.data, neutral.mount / "elasticsearch")
-        settings = nodes.of_all_arms(self._needs.settings, len(arms))
-        node = nodes.start(neutral, settings, session=self.session, image=self._image, elsewhere=elsewhere)
+        for arm in arms:
+            made.place_on(arm.volume)
+        shutil.copytree(made.data, self._root.attach_neutral(), dirs_exist_ok=True)
+        parts = self._root.start_shared(made.uuids, nodes.of_all_arms(self._needs.settings, len(arms)))
         return tuple(
             replace(
                 arm,
-                members=(Member(volume=arm.volume, node=_part_of(node, arm)),),
+                members=(Member(volume=arm.volume, node=part),),
                 suffix=copies.suffix_of(arm.name),
             )
-            for arm in arms
+            for arm, part in zip(arms, parts, strict=True)
         )
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
@@ -310,10 +305,10 @@ class MachineSteps:
         return self._root.image()
 
     def serve(
-        self, on: Sequence[Volume], repository: Path | None = None
+        self, on: Sequence[Volume], repository: Path | None = None, linked: Sequence[Path] = ()
     ) -> AbstractContextManager[Sequence[Node]]:
         """Nodes on directories that are no arms, for a while."""
-        return self._root.serve(on, self._needs.settings, repository)
+        return self._root.serve(on, self._needs.settings, repository, linked)
 
     def segments(self, cluster: Sequence[Node]) -> Sequence[nodes.Segment]:
         """Those of such nodes."""
@@ -391,8 +386,3 @@ class MachineSteps:
             yield
         finally:
             self._folder.note("stage", name=name, seconds=time.monotonic() - started)
-
-
-def _part_of(node: Node, arm: Arm) -> Node:
-    """A node of all arms as an arm sees it: with the indices on its volume."""
-    return replace(node, arm=arm.name, data_dir=arm.volume.mount / "elasticsearch")

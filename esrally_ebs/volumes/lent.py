@@ -44,8 +44,11 @@ def detach(directory: Path) -> None:
     record = read_record(directory)
     point = directory / _MOUNT / _DATA
     while record is not None and record.owner is not None and mount_at(point) is not None:
-        give_tree(point, record.owner, of=NODE_USER)
-        run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
+        try:
+            if record.owner != NODE_USER:  # else it lies on an arm, whose volume may have died
+                give_tree(point, record.owner, of=NODE_USER)
+        finally:
+            run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
     for path in (point, point.parent):
         if path.is_dir():
             path.rmdir()

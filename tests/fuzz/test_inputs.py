@@ -253,6 +253,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "begin": {"session": "s", "folder": "/home/u/s", "watched": [7, 8]},
     "attach": {"specs": [{"name": "a", "type": "gp3", "size_bytes": GIB, "mount": "/mnt"}]},
     "start_nodes": {"on": ["a"], "settings": SETTINGS},
+    "start_shared": {"copies": {"a": {"A" * 22: "B" * 22}}, "settings": SETTINGS},
     "engine_facts": {"images": ["image:1"]},
     "evict": {"arm": "a"},
     "lend": {},

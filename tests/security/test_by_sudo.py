@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import small_race
+from quick_node import NODE_TABLE
 from shared_python import NOBODY, by_sudo, environment
 
 from esrally_ebs.volumes.backends import leftovers
@@ -164,6 +165,29 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
     listed = call("esrally-ebs", "sessions", "--last", "1", env=sudo).stdout
     assert "failed" in listed
     assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed
+
+
+RACES = {
+    "one node": ("noaa-ebs", "range_field_big_range", '[design]\nnodes = "one"\nrounds = 2'),
+}
+
+
+@pytest.mark.system
+@pytest.mark.long
+@pytest.mark.usefixtures("able_machine")
+@pytest.mark.parametrize("kind", RACES)
+def test_what_a_race_of_the_caller_s_needs_of_root_the_keeper_does(
+    shared: Path, sudo: dict[str, str], kind: str
+) -> None:
+    track, tasks, design = RACES[kind]
+    plan = small_race.PLAN.partition("[[baseline]]")[0].replace("[design]\nrounds = 4", design) + NODE_TABLE
+    (shared / "race.toml").write_text(plan)
+    words = ("esrally", "race", f"--track-path={ROOT}/tracks/{track}", "--offline")
+    race = call(*words, f"--include-tasks={tasks}", f"--track-params=plan:{shared}/race.toml", env=sudo)
+    assert race.returncode == 0, race.stdout + race.stderr
+    assert tasks.partition(",")[0] in call("esrally-ebs", "report", "latest", env=sudo).stdout
+    assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
+    assert left(shared / "run") == []
 
 
 @pytest.mark.system

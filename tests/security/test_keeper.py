@@ -230,6 +230,43 @@ def test_only_a_directory_of_the_user_s_own_is_lent(address: str, run: Path) -> 
     assert not (run / "s" / "lent_1").exists()
 
 
+def shared_node(address: str, folder: str) -> str:
+    """What is refused of a node of all arms with an index in that folder of arm a."""
+    settings = {"heap_bytes": 1, "memory_bytes": 2, "cpus": 0}
+    copies = {"a": {folder: "B" * 22}}
+    return refused(address, "start_shared", copies=copies, settings=settings)
+
+
+@pytest.mark.parametrize("folder", ["..", "../../x", "/etc", "A" * 21, "A" * 22 + "\n", "Ä" * 22])
+def test_an_index_of_a_node_of_all_arms_is_named_as_elasticsearch_names_one(
+    address: str, run: Path, folder: str
+) -> None:
+    begun(address)
+    assert "should match pattern" in shared_node(address, folder)
+
+
+@pytest.mark.parametrize("place", ["indices", "indices/" + "A" * 22])
+def test_an_index_of_a_node_of_all_arms_lies_on_its_arm(address: str, run: Path, place: str) -> None:
+    begun(address)
+    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
+    data = Path(answer["result"][0]["mount"]) / "elasticsearch"
+    assert "error" not in json.loads(answered(address, request("attach_neutral")))
+    link = data / place
+    link.parent.mkdir(exist_ok=True)
+    target = run.parent / "roots"
+    (target / ("A" * 22)).mkdir(parents=True)
+    link.symlink_to(target if place == "indices" else target / ("A" * 22))
+    assert "Not a directory" in shared_node(address, "A" * 22)
+    assert not (run / "s" / "lent_1").exists()
+    assert {path.stat().st_uid for path in (target, *target.iterdir())} == {0}
+
+
+def test_what_lies_on_an_arm_is_unmounted_before_it(tmp_path: Path) -> None:
+    for name in ("gp2", "lent_1", "a-1", "all_arms"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in clean._arms(tmp_path)] == ["all_arms", "lent_1", "a-1", "gp2"]
+
+
 def test_of_a_directory_only_the_user_s_own_files_are_given_away_and_back(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
