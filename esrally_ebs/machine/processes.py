@@ -46,7 +46,8 @@ def run(
     """Run a command to its end and return what it printed on stdout.
 
     Raises SetupError when the program is missing, CommandError with the command, its exit code and its
-    last lines when it fails or outlives ``timeout_s`` (it is killed then).
+    last lines when it fails or outlives ``timeout_s`` (it is killed then). Ctrl-C does not reach it: by sudo
+    the step that it is part of would have failed before its session heard that it is cancelled.
     """
     words = [str(word) for word in argv]
     try:
@@ -58,7 +59,8 @@ def run(
             timeout=timeout_s,
             env={**tool_environment(), **(env or {})},
             cwd=cwd,
-            input=stdin,
+            input=stdin or "",  # in a group of its own it must not ask the terminal
+            process_group=0,
             check=False,
         )
     except FileNotFoundError as error:

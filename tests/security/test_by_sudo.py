@@ -118,6 +118,25 @@ def test_a_signal_to_the_keeper_reaches_the_command(
     assert command.returncode == 128 + number
 
 
+def test_ctrl_c_ends_no_tool_of_a_step_that_root_is_about(shared: Path) -> None:
+    """That step would fail, and its session, before race control has heard that it is cancelled."""
+    script = shared / "tool.py"
+    script.write_text(
+        "import signal\nfrom esrally_ebs.machine.processes import run\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\nprint('there', flush=True)\n"
+        "print(run(['bash', '-c', 'sleep 1; echo whole'], timeout_s=20))\n"
+    )
+    words = [str(shared / "bin" / "python"), str(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == "there\n"
+        while not psutil.Process(keeper.pid).children():
+            time.sleep(0.02)
+        time.sleep(0.2)
+        os.killpg(keeper.pid, signal.SIGINT)
+        assert keeper.communicate(timeout=30)[0].strip() == "whole"
+
+
 def left(run: Path) -> list[str]:
     until = time.monotonic() + 30
     while (remains := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
