@@ -143,11 +143,20 @@ class Plan(Section):
                 self.arm[0].backend is not Backend.EMULATED,
                 "makes reads slower, as only emulated volumes can be; write true",
             ),
-            (self.design.most_rounds < 2 * len(_READ_LATENCIES), "takes 8 rounds or more; set design.rounds"),
+            (
+                self.design.most_rounds < self.least_rounds,
+                f"takes {self.least_rounds} rounds or more; set design.rounds",
+            ),
         ):
             if wrong:
                 raise ValueError(f"trace: 'perturb' {why}")
         return self
+
+    @property
+    def least_rounds(self) -> int:
+        """The fewest rounds that its design and its trace allow."""
+        perturbed = 2 * len(_READ_LATENCIES) if self.trace == "perturb" else 1
+        return max(perturbed, self.design.starts)
 
     def read_latency_of(self, round_: int) -> float:
         """How many times as long as usual reads take in this round."""

@@ -160,8 +160,9 @@ def _shortened(plan: Plan) -> Plan:
     plan = updated(
         plan, "race", iterations=1, warmup_iterations=min(1, plan.race.warmup_iterations if plan.race else 0)
     )
-    starts = min(MIN_STARTS, plan.design.starts)
-    return updated(plan, "design", rounds=max(starts, min(2, plan.design.most_rounds)), starts=starts)
+    plan = updated(plan, "design", starts=min(MIN_STARTS, plan.design.starts))
+    rounds = max(plan.least_rounds, min(2, plan.design.most_rounds))
+    return updated(plan, "design", rounds=rounds + -rounds % plan.design.starts)
 
 
 def use_nodes(cfg: Any, nodes: Mapping[str, Node]) -> None:

@@ -6,6 +6,7 @@ import pytest
 from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
+from esrally_ebs.plan import Plan
 from esrally_ebs.rally.settings import plan_for
 
 
@@ -103,6 +104,16 @@ def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None
     assert {job.name for job in plan.baseline} == {job.name for job in plan_for({}).baseline}
     often = plan_for({"set": {"design.rounds": 20, "design.starts": 5}}, test_mode=True).design
     assert (often.rounds, often.rounds_of_starts) == (3, (range(1, 2), range(2, 3), range(3, 4)))
+
+
+def test_test_mode_leaves_a_plan_that_perturbs_its_rounds(tmp_path: Path) -> None:
+    file = tmp_path / "perturbed.toml"
+    file.write_text(
+        'name = "p"\ntrace = "perturb"\nrace = {}\ndesign = { rounds = 16 }\n'
+        '[[arm]]\nname = "a"\ntype = "gp3"\n'
+    )
+    plan = plan_for({"plan": str(file)}, test_mode=True)
+    assert Plan.model_validate(plan.model_dump(by_alias=True)).design.rounds == 8
 
 
 def test_test_mode_leaves_no_ramp_before_the_short_runtime(tmp_path: Path) -> None:
