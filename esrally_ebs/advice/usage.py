@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +24,8 @@ _KINDS = (
     "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
     " or fio's iolog"
 )
-_MAX_SECONDS = 366 * 86400
+_DAY_S = 86400
+_MAX_SECONDS = 366 * _DAY_S
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 
@@ -74,7 +75,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if len({row[0] for row in chosen}) < 2:
         raise FormatError(f"{source}: fewer than two reports with a time of day; give {_KINDS}")
-    return _amounts(_intervals(chosen), source)
+    return _amounts(_intervals(chosen, source), source)
 
 
 def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
@@ -93,8 +94,10 @@ def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:
     for result in document["MetricDataResults"]:  # type: ignore[attr-defined]
         metric = next((name for name in _METRICS if name in result["Label"]), None)
         if metric is not None:
-            times = map(datetime.fromisoformat, result["Timestamps"])
-            sums[metric] = dict(zip(times, map(float, result["Values"]), strict=True))
+            times, values = result["Timestamps"], result["Values"]
+            if len(times) != len(values):
+                raise ValueError(f"{result['Label']}: {len(times)} timestamps for {len(values)} values")
+            sums[metric] = dict(zip(map(datetime.fromisoformat, times), map(float, values), strict=True))
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}")
     periods = sorted(set().union(*sums.values()))
@@ -159,10 +162,15 @@ def _second_of_day(clock: str) -> float:
     return hour * 3600.0 + minute * 60 + second
 
 
-def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]]) -> Iterator[Interval]:
+def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -> Iterator[Interval]:
     """The first report is of the time since the machine started, and only says when the next begins."""
     for (before_s, _), (time_s, values) in pairwise(rows):
-        seconds = (time_s - before_s) % 86400
+        seconds = (time_s - before_s) % _DAY_S
+        if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
+            raise FormatError(
+                f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
+                f"{timedelta(seconds=time_s)}; give one recording at a time"
+            )
         read = values.get("rkB/s", 1024 * values.get("rMB/s", 0.0)) * _KIB
         written = values.get("wkB/s", 1024 * values.get("wMB/s", 0.0)) * _KIB
         yield Interval(

@@ -90,6 +90,19 @@ def test_json_of_another_form_is_refused_in_our_words() -> None:
         parse_usage('{"MetricDataResults": {"a": 1}}', "x")
 
 
+def test_values_without_their_times_are_named() -> None:
+    document = json.loads(CLOUDWATCH)
+    document["MetricDataResults"][1]["Values"].pop()
+    with pytest.raises(FormatError, match=r"log: vol-1 VolumeReadBytes: 2 timestamps for 1 values; give"):
+        parse_usage(json.dumps(document), "log")
+
+
+def test_times_that_run_backwards_are_not_the_next_day() -> None:
+    backwards = SAR.replace("12:10:01", "12:30:01")
+    with pytest.raises(FormatError, match="log: times run backwards, from 12:30:01 to 12:20:01; give"):
+        parse_usage(backwards, "log")
+
+
 def test_of_several_devices_one_must_be_named() -> None:
     both = IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1")
     with pytest.raises(FormatError, match="nvme1n1, nvme2n1"):
