@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.store.files import aside
 from esrally_ebs.units import one_line, printable
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows
@@ -58,17 +59,22 @@ def complain(text: str) -> None:
 
 
 def put(text: str, output: Path | None = None) -> None:
-    """Print, or write a file. Raises PlanError for a name that no file can have, SetupError if it fails."""
+    """Print, or write a whole file: PlanError for a name that no file can have, SetupError if it fails."""
     if output is None:
         # at once: into a pipe, too, a long command says how far it is
         print(printable(text), end="" if text.endswith("\n") else "\n", flush=True)
         return
     try:
-        output.write_text(text, encoding="utf-8", errors="replace")
+        if output.exists() and not output.is_file():  # a pipe, or a directory
+            output.write_text(text, encoding="utf-8", errors="replace")
+        else:
+            with aside(output.resolve()) as file:
+                file.write(text.encode("utf-8", "replace"))
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = PlanError if is_misnamed else SetupError
-        raise kind(f"{output}: {error.strerror}; name a file in a directory that is there") from error
+        where = "in a directory that is there" if is_misnamed else "elsewhere"
+        raise kind(f"{output}: {error.strerror}; name a file {where}") from error
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` when the block ends well, or vanishes.
+def aside(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` when the block ends well, or vanishes. Raises OSError.
 
     Its name starts with a dot and ends in ``.tmp``, so no reader takes it for data. ``sync`` also forces it
     to the disk before it takes its name: a power cut would leave a name without data. Not for large files
@@ -79,10 +79,18 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
-        cannot_write(path, error)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """As ``aside``, for files of the pack's own: what fails is a SetupError."""
+    try:
+        with aside(path, sync=sync) as file:
+            yield file
+    except OSError as error:
+        cannot_write(path, error)
 
 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:

@@ -1,6 +1,7 @@
 """The commands on recorded sessions: list, compare, gate; their exit codes and what they print."""
 
 import json
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -160,3 +161,19 @@ def test_a_report_has_the_format_that_its_file_is_named_for(
     words = ["--format", form] if form else []
     assert main(["report", "one", "--output", str(output), *words]) == 0
     assert output.read_text().lower().startswith(begins)
+
+
+def test_a_report_that_does_not_fit_leaves_the_one_before_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "one")
+    (folder := tmp_path / "reports").mkdir()
+    (output := folder / "report.html").write_text("yesterday's")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))  # as a disk with so much room
+    try:
+        assert main(["report", "one", "--output", str(output)]) == 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{output}: File too large; name a file elsewhere" in capsys.readouterr().err
+    assert [path.read_text() for path in folder.iterdir()] == ["yesterday's"]
