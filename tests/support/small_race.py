@@ -47,13 +47,16 @@ bs = "16k"
 size = "4m"
 """
 
+# without baselines, and with nodes that start quickly
+SHORT = PLAN.partition("[[baseline]]")[0] + NODE_TABLE
+
 
 @pytest.fixture(scope="session")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
     """Homes that all races of this plan share, so that the dataset is built once."""
     with homes(tmp_path_factory.mktemp("race")) as made:
         (made.rally / "plan.toml").write_text(PLAN)
-        (made.rally / "short.toml").write_text(PLAN.partition("[[baseline]]")[0] + NODE_TABLE)
+        (made.rally / "short.toml").write_text(SHORT)
         yield made
 
 
@@ -71,10 +74,7 @@ class Raced:
 
 
 def raced(own: Homes, *flags: str, plan: str = "short.toml", **params: object) -> Raced:
-    """Race with these track parameters; the race must succeed.
-
-    The short plan has no baselines, and nodes that start quickly.
-    """
+    """Race with these track parameters; the race must succeed."""
     track_params = ",".join(f"{name}:{value}" for name, value in {"plan": own.rally / plan, **params}.items())
     ended = own.race(f"--track-params={track_params}", *flags)
     assert ended.exit_code == 0, ended.output

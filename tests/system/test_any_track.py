@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import user_tracks
 from rally_command import Homes, homes
-from small_race import PLAN
+from small_race import SHORT
 
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.store import Session, find_session, load_session
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
     with homes(tmp_path_factory.mktemp("any")) as made:
-        plan = PLAN.partition("[[baseline]]")[0].replace("rounds = 4", "rounds = 1")
+        plan = SHORT.replace("rounds = 4", "rounds = 1")
         (made.rally / "plan.toml").write_text(plan.replace("warmup_iterations = 6", "warmup_iterations = 2"))
         yield made
 

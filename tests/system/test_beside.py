@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rally_command import Homes, homes
-from small_race import PLAN
+from small_race import SHORT
 
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.store import find_session, load_session
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[Homes]:
     with homes(tmp_path) as made:
-        plan = PLAN.partition("[[baseline]]")[0].replace("rounds = 4", "rounds = 2")
+        plan = SHORT.replace("rounds = 4", "rounds = 2")
         (made.rally / "plan.toml").write_text(plan + '[cache]\nmode = "warm"\n')
         yield made
 

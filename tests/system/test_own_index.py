@@ -11,8 +11,9 @@ from pathlib import Path
 
 import elasticsearch
 import pytest
+from quick_node import JAVA_OPTS
 from rally_command import Homes, homes
-from small_race import PLAN
+from small_race import SHORT
 
 from esrally_ebs import cli, node
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -27,7 +28,7 @@ DOCUMENTS = {"logs-1": 300, "logs-2": 500, "other": 50}
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
     with homes(tmp_path_factory.mktemp("own")) as made:
-        plan = PLAN.partition("[[baseline]]")[0].replace("rounds = 4", "rounds = 2")
+        plan = SHORT.replace("rounds = 4", "rounds = 2")
         (made.rally / "plan.toml").write_text(plan)
         yield made
 
@@ -41,7 +42,7 @@ def data(at: Homes) -> Path:
         spec=VolumeSpec(name="production", type="directory", size_bytes=0), kind=Kind.DIRECTORY, mount=mount
     )
     image = node.choose_image(os.environ)
-    settings = load_settings(["defaults"], {})
+    settings = load_settings(["defaults"], {"java_opts": JAVA_OPTS})
     with node.running(volume, settings, session="production", image=image) as started:
         client = elasticsearch.Elasticsearch(f"http://{started.host}:{started.port}")
         client.cluster.put_settings(persistent={"action.destructive_requires_name": True})
@@ -64,7 +65,7 @@ def repository(at: Homes, data: Path) -> Path:
     volume = Volume(
         spec=VolumeSpec(name="copy", type="directory", size_bytes=0), kind=Kind.DIRECTORY, mount=mount
     )
-    settings = load_settings(["defaults"], {})
+    settings = load_settings(["defaults"], {"java_opts": JAVA_OPTS})
     settings = replace(settings, es_settings={"path.repo": f"{_DATA}/repository"})
     started = node.start(
         volume,
