@@ -118,6 +118,7 @@ def test_two_volumes_keep_their_own_limits_and_devices(arms: Path) -> None:
         assert read_state(control_of(second)).seconds_until_full == 0
 
 
+@pytest.mark.beside
 def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
     with volumes.open_volume(spec_of(), arms / "a", backing=image) as volume:
@@ -131,6 +132,7 @@ def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: P
     assert not image.exists()
 
 
+@pytest.mark.beside
 def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.touch()
@@ -160,6 +162,7 @@ def test_a_killed_daemon_is_an_error_within_seconds_and_detaching_cleans_all(arm
     assert not [part for part in volumes.leftovers() if part.directory.parent == arms]
 
 
+@pytest.mark.beside
 def test_a_stopped_daemon_does_not_hang_detaching(arms: Path) -> None:
     volume = volumes.attach(spec_of(), arms / "a")
     (volume.mount / "dirty").write_bytes(os.urandom(MIB))
@@ -179,6 +182,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.8, 1.5])
 def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_not_show(
     arms: Path, after_s: float
@@ -202,6 +206,7 @@ def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
         assert title == "ebs-volume a"  # no word that Rally would take for a race
 
 
+@pytest.mark.beside
 def test_a_volume_in_use_is_detached_from_the_tree_and_freed_by_its_last_user(arms: Path) -> None:
     volume = volumes.attach(spec_of(), arms / "a")
     with subprocess.Popen(["sleep", "100"], cwd=volume.mount) as user:
@@ -229,6 +234,7 @@ def test_a_full_backing_store_is_an_error_and_nothing_hangs(arms: Path, tmp_path
         run(["umount", small], timeout_s=10)
 
 
+@pytest.mark.beside
 def test_an_attach_that_fails_leaves_nothing(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "not-a-file-system"
     image.write_bytes(b"\0" * MIB)

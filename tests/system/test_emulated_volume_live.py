@@ -78,6 +78,7 @@ def test_a_read_never_sees_half_a_write(arms: Path) -> None:
         assert len(letters_read) > 3  # reads saw writes of both, and each of them whole
 
 
+@pytest.mark.beside
 def test_what_was_flushed_is_in_the_image_after_the_daemon_is_killed(arms: Path, tmp_path: Path) -> None:
     image, words = tmp_path / "image", os.urandom(_BLOCK)
     run(["truncate", "--size=2G", image], timeout_s=10)
@@ -108,6 +109,7 @@ def test_striped_volumes_do_as_much_as_all_of_them_and_leave_nothing(arms: Path,
         assert all(waited_s[f"{number}-iops"] > 0 for number in (1, 2, 3))
 
 
+@pytest.mark.beside
 @needs_btrfs
 def test_one_dead_volume_of_a_stripe_is_an_error_and_all_are_detached(arms: Path) -> None:
     volume = volumes.attach(spec_of(stripes=2, striped_by="btrfs"), arms / "a")
@@ -133,6 +135,7 @@ def test_a_dead_volume_of_another_is_not_in_the_way_of_a_stripe_and_stays(arms: 
         volumes.detach(arms / "other")
 
 
+@pytest.mark.beside
 def test_what_the_kernel_cannot_stripe_with_is_one_line(arms: Path) -> None:
     with pytest.raises((SetupError, PlanError), match=r"md.*use striped_by = 'device'"):
         volumes.attach(spec_of(stripes=2, striped_by="md"), arms / "a")
@@ -169,6 +172,7 @@ time_scale = 10
 """
 
 
+@pytest.mark.beside
 def test_limiters_are_shown_and_set_from_the_command_line(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +192,7 @@ def test_limiters_are_shown_and_set_from_the_command_line(
     assert "by-hand-ebs-test-live" not in running.sessions()[0]
 
 
+@pytest.mark.beside
 def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +219,7 @@ def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
     assert all(mount_at(volume.mount) is None for volume in attached)
 
 
+@pytest.mark.beside
 def test_credits_of_a_volume_without_any_are_refused(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 MIB, GIB = 1024**2, 1024**3
 

@@ -7,14 +7,13 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.beside]
 
 ROOT = Path(__file__).parents[2]
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -55,14 +54,12 @@ def stand_in(clone: Path, name: str, script: str) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "stamp").exists(), reason="make setup has not run here")
-def test_a_second_set_up_takes_seconds_and_changes_nothing() -> None:
+def test_a_second_set_up_changes_nothing() -> None:
     assert call("scripts/setup.sh").returncode == 0  # takes in a setup.cfg that was changed
     stamp = ROOT / ".venv" / "stamp"
     before = stamp.stat().st_mtime_ns
-    began = time.monotonic()
     again = call("scripts/setup.sh")
     assert again.returncode == 0, again.stderr
-    assert time.monotonic() - began < 20
     assert stamp.stat().st_mtime_ns == before
     assert "venv: up to date" in again.stdout
     assert "engine: the Docker engine answers already" in again.stdout
