@@ -223,11 +223,18 @@ def moments(session: Session) -> tuple[Moment, ...]:
     events = tuple(event for event in session.events if event.has_time)
     last = max((event.at_s for event in events), default=session.started_at)
     listed = [_moment(session, *span) for span in _lasting(events, last)]
+    starts = [event for event in events if str(event.fields.get("name")).startswith("start nodes, ")]
     for event in events:
+        if event.kind == "telemetry-cut" and any(_during(event, start) for start in starts):
+            continue  # a node that is started anew has no cgroup for a while
         length = (event.number("seconds") or 0.0) if event.kind == "gc" else 0.0
         if event.kind in _KINDS and not (event.kind == "gc" and length < _LONG_PAUSE_S):
             listed.append(_moment(session, event, event.at_s - length, event.at_s))
     return tuple(sorted(listed, key=lambda moment: moment.start_s))
+
+
+def _during(event: Event, stage: Event) -> bool:
+    return stage.at_s - (stage.number("seconds") or 0.0) <= event.at_s <= stage.at_s
 
 
 def _lasting(events: tuple[Event, ...], last: float) -> Iterator[tuple[Event, float, float]]:

@@ -87,3 +87,14 @@ def test_the_page_links_to_what_the_folder_holds_and_to_nothing_else(
     assert whole.raw == ("session.json", "events.jsonl", "samples/", "telemetry/", "baseline/")
     page = report.render_html(whole)
     assert all(f'href="{name}"' in page for name in whole.raw)
+
+
+def test_what_a_start_of_nodes_takes_from_telemetry_is_no_event(tmp_path: Path) -> None:
+    path = make(tmp_path, samples())
+    folder = SessionFolder(path)
+    for at in (40.0, 55.0, 70.0):  # before, during and after
+        folder.event(Event(at_s=START + at, kind="telemetry-cut", arm="gp2", fields={"text": "no cgroup"}))
+    stage = {"name": "start nodes, 2 of 3", "seconds": 10.0}
+    folder.event(Event(at_s=START + 60, kind="stage", fields=stage))
+    rows = {row.item: [cell.text for cell in row.cells] for row in table(built(path), "events").rows}
+    assert rows["telemetry: no cgroup"][0].startswith("2 times")
