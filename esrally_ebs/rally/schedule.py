@@ -132,7 +132,7 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     for group in together:
         work, task = group[0].work, tasks.get(group[0].task)
         if work in (Work.FIO, Work.BRING_BACK, Work.START):
-            elements.append(_on_arm(group[0]))
+            elements.append(_between_requests(group[0]))
         elif group[0].phase is Phase.BESIDE:
             elements[-1] = _beside(elements[-1], _write(group[0], task, plan))
         else:
@@ -318,7 +318,7 @@ def _asks_whole_log(task: Any) -> bool:
     return is_log and task.iterations is None
 
 
-def _on_arm(block: Block) -> Any:
+def _between_requests(block: Block) -> Any:
     """What is done between Rally's requests: a job of fio, bringing an arm back, or other starts of nodes."""
     params = {BLOCK: block, "include-in-reporting": False}
     whose = f"-{block.arm}"
