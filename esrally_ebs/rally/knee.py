@@ -148,8 +148,8 @@ class StepRule:
         self._next: dict[str, NextStep] = {}
         self._rows: dict[str, list[tuple[float, float, float]]] = {}
 
-    def add(self, arm: str, sample: Any) -> None:
-        """One request of Rally's; what opened a connection is none."""
+    def take(self, sample: Any, arm: str, block: Block) -> None:
+        """A sample of Rally's; what opened a connection is none."""
         if sample.sample_type is metrics.SampleType.Warmup:
             return
         due_s = sample.request_start + sample.service_time - sample.latency

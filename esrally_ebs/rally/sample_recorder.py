@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from esrally import metrics, telemetry
 
 from esrally_ebs.analysis.knee import EVENT, NextStep
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
-from esrally_ebs.model import Event, Node, Phase, Sample, TelemetryPoint, Work
+from esrally_ebs.model import Block, Event, Node, Phase, Sample, TelemetryPoint, Work
 from esrally_ebs.node import api
 from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
@@ -163,6 +163,19 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._on_stop()
 
 
+class RoundRule(Protocol):
+    """Decides from requests whether there is another round: a StopRule, or a StepRule of the knee."""
+
+    def take(self, sample: Any, arm: str, block: Block) -> None:
+        """A sample of Rally's, of a search in a round on this arm."""
+
+    def begins(self, round_: int) -> bool:
+        """A task of this round is next; whether it is wanted."""
+
+    def describe(self, arm: str) -> str:
+        """What is next on this arm, for people; empty when there is nothing to say."""
+
+
 class DrivenSession:
     """What the session does in Rally's driver and in its workers; the pack's side of ``in_driver``."""
 
@@ -174,7 +187,7 @@ class DrivenSession:
         self._write = write
         self._lines: StageLines | None = None
         self._recorder: SampleRecorder | None = None
-        self._rule: StopRule | StepRule | None = None
+        self._rule: RoundRule | None = None
 
     def add_samples(self, samples: Sequence[Any]) -> None:
         """Record requests, and count them for the rule that ends rounds."""
@@ -187,10 +200,7 @@ class DrivenSession:
             if rule is None or block is None or block.work is not Work.SEARCH or not block.round:
                 continue
             arm = sample.request_meta_data.get("arm", block.arm)
-            if isinstance(rule, StepRule):
-                rule.add(arm, sample)
-            elif not _warms(sample) and sample.request_meta_data.get("success", True):
-                rule.add(block.task, arm, block.round, sample.service_time, sample.latency)
+            rule.take(sample, arm, block)
 
     def telemetry_device(self) -> VolumeTelemetry:
         """Samples arms as long as the benchmark runs; its end is that of the recorder, too."""
@@ -207,7 +217,7 @@ class DrivenSession:
             if self._lines is None:
                 self._lines = StageLines(self._session().plan.design.most_rounds, write=self._write)
             self._lines.begins(block, left)
-            if isinstance(rule, StepRule) and round_ and (text := rule.describe(block.arm)):
+            if rule and round_ and (text := rule.describe(block.arm)):
                 self._write(text)
 
     def is_over(self, round_: int) -> bool:
@@ -223,7 +233,7 @@ class DrivenSession:
             self._recorder = SampleRecorder(self._session())
         return self._recorder
 
-    def _rule_here(self) -> StopRule | StepRule | None:
+    def _rule_here(self) -> RoundRule | None:
         context = self._session()
         if self._rule is None and context.plan.design.knee is not None:
             self._rule = StepRule(

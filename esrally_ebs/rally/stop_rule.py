@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from esrally.metrics import SampleType
 
 from esrally_ebs.analysis.sequential import InterimResult, look, looks
 from esrally_ebs.analysis.summary import Blocks
+from esrally_ebs.model import Block
 from esrally_ebs.plan import Plan
 
 
@@ -31,6 +34,15 @@ class StopRule:
     def add(self, task: str, arm: str, round_: int, service_time_s: float, latency_s: float) -> None:
         """One successful request."""
         self._times.setdefault((task, arm), {}).setdefault(round_, []).append((service_time_s, latency_s))
+
+    def take(self, sample: Any, arm: str, block: Block) -> None:
+        """A sample of Rally's; warm-up and failures do not count."""
+        if sample.sample_type is not SampleType.Warmup and sample.request_meta_data.get("success", True):
+            self.add(block.task, arm, block.round, sample.service_time, sample.latency)
+
+    def describe(self, arm: str) -> str:
+        """Nothing: every round is like the one before."""
+        return ""
 
     def begins(self, round_: int) -> bool:
         """A task of this round is next; whether it is wanted."""

@@ -12,7 +12,7 @@ from esrally.metrics import SampleType
 
 from esrally_ebs.analysis.knee import NextStep, Purpose
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Phase
+from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.rally import activation, knee
@@ -163,9 +163,10 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
         assert rule.begins(round_)
         for arm, capacity in (("a", 120.0), ("b", 1e9)):
             rate = published[-1][arm]["rate"]
-            rule.add(arm, _sample(0.0, 9.0, SampleType.Warmup))
+            block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=round_)
+            rule.take(_sample(0.0, 9.0, SampleType.Warmup), arm, block)
             for number in range(100):
-                rule.add(arm, _sample(number / 10, 0.01 if rate < capacity else 1.0))
+                rule.take(_sample(number / 10, 0.01 if rate < capacity else 1.0), arm, block)
     assert [round(one["a"]["rate"], 1) for one in published] == [
         0,
         50,
