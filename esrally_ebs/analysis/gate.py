@@ -15,7 +15,8 @@ from enum import StrEnum
 import pyarrow as pa
 
 from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, holm, rarest, student
+from esrally_ebs.analysis.multiplicity import holm
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, rarest, student
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
 from esrally_ebs.errors import PlanError
 

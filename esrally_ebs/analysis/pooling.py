@@ -13,8 +13,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from esrally_ebs.analysis.compare import PValues, Verdict, behind_gate, verdict_of
+from esrally_ebs.analysis.compare import Verdict, verdict_of
 from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.multiplicity import PValues, behind_gate
 from esrally_ebs.analysis.rounds import Estimate, Mean, critical_t
 
 MIN_SESSIONS = 3  # two have one degree of freedom: intervals of twelve standard errors and more

@@ -282,29 +282,6 @@ def rarest(rounds: int) -> float:
     return float(1 / special.binom(2 * rounds, rounds))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: comparing each to alpha bounds the chance of any false claim by alpha."""
-    adjusted = [1.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
-        adjusted[index] = highest
-    return adjusted
-
-
-def hochberg(p_values: Sequence[float]) -> list[float]:
-    """Hochberg's (1988) step-up adjustment: bounds the chance of any false claim as Holm's does.
-
-    Where many p values are small at once it claims more. It needs tests that are independent or positively
-    dependent (Sarkar 1998), as arms are that are compared with one reference.
-    """
-    adjusted, lowest = [1.0] * len(p_values), 1.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: -p_values[i])):
-        lowest = min(lowest, p_values[index] * (rank + 1))
-        adjusted[index] = lowest
-    return adjusted
-
-
 def edges(
     kept: Callable[[float], bool], start: float, *, scale: float = 1.0
 ) -> tuple[float | None, float | None]:

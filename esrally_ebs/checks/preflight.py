@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from esrally_ebs.analysis.compare import needed_rounds
+from esrally_ebs.analysis.multiplicity import needed_rounds
 from esrally_ebs.analysis.sequential import confidence_of
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import price_list

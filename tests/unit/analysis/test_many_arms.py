@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_plan import small_plan
 
-from esrally_ebs.analysis.compare import PValues, Verdict, adjusted, judge, needed_rounds
+from esrally_ebs.analysis.compare import Verdict, judge
 from esrally_ebs.analysis.findings import find
-from esrally_ebs.analysis.rounds import hochberg, holm, rarest
+from esrally_ebs.analysis.multiplicity import PValues, adjusted, hochberg, holm, needed_rounds
+from esrally_ebs.analysis.rounds import rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks
 from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import parse_plan

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, edges, holm, off_line, student
+from esrally_ebs.analysis.multiplicity import holm
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, edges, off_line, student
 
 Times = list[list[float]]  # by round
 
