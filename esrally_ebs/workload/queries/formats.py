@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from esrally_ebs.workload.queries import rest
-from esrally_ebs.workload.queries.logs import MAX_LINE_BYTES, TOO_LONG
+from esrally_ebs.workload.queries import goreplay, rest
+from esrally_ebs.workload.queries.logs import TOO_LONG
 from esrally_ebs.workload.queries.search import (
+    FIELD_ERRORS,
     Entry,
     LoggedSearch,
     Part,
@@ -30,7 +31,6 @@ Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
 _EVENT: Final = Skipped(Reason.EVENT)
 _LINE: Final = Skipped(Reason.LINE)
 _LONG: Final = Skipped(Reason.LONG)
-_FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def _json_lines(entry: Callable[[Fields], Entry]) -> Parser:
             except orjson.JSONDecodeError:
                 if line.strip():
                     yield _LONG if line is TOO_LONG else _LINE
-            except _FIELD_ERRORS:
+            except FIELD_ERRORS:
                 yield _LINE
 
     return parse
@@ -226,7 +226,7 @@ def _audit_log(lines: Iterable[bytes]) -> Iterator[Entry]:
         except orjson.JSONDecodeError:
             if line.strip():
                 yield _LONG if line is TOO_LONG else _LINE
-        except _FIELD_ERRORS:
+        except FIELD_ERRORS:
             yield _LINE
 
 
@@ -274,7 +274,7 @@ def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
                 yield _plain_line(match)
             elif line.strip():
                 yield _plain_reason(line)
-        except _FIELD_ERRORS:
+        except FIELD_ERRORS:
             yield _LINE
 
 
@@ -312,7 +312,7 @@ def _insights_of(document: Any) -> Iterator[Entry]:  # noqa: ANN401
     for record in records if isinstance(records, list) else [document]:
         try:
             yield _insight(record.get("_source", record))
-        except _FIELD_ERRORS:
+        except FIELD_ERRORS:
             yield _LINE
 
 
@@ -359,69 +359,6 @@ def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
             yield entry._replace(change="") if isinstance(entry, LoggedSearch) else entry
 
 
-_MONKEYS: Final = "🐵🙈🙉\n".encode()
-_PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
-
-
-def _goreplay(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """Payloads between lines of three monkeys; each a line of type, id and time, then the HTTP message."""
-    payload: list[bytes] = []
-    size = 0
-    for line in lines:
-        if line == _MONKEYS:
-            yield from _payload(payload)
-            payload, size = [], 0
-            continue
-        size += len(line)
-        payload.append(line if size <= MAX_LINE_BYTES else TOO_LONG)
-        if size > MAX_LINE_BYTES:
-            del payload[:-1]
-    yield from _payload(payload)
-
-
-def _payload(lines: list[bytes]) -> Iterator[Entry]:
-    if not b"".join(lines).strip():
-        return
-    match = _PAYLOAD.fullmatch(lines[0])
-    if match is None or match[1] != b"1":
-        yield _LONG if TOO_LONG in lines else _LINE if match is None else _EVENT  # the latter an answer
-        return
-    head, _, body = b"".join(lines[1:]).partition(b"\r\n\r\n")
-    try:
-        yield from _http(int(match[3]) // 1000, head.decode("latin-1"), body)
-    except _FIELD_ERRORS:
-        yield _LINE
-
-
-def _http(at_us: int, head: str, body: bytes) -> Iterator[Entry]:
-    request, *rows = head.split("\r\n")
-    method, url, _ = request.split(" ")
-    # authorization and all other headers stay behind
-    headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
-    path, _, query = url.partition("?")
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = _unchunked(body)
-    elif "content-length" in headers:
-        body = body[: int(headers["content-length"])]
-    packed = headers.get("content-encoding", "identity") != "identity"
-    text = None if packed else body.decode().strip()
-    search = LoggedSearch(at_us, "", text, client=_client(headers.get("x-opaque-id")))
-    missing = Reason.COMPRESSED if packed else None
-    yield from rest.searches(search, method, path, dict(parse_qsl(query)), missing=missing)
-
-
-def _unchunked(body: bytes) -> bytes:
-    parts = []
-    while body:
-        size, _, rest_of_body = body.partition(b"\r\n")
-        length = int(size.partition(b";")[0], 16)
-        if length <= 0:
-            break
-        parts.append(rest_of_body[:length])
-        body = rest_of_body[length + 2 :]
-    return b"".join(parts)
-
-
 def _own(lines: Iterable[bytes]) -> Iterator[Entry]:
     for line in lines:
         try:
@@ -440,7 +377,7 @@ def _own(lines: Iterable[bytes]) -> Iterator[Entry]:
         except orjson.JSONDecodeError:
             if line.strip():
                 yield _LONG if line is TOO_LONG else _LINE
-        except _FIELD_ERRORS:
+        except FIELD_ERRORS:
             yield _LINE
 
 
@@ -512,8 +449,8 @@ _ALL: Final = (
     Format(
         name="goreplay",
         title="GoReplay file",
-        matches=lambda line: _PAYLOAD.fullmatch(line) is not None,
-        parse=_goreplay,
+        matches=lambda line: goreplay.PAYLOAD.fullmatch(line) is not None,
+        parse=goreplay.parse,
         lacks="requests have no durations and no hits",
     ),
     Format(

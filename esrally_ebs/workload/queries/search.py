@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+# what a log line raises that is not what its format promises
+FIELD_ERRORS: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+
 
 class Reason(StrEnum):
     """Why an entry of a log is not raced; the keys of ``excluded.json``."""
