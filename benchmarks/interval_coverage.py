@@ -19,7 +19,7 @@ percentile over starts, of the 50th percentile, and of the ratio as if there had
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -90,7 +90,7 @@ def covered(name: str, design: tuple[int, int], true: Floats, sessions: int, see
     return coverage
 
 
-def together(name: str, off: float, count: int, groups: int, seed: int) -> Floats:
+def together(count: int, name: str, off: float, groups: int, seed: int) -> Floats:
     """Per group of ``count`` sessions: whether its common interval and its first session hold the truth."""
     draw = np.random.default_rng(seed)
     hits = np.empty((groups, 2))
@@ -107,22 +107,30 @@ def together(name: str, off: float, count: int, groups: int, seed: int) -> Float
 
 def print_together(groups: int) -> None:
     """A line for each number of sessions and deviation, over all distributions."""
-    workers = os.cpu_count() or 1
     print(f"{groups} groups a cell; coverage in % of all sessions together / of one by itself")
     print(f"{'sessions':>8} {'off by':>7}  " + " ".join(f"{name:^13}" for name in SHAPES))
+    for count in COUNTS:
+        print_rows(f"{count:8}", 13, groups, partial(together, count))
+
+
+def print_rows(begins: str, width: int, count: int, job: Callable[[str, float, int, int], Floats]) -> None:
+    """A line for each deviation: in which shares of ``count`` repetitions intervals hold the truth.
+
+    ``job`` is given a distribution, a deviation, how many repetitions, and a seed.
+    """
+    workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers) as pool:
-        for count in COUNTS:
-            for off in OFF_BY:
-                cells = []
-                for name in SHAPES:
-                    run = partial(together, name, off, count, -(-groups // workers))
-                    shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
-                    cells.append(f"{shares[0]:4.1f} / {shares[1]:4.1f}".center(13))
-                print(f"{count:8} {off:7.0%}  " + " ".join(cells), flush=True)
+        for off in OFF_BY:
+            cells = []
+            for name in SHAPES:
+                run = partial(job, name, off, -(-count // workers))
+                shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+                cells.append(" / ".join(f"{share:4.1f}" for share in shares).center(width))
+            print(f"{begins} {off:7.0%}  " + " ".join(cells), flush=True)
 
 
 def over_starts(
-    name: str, off: float, design: tuple[int, int, int], true: float, sessions: int, seed: int
+    design: tuple[int, int, int], true: Mapping[str, float], name: str, off: float, sessions: int, seed: int
 ) -> Floats:
     """Per session: whether the intervals over starts, and that over rounds, hold the truth."""
     draw = np.random.default_rng(seed)
@@ -138,8 +146,8 @@ def over_starts(
         alone = summarize_blocks(blocks, {}, confidence=CONFIDENCE, starts=parts)[0].percentiles[0]
         hits[session] = (
             holds(judged.ratio, RATIO),
-            holds(judged.percentiles[0].difference_s, (RATIO - 1) * true),
-            holds(alone, true),
+            holds(judged.percentiles[0].difference_s, (RATIO - 1) * true[name]),
+            holds(alone, true[name]),
             holds(as_one, RATIO),
         )
     return hits
@@ -147,19 +155,11 @@ def over_starts(
 
 def print_starts(sessions: int) -> None:
     """A line for each design and deviation, over all distributions."""
-    workers = os.cpu_count() or 1
     print(f"{sessions} sessions a cell; coverage in % of ratio / difference / a's own, ratio as of one start")
     print(f"{'starts':>14} {'off by':>7}  " + " ".join(f"{name:^26}" for name in SHAPES))
-    with ProcessPoolExecutor(workers) as pool:
-        for design in STARTS:
-            for off in OFF_BY:
-                cells = []
-                for name in SHAPES:
-                    true = float(truth(name, design[0] * design[1])[0])
-                    run = partial(over_starts, name, off, design, true, -(-sessions // workers))
-                    shares = 100 * np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
-                    cells.append(" / ".join(f"{share:4.1f}" for share in shares).center(26))
-                print(f"{' x '.join(map(str, design)):>14} {off:7.0%}  " + " ".join(cells), flush=True)
+    for design in STARTS:
+        true = {name: float(truth(name, design[0] * design[1])[0]) for name in SHAPES}
+        print_rows(f"{' x '.join(map(str, design)):>14}", 26, sessions, partial(over_starts, design, true))
 
 
 def holds(estimate: Estimate, value: float) -> float:
