@@ -47,7 +47,6 @@ class Usage:
 
     at_limit_s: Mapping[str, float]  # seconds of the intervals in which this limit was reached
     lowest_credits: float | None  # the least fraction that was left; None for a volume without
-    credits_gone_s: float
 
     @property
     def limited_s(self) -> float:
@@ -187,7 +186,7 @@ def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float 
     limits = of_each(model.limits, 1) + model.instance_limits
     levels = [limit.capacity * (credits if limit.of_credits else 1.0) for limit in limits]
     at_limit_s = {limit.name: 0.0 for limit in limits}
-    lowest, gone_s = 1.0, 0.0
+    lowest = 1.0
     for interval in intervals:
         for i, limit in enumerate(limits):
             own = i < len(model.limits)
@@ -199,11 +198,8 @@ def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float 
             levels[i] = min(limit.capacity, levels[i])
             if limit.of_credits:
                 lowest = min(lowest, max(0.0, levels[i] / limit.capacity))
-                gone_s += interval.seconds * (levels[i] <= 0)
     with_credits = any(limit.of_credits for limit in limits)
-    return Usage(
-        at_limit_s=at_limit_s, lowest_credits=lowest if with_credits else None, credits_gone_s=gone_s
-    )
+    return Usage(at_limit_s=at_limit_s, lowest_credits=lowest if with_credits else None)
 
 
 def _cost(interval: Interval, limit: Limit, model: Model) -> float:

@@ -52,8 +52,6 @@ class PercentileComparison:
     """One percentile of two arms; the intervals are for this task alone, not corrected for many tasks."""
 
     percentile: int
-    a_s: float
-    b_s: float
     difference_s: Estimate  # b - a
     ratio: Estimate  # b / a
     starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
@@ -245,7 +243,7 @@ def _of_task(
         pairs = (pair,)
         if starts:
             parts = [_pair(of_a, of_b, rounds) for rounds in measured]
-            percentiles = tuple(_over_starts(q, pair, parts, confidence) for q in PERCENTILES)
+            percentiles = tuple(_over_starts(q, parts, confidence) for q in PERCENTILES)
         else:
             percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
         open_ended = [f"p{p.percentile}" for p in percentiles if confidence and _is_open(p, pair)]
@@ -334,12 +332,10 @@ def _percentile(percentile: int, pair: Pair, confidence: float | None) -> Percen
     difference, ratio = Estimate(b - a), Estimate(b / a)
     if confidence is not None and has_enough_requests(percentile, _fewest(pair)):
         difference, ratio = pair.difference(percentile, confidence), pair.ratio(percentile, confidence)
-    return PercentileComparison(percentile=percentile, a_s=a, b_s=b, difference_s=difference, ratio=ratio)
+    return PercentileComparison(percentile=percentile, difference_s=difference, ratio=ratio)
 
 
-def _over_starts(
-    percentile: int, pair: Pair, parts: Sequence[Pair], confidence: float | None
-) -> PercentileComparison:
+def _over_starts(percentile: int, parts: Sequence[Pair], confidence: float | None) -> PercentileComparison:
     """The same of several starts of the nodes: the mean of their ratios, and of their differences."""
     of_a = [part.a.percentile(percentile) for part in parts]
     of_b = [part.b.percentile(percentile) for part in parts]
@@ -350,8 +346,6 @@ def _over_starts(
         difference, ratio = differences.interval(confidence), ratios.ratio(confidence)
     return PercentileComparison(
         percentile=percentile,
-        a_s=pair.a.percentile(percentile),
-        b_s=pair.b.percentile(percentile),
         difference_s=difference,
         ratio=ratio,
         starts=ratios,
@@ -364,9 +358,7 @@ def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileCom
     for q in PERCENTILES:
         a, b = float(np.percentile(all_a, q)), float(np.percentile(all_b, q))
         ratio = Estimate(b / a if a else math.nan)
-        points.append(
-            PercentileComparison(percentile=q, a_s=a, b_s=b, difference_s=Estimate(b - a), ratio=ratio)
-        )
+        points.append(PercentileComparison(percentile=q, difference_s=Estimate(b - a), ratio=ratio))
     return tuple(points)
 
 

@@ -35,7 +35,6 @@ class RaceSettings:
     in_race_control: bool  # this is the one process that may start something
     race_id: str
     test_mode: bool
-    offline: bool
 
 
 def race_settings(cfg: Any) -> RaceSettings:
@@ -61,7 +60,6 @@ def race_settings(cfg: Any) -> RaceSettings:
         in_race_control=in_race_control,
         race_id=str(cfg.opts("system", "race.id", mandatory=False, default_value="")),
         test_mode=test_mode,
-        offline=bool(cfg.opts("system", "offline.mode", mandatory=False, default_value=False)),
     )
 
 

@@ -41,10 +41,6 @@ class Reason(StrEnum):
     EVENT = "no search"
 
 
-# What is no search at all; the share of searches that are raced is of the others.
-NO_SEARCH: Final = frozenset({Reason.WRITE, Reason.OTHER_API, Reason.EVENT})
-
-
 class Part(NamedTuple):
     """One shard and phase of a search, as shard slow logs have them."""
 

@@ -30,9 +30,7 @@ def findings(log_ratios: list[float], error: float = 0.02) -> Findings:
             b="b",
             rounds=ROUNDS,
             percentiles=(
-                PercentileComparison(
-                    percentile=50, a_s=1.0, b_s=1.0, difference_s=time, ratio=estimate(value, error)
-                ),
+                PercentileComparison(percentile=50, difference_s=time, ratio=estimate(value, error)),
             ),
             warnings=(),
         )
