@@ -310,6 +310,11 @@ class Event:
         """A field that is a finite number; None for anything else."""
         return _finite(self.fields.get(name))
 
+    def numbers(self, name: str) -> list[float]:
+        """The finite numbers in a field that is a list; none for anything else."""
+        value = self.fields.get(name)
+        return [each for each in map(_finite, value) if each is not None] if isinstance(value, list) else []
+
 
 def _finite(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -135,9 +135,7 @@ def _moved(params: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         "bytes": sum(shard["size"]["recovered_in_bytes"] for shard in copied),
-        "largest_file_bytes": max(
-            file["length_in_bytes"] for shard in copied for file in shard["files"]["details"]
-        ),
+        "files_bytes": [file["length_in_bytes"] for shard in copied for file in shard["files"]["details"]],
         "documents": api.get(params["port"], f"/{index}/_count")["count"],
         "throttled_s": 0.0 if kind == MERGE else throttled_ms / 1000,
     }

@@ -11,14 +11,18 @@ from esrally_ebs.model import Event, VolumeSpec
 from esrally_ebs.report.bottleneck import NAMES, limit_name
 from esrally_ebs.report.model import Cell, Row, Table, Value, quantity, titled, word
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB, format_bytes, format_seconds, parse_bytes
+from esrally_ebs.units import KIB, MIB, format_bytes, format_seconds, parse_bytes
 
 SETTING = "indices.recovery.max_bytes_per_sec"
 _DEFAULT_BYTES_PER_S = 40.0 * MIB  # Elasticsearch's own
 Limits = Mapping[str, tuple[float, float]]  # by name: bytes a second, and bytes that pass at once
+# A node gets two chunks of files ahead of what its volume has; of the source of Elasticsearch 8.8,
+# RecoverySettings and MultiChunkTransfer.
+_CHUNK_BYTES = 512.0 * KIB
+_KERNEL_WRITES_AFTER_S = 30.0  # what a file has in memory, by itself (vm.dirty_expire_centisecs)
 _NOTES = (
-    "Expected: bytes over the slowest limit, less what a full bucket lets through at once, and after them "
-    "the largest file, which is forced to the volume when all of it has come; of a merge twice its bytes.",
+    "Expected: bytes over the slowest limit, less what a full bucket lets through at once; of a copy between "
+    "nodes, that and the time in which its files are forced to the volume, but for what comes meanwhile.",
     "Held back by: the share of the time that the setting, and of the I/Os' time that a limiter made them "
     "wait; processors of all nodes, and I/Os in flight, in the mean.",
 )
@@ -50,17 +54,15 @@ def recovery_table(session: Session, profiles: Profiles) -> Table | None:
 
 
 def _times(session: Session, spec: VolumeSpec, events: Sequence[Event]) -> tuple[Cell, ...]:
-    took_s, size, largest = (
-        median(event.number(name) or 0.0 for event in events)
-        for name in ("seconds", "bytes", "largest_file_bytes")
-    )
+    took_s, size = (median(event.number(name) or 0.0 for event in events) for name in ("seconds", "bytes"))
+    files = events[-1].numbers("files_bytes") or [size]
     setting = {SETTING: (_setting(session.plan.node.params), 0.0)}
     work = str(events[0].fields.get("work"))
-    expected_s, limit = expected(work, size, largest, setting=setting, of_volume=limits_of(spec))
+    expected_s, limit = expected(work, files, setting=setting, of_volume=limits_of(spec))
     share = took_s / expected_s if expected_s else None
     return (
         quantity("bytes", size, format_bytes(size)),
-        quantity("largest_file_bytes", largest, format_bytes(largest)),
+        quantity("largest_file_bytes", max(files), format_bytes(max(files))),
         quantity("took_s", took_s, format_seconds(took_s)),
         quantity("expected_s", expected_s, format_seconds(expected_s)),
         quantity("took_of_expected", share, f"{share or 0.0:.0%}"),
@@ -68,18 +70,30 @@ def _times(session: Session, spec: VolumeSpec, events: Sequence[Event]) -> tuple
     )
 
 
-def expected(
-    work: str, size: float, largest: float, *, setting: Limits, of_volume: Limits
-) -> tuple[float, str]:
-    """The least seconds that limits let work take, and the slowest of them.
+def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: Limits) -> tuple[float, str]:
+    """The seconds that limits let work on ``files`` (bytes each) take, and the slowest of them.
 
-    A node writes a file into memory while it gets it, and forces it to its volume when it is whole: meanwhile
-    it gets the next ones, and of the last and largest nothing is left to get.
+    A node writes a file into memory while it gets it, and forces it to its volume when it is whole. Of a copy
+    from another node one more chunk comes meanwhile, smallest file first; of a snapshot all other files do.
     """
+    size = sum(files)
+    if not size:
+        return 0.0, ""
+    forcing_s, limit_of_forcing = _slowest(of_volume, size)
     if work == "merge":  # reads and writes its bytes on one volume
         return _slowest(of_volume, 2 * size)
     getting_s, limit = _slowest(setting if work == "restore" else {**setting, **of_volume}, size)
-    return max((getting_s + _slowest(of_volume, largest)[0], limit), _slowest(of_volume, size))
+    *others, largest = sorted(_in_memory(each, getting_s / size) * forcing_s / size for each in files)
+    alone_s = largest
+    if work != "restore":
+        chunk_s = getting_s * min(1.0, _CHUNK_BYTES / size)
+        alone_s += sum(max(0.0, forced_s - chunk_s) for forced_s in others)
+    return max((getting_s + alone_s, limit), (forcing_s, limit_of_forcing))
+
+
+def _in_memory(file: float, s_per_byte: float) -> float:
+    """Bytes of a file that its volume does not have when all of it has come."""
+    return min(file, _KERNEL_WRITES_AFTER_S / s_per_byte) if s_per_byte else file
 
 
 def _slowest(limits: Limits, size: float) -> tuple[float, str]:

@@ -8,14 +8,14 @@ import pytest
 
 from esrally_ebs.analysis.profile import WAITED, Profile
 from esrally_ebs.model import Event, VolumeSpec
-from esrally_ebs.report.recoveries import SETTING, expected, limits_of, recovery_table
+from esrally_ebs.report.recoveries import SETTING, Limits, expected, limits_of, recovery_table
 from esrally_ebs.store import Session, load_session
 from esrally_ebs.units import GIB, MIB
 
 
 def recovery(round_: int = 1, seconds: float = 12.0) -> Event:
     fields = {"task": "replica", "work": "replica", "round": round_, "seconds": seconds}
-    fields |= {"bytes": 400 * MIB, "largest_file_bytes": 125 * MIB, "throttled_s": 6.0}
+    fields |= {"bytes": 400 * MIB, "files_bytes": [150 * MIB, 250 * MIB], "throttled_s": 6.0}
     return Event(at_s=1.0, kind="recovery", arm="gp3", fields=fields)
 
 
@@ -34,17 +34,36 @@ def test_the_setting_is_in_the_units_of_elasticsearch_and_has_its_default(
     plan = recorded.plan.model_copy(update={"node": node})
     table = recovery_table(replace(recorded, plan=plan, events=(recovery(),)), {})
     assert table is not None
-    assert table.rows[0].cells[3].facts == {"expected_s": seconds}
+    # 2.125 s to force both files, but for a chunk of half a MiB that comes after the first
+    forced_s = 2.125 - seconds * 0.5 / 400
+    assert table.rows[0].cells[3].facts == {"expected_s": pytest.approx(seconds + forced_s)}
 
 
-def test_the_largest_file_is_written_when_it_has_come() -> None:
-    limits = {"setting": {SETTING: (50.0, 0.0)}, "of_volume": {"throughput": (10.0, 20.0)}}
-    assert expected("replica", 120, 40, **limits) == (12.0, "throughput")
-    assert expected("restore", 120, 40, **limits) == (10.0, "throughput")
-    assert expected("merge", 120, 40, **limits) == (22.0, "throughput")
-    limits["setting"] = {SETTING: (5.0, 0.0)}
-    assert expected("restore", 120, 40, **limits) == (26.0, SETTING)
-    assert expected("replica", 120, 40, setting={SETTING: (5.0, 0.0)}, of_volume={}) == (24.0, SETTING)
+def test_files_are_forced_to_the_volume_when_they_have_come() -> None:
+    limits: dict[str, Limits] = {
+        "setting": {SETTING: (50 * MIB, 0.0)},
+        "of_volume": {"throughput": (10.0 * MIB, 20.0 * MIB)},
+    }
+    files = [20.0 * MIB, 40.0 * MIB, 60.0 * MIB]
+    # both ends take 10 s; after either of the first two files, half a MiB of the next one comes meanwhile
+    assert expected("replica", files, **limits) == (pytest.approx(20 - 2 * 10 * 0.5 / 120), "throughput")
+    assert expected("restore", files, **limits) == (10.0, "throughput")  # of no volume
+    assert expected("merge", files, **limits) == (22.0, "throughput")
+    limits["setting"] = {SETTING: (5.0 * MIB, 0.0)}
+    assert expected("restore", files, **limits) == (24.0 + 5.0, SETTING)
+    assert expected("replica", files, setting=limits["setting"], of_volume={}) == (24.0, SETTING)
+    assert expected("replica", [], **limits) == (0.0, "")
+
+
+def test_what_comes_while_a_small_file_is_forced_costs_nothing() -> None:
+    limits: dict[str, Limits] = {"setting": {}, "of_volume": {"throughput": (1.0 * MIB, 0.0)}}
+    small = [0.25 * MIB] * 8
+    assert expected("relocation", small, **limits) == (pytest.approx(2.25), "throughput")
+
+
+def test_the_kernel_writes_by_itself_what_a_large_file_had_in_memory_for_long() -> None:
+    limits: dict[str, Limits] = {"setting": {}, "of_volume": {"throughput": (1.0 * MIB, 0.0)}}
+    assert expected("relocation", [100.0 * MIB], **limits) == (pytest.approx(130.0), "throughput")
 
 
 def test_burst_credits_are_a_limit_where_there_are_none_left() -> None:
@@ -62,7 +81,7 @@ def test_the_table_has_what_was_measured_and_what_held_it_back(recorded: Session
     assert table is not None
     (row,) = table.rows
     assert [row.item, *(cell.text for cell in row.cells)] == [
-        *("replica on gp3", "400.0 MiB", "125.0 MiB", "12 s", "10 s", "120%", SETTING),
+        *("replica on gp3", "400.0 MiB", "250.0 MiB", "12 s", "12.1 s", "99%", SETTING),
         f"{SETTING} 50%, volume IOPS 25%, 1.0 processors, 0.5 reads, 0.5 writes",
     ]
     assert recovery_table(recorded, {}) is None
