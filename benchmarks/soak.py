@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,6 @@ from esrally_ebs.store.session import SessionSummary  # noqa: E402
 MAX_LOST_BYTES = 512 * 1024**2  # of memory and of disk, beside what others on the machine do meanwhile
 DISK_BYTES = 2 * 1024**3  # where sessions are recorded: a tmpfs that a fault may fill
 ENDS_S, GONE_S = 240.0, 30.0
-TURN_S = 200.0  # for which --lock is kept, and the session that is running then
 FROZEN_S = 3.0
 UNNOTICED_S = 0.5  # from the last look at a volume until its job is recorded
 VOLUMES = "volumes by hand"
@@ -310,7 +309,6 @@ class Results:
     seed: int
     free_at_first: tuple[int, int]
     lost: tuple[int, int] = (0, 0)  # bytes of memory and of disk
-    waited_s: float = 0.0  # for the lock
     outcomes: list[Outcome] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
@@ -335,7 +333,6 @@ class Results:
         facts = {
             **{name: getattr(self, name) for name in ("seed", "count", "struck", "wrong")},
             "hours": round((time.monotonic() - self.began) / 3600, 2),
-            "hours_waited_for_lock": round(self.waited_s / 3600, 2),
             "lost_mib": {"memory": memory >> 20, "disk": disk >> 20},
             "load": os.getloadavg(),
             "sessions": [asdict(one) for one in self.outcomes],
@@ -457,16 +454,22 @@ def free(world: World) -> tuple[int, int]:
     return psutil.virtual_memory().available + shutil.disk_usage(world.disk).used, shutil.disk_usage("/").free
 
 
-@contextmanager
-def _turn(lock: Path | None) -> Iterator[None]:
-    """The machine, while nobody else who takes the lock uses it."""
+def _may_race(lock: Path | None, turn: ExitStack) -> bool:
+    """Whether nobody else who takes the lock has it; it is ours until the end of ``turn``."""
     if lock is None:
-        yield
-        return
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    time.sleep(1)  # who waits for it gets it
+        return True
+    file = turn.enter_context(lock.open("a"))
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _reap() -> None:
+    """What sessions left to this process is gone for good; an "esrally" that has ended blocks others' races."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def soak(world: World, args: argparse.Namespace) -> Results:
@@ -474,21 +477,22 @@ def soak(world: World, args: argparse.Namespace) -> Results:
     results, draw = Results(args.seed, free(world)), random.Random(args.seed)
     until = time.monotonic() + 3600 * args.hours
     while time.monotonic() < until:
-        waiting_since = time.monotonic()
-        with _turn(args.lock):
-            results.waited_s += time.monotonic() - waiting_since
-            end_of_turn = min(until, time.monotonic() + TURN_S)
-            while time.monotonic() < end_of_turn:
-                outcome = live(world, *drawn(draw), draw.random())
-                results.add(outcome, free(world), args.results)
-                ending = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
-                print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {ending}", flush=True)
+        with ExitStack() as turn:
+            kind, fault = drawn(draw, may_race=_may_race(args.lock, turn))
+            if "race" not in kind.name:
+                turn.close()
+            outcome = live(world, kind, fault, draw.random())
+            _reap()
+        results.add(outcome, free(world), args.results)
+        ending = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
+        print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {ending}", flush=True)
     return results
 
 
-def drawn(draw: random.Random) -> tuple[Kind, Fault | None]:
+def drawn(draw: random.Random, *, may_race: bool) -> tuple[Kind, Fault | None]:
     """What comes next; no race while somebody else's Rally runs, beside which ours would be refused."""
-    kinds = [kind for kind in KINDS if "race" not in kind.name or not find_all_other_rally_processes()]
+    may_race = may_race and not find_all_other_rally_processes()
+    kinds = [kind for kind in KINDS if "race" not in kind.name or may_race]
     (kind,) = draw.choices(kinds, [kind.weight for kind in kinds])
     fitting = [fault for fault in FAULTS if any(word in kind.name for word in fault.words)]
     return kind, None if draw.random() < QUIET_SHARE else draw.choice(fitting)
@@ -532,7 +536,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--lock", type=Path, help="taken around some sessions, so that others may work between"
+        "--lock", type=Path, help="taken for races; while somebody else has it there are none"
     )
     parser.add_argument("--results", type=Path, default=_RESULTS)
     args = parser.parse_args()
