@@ -466,7 +466,7 @@ def _may_race(lock: Path | None, turn: ExitStack) -> bool:
 
 
 def _reap() -> None:
-    """What sessions left to this process is gone for good; an "esrally" that has ended blocks others' races."""
+    """Let go of what sessions left to this process: beside an "esrally", ended or not, Rally races nobody."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -79,15 +79,14 @@ def layout_argv(job: BaselineJob, file: Path) -> list[str]:
 def job_argv(job: BaselineJob, file: Path) -> list[str]:
     """The command that is measured: all clones on one file, as in the published runs."""
     listed = ":".join(f"{percentile:g}" for percentile in PERCENTILES)
-    words = _argv(job.name, file, **job.options(), percentile_list=listed)
-    # Threads, since each process of a clone leads a session of its own and would outlive a kill of fio.
-    return [*words, "--group_reporting", "--thread"]
+    return [*_argv(job.name, file, **job.options(), percentile_list=listed), "--group_reporting"]
 
 
 def _argv(name: str, file: Path, **options: str | int) -> list[str]:
     escaped = str(file).replace(":", r"\:")  # fio separates several files by colons
     words = [f"--{key}={value}" for key, value in options.items()]
-    return ["fio", "--output-format=json", f"--name={name}", f"--filename={escaped}", *words]
+    # Threads, since each process that fio forks leads a session of its own and would outlive a kill of fio.
+    return ["fio", "--output-format=json", "--thread", f"--name={name}", f"--filename={escaped}", *words]
 
 
 def _limit_s(job: BaselineJob) -> float:

@@ -115,3 +115,4 @@ def test_the_layout_writes_the_file_and_measures_nothing() -> None:
     words = layout_argv(job, Path("f"))
 
     assert {"--create_only=1", "--rw=read", f"--size={job.size}"} <= set(words)
+    assert "--thread" in words  # a process that fio forked would outlive a kill of fio's group
