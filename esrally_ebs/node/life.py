@@ -209,16 +209,19 @@ def _up(
     session: str,
     image: str,
     data_dir: Path,
-    part: Mapping[str, object],
+    part: Mapping[str, Any],
 ) -> None:
     arm = volume.spec.name
+    port = _lasting_port(settings.also_at) if settings.keeps_port or settings.also_at else 0
+    if settings.also_at and "network_mode" not in part:
+        part = {**part, "ports": [*part.get("ports", ()), f"{settings.also_at}:{port}:{_HTTP}"]}
     with tempfile.TemporaryDirectory(prefix="ebs-node-") as directory:
         settings_file = Path(directory) / "settings.env"
         settings_file.write_text(environment_file(settings.es_settings))
         variables = compose_variables(settings) | {
             "ES_IMAGE": image,
             # the engine chooses, so that nobody can take it in between; at each start another one
-            "ES_PORT": f"{_lasting_port()}" if settings.keeps_port else "0",
+            "ES_PORT": f"{port}",
             "ES_DATA": str(data_dir),
             "ES_SETTINGS": str(settings_file),
             "ES_NODE_NAME": arm,
@@ -242,11 +245,12 @@ def _up(
             raise CommandError(f"arm {arm}: the node's container cannot be started: {reason}") from error
 
 
-def _lasting_port() -> int:
+def _lasting_port(also_at: str) -> int:
     """A free port below those that kernel and engine give by themselves: it stays free for a while."""
     for port in random.sample(_LASTING, 100):
-        with socket.socket() as probe, suppress(OSError):
+        with socket.socket() as probe, socket.socket() as other, suppress(OSError):
             probe.bind((_HOST, port))
+            other.bind((also_at or _HOST, port if also_at else 0))
             return port
     raise SetupError(f"ports {_LASTING.start} to {_LASTING.stop}: none is free; see 'ss -ltn'")
 

@@ -26,6 +26,7 @@ class NodeSettings:
     readahead_bytes: int | None = None  # of the arm's device; None = the kernel's default
     es_settings: Mapping[str, str] = field(default_factory=dict)
     keeps_port: bool = False  # when it is started anew
+    also_at: str = ""  # an address besides 127.0.0.1 that it answers at, on the same port
 
 
 def page_cache_bytes(settings: NodeSettings) -> int:

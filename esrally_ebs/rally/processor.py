@@ -4,7 +4,7 @@ In race control it starts the session; in all other processes it only expands th
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from esrally.track import loader
 from esrally.utils import console
 
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.resources import sockets_wanted
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import Source
 from esrally_ebs.node.snapshot import Snapshot
@@ -21,6 +22,7 @@ from esrally_ebs.plan import Plan
 from esrally_ebs.rally import interrupt, local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
+from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.progress import line_writer
 from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
@@ -65,6 +67,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 source=self._source(indexing, plan) if searches else None,
                 prepare_corpus=lambda: self._prepare(indexing),
                 has_writes=has_writes(searches),
+                also_at=self._address(plan, challenge.schedule),
             )
             settings = replace(settings, plan=plan)
             self._start(nodes, settings)
@@ -81,13 +84,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
 
     def _start(self, nodes: RaceNodes, settings: RaceSettings) -> None:
-        hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
-        if list(hosts) != ["localhost"]:
-            raise SetupError(
-                f"load driver hosts {', '.join(hosts)}: caches are dropped where the load is made, so "
-                "it must be made on this host; remove --load-driver-hosts"
-            )
         local_actors.require_closed()
+        service = CoordinatorService(nodes.also_at) if nodes.also_at else None
         is_quiet = bool(self.cfg.opts("system", "quiet.mode", mandatory=False, default_value=False))
         write = line_writer(is_quiet)
 
@@ -107,8 +105,33 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         with interrupt.hearing_cancel():
             context = live.prepare()
         install(context.path, write)
-        use_nodes(self.cfg, {arm.cluster: arm.nodes[0] for arm in context.arms if arm.nodes})
-        self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, Activation(context.path, is_quiet))
+        use_nodes(self.cfg, {arm.cluster: arm.nodes[0] for arm in context.arms if arm.nodes}, nodes.also_at)
+        activation = Activation(context.path, is_quiet)
+        if service is not None:
+            service.start()
+            activation.coordinator = service.coordinator
+        self.cfg.add(config.Scope.benchmark, "driver", ACTIVATION, activation)
+
+    def _address(self, plan: Plan, schedule: Sequence[Any]) -> str:
+        """This machine's, for the hosts that make the load; empty when this machine makes it.
+
+        Raises SetupError or PlanError for what no other can make.
+        """
+        hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
+        if all(host == "localhost" for host in hosts):
+            return ""
+        if not sockets_wanted():
+            raise SetupError(
+                f"load driver hosts {', '.join(hosts)}: Rally's actors talk by queues here; set "
+                "ESRALLY_EBS_ACTORS=sockets for 'esrallyd start' on all hosts and for 'esrally race'"
+            )
+        if not self.cfg.opts("system", "remote.benchmarking.supported", mandatory=False, default_value=False):
+            raise SetupError(
+                f"load driver hosts {', '.join(hosts)}: Rally's daemon does not run here; run "
+                "'esrallyd start' on this machine and on all of them"
+            )
+        require_able_elsewhere(plan, schedule)
+        return address_towards([host for host in hosts if host != "localhost"])
 
     def _source(self, indexing: Any, plan: Plan) -> Source:
         """Where the indices that the track searches come from."""

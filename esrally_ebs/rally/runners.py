@@ -21,6 +21,7 @@ from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api, kept
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
+from esrally_ebs.rally.coordinator_client import CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
@@ -74,7 +75,8 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         block = request.block
         try:
             if block.work is Work.SEARCH:
-                search = Search(self, es[block.cluster], request, params)
+                kind = SearchElsewhere if activation.coordinator() else Search
+                search = kind(self, es[block.cluster], request, params)
                 result = await protocol.search(request, search.context.plan.cache, search)
             else:
                 with turns.request():
@@ -82,12 +84,15 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                         result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
                 result = {**result, "iteration": request.number}
         except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
-            _raise_cause(block.arm, error)
+            if fault := _fault(block.arm, error):
+                raise fault from error
             if type(error) is elasticsearch.ConnectionError or isinstance(error, OSError):
                 raise
             # Rally would keep the same of it, but not on which arm
             result = {"weight": 0, "success": False, "error-description": str(error)}
-        return {**result, "arm": block.arm, "cluster": block.cluster}
+        remote = activation.coordinator()
+        stamp = remote.stamp() if remote else {}
+        return {**result, "arm": block.arm, "cluster": block.cluster, **stamp}
 
     def __str__(self) -> str:
         return f"{self.inner} on the arm of its task"
@@ -162,9 +167,7 @@ class Search:
 
     async def request(self) -> dict[str, Any]:
         """Rally's runner, while no samples are handed over; its volumes are observed if that is due."""
-        if len(self.arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in self.arm.nodes):
-            # copies of its shards may answer in its stead
-            raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
+        self._require_nodes()
         misses = self._misses()
         with turns.request(), self._perturbed():
             async with observed(self.runner, self.request_.block):
@@ -174,6 +177,11 @@ class Search:
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result
+
+    def _require_nodes(self) -> None:
+        if len(self.arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in self.arm.nodes):
+            # copies of its shards may answer in its stead
+            raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
 
     @contextmanager
     def _perturbed(self) -> Iterator[None]:
@@ -227,13 +235,41 @@ class Search:
         SessionFolder(self.context.folder).note(kind, arm=self.arm.name, **fields)
 
 
-def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[None]:
+class SearchElsewhere(Search):
+    """The steps of one search where the load is made elsewhere: what concerns the arm is asked for."""
+
+    __slots__ = ("refill_s",)
+
+    async def refill(self) -> float:
+        self.refill_s = await asyncio.to_thread(_coordinator().refill, self.request_.block)
+        return self.refill_s
+
+    def make_cold(self) -> Drop:
+        """Recorded there at once: after it, nothing but the observation comes before the request."""
+        return _coordinator().make_cold(self.request_.block, self.refill_s)
+
+    def record(self, drop: Drop, refill_s: float) -> None:
+        pass
+
+    def _require_nodes(self) -> None:
+        pass
+
+
+def _coordinator() -> CoordinatorClient:
+    remote = activation.coordinator()
+    assert remote is not None, "only a process of a load host comes here"
+    return remote
+
+
+def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[object]:
     """Has the arm's volume observed during a request of a round: cold ones all, others now and then."""
     if not block.round:
         return nullcontext()
     context = activation.current()
     if not runner_.intervals[block.arm].is_over(every=context.plan.cache.mode == "cold"):
         return nullcontext()
+    if remote := activation.coordinator():
+        return remote.observed(block)
     return observe(context.arm(block.arm).members, SessionFolder(context.folder), block)
 
 
@@ -241,9 +277,6 @@ class BetweenRequests:
     """What is done on an arm, as a Rally task: visible, in the results, and ended by Ctrl-C."""
 
     multi_cluster = True
-
-    def __init__(self, do: Callable[[Context, Arm, Block], None]) -> None:
-        self._do = do
 
     async def __aenter__(self) -> "BetweenRequests":
         return self
@@ -253,20 +286,27 @@ class BetweenRequests:
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
         block: Block = params[BLOCK]
-        context = activation.current()
-        arm = context.arm(block.arm)
+        remote = activation.coordinator()
         es["default"].on_request_start()
         try:
-            await asyncio.to_thread(self._do, context, arm, block)
-        except EbsError as error:
-            _record_fault(error, arm.name)
-            raise
+            await asyncio.to_thread(remote.between if remote else do_between, block)
         finally:
             es["default"].on_request_end()
         return {"weight": 1, "unit": "ops", "cluster": block.cluster, block.work.value: block.task}
 
     def __str__(self) -> str:
-        return self._do.__name__.strip("_").replace("_", " ")
+        return "what is done between requests"
+
+
+def do_between(block: Block) -> None:
+    """Do what a block without requests is there for."""
+    context = activation.current()
+    arm = context.arm(block.arm)
+    try:
+        _BETWEEN[block.work](context, arm, block)
+    except EbsError as error:
+        _record_fault(error, arm.name)
+        raise
 
 
 def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
@@ -298,10 +338,9 @@ def register(registry: Any) -> None:
 
     for operation in list(vars(runner)["__RUNNERS"]):
         rallys(operation, OnArm(runner.runner_for(operation)), async_runner=True)
-    rallys(FIO, BetweenRequests(_fio_baseline), async_runner=True)
     rallys(RECOVERY, OnArm(Recovery()), async_runner=True)
-    rallys(START, BetweenRequests(_start_nodes), async_runner=True)
-    rallys(BRING_BACK, BetweenRequests(_bring_back), async_runner=True)
+    for operation in (FIO, START, BRING_BACK):
+        rallys(operation, BetweenRequests(), async_runner=True)
     registry.runner_registry = register_on_arm
 
 
@@ -313,15 +352,27 @@ def _as_dict(result: Any) -> dict[str, Any]:
     return {"weight": 1, "unit": "ops"}
 
 
-def _raise_cause(arm_name: str, error: Exception) -> None:
-    context = activation.current()
-    fault = diagnosis.explain(error, root_steps(context).cause(arm_name))
+def _fault(arm: str, error: Exception) -> EbsError | None:
+    remote = activation.coordinator()
+    return remote.fault(arm, error) if remote else fault_of(arm, error)
+
+
+def fault_of(arm: str, error: Exception) -> EbsError | None:
+    """The error to raise in place of this one, which is recorded; None when nothing of ours is broken."""
+    fault = diagnosis.explain(error, root_steps(activation.current()).cause(arm))
     if fault is not None:
-        _record_fault(fault, arm_name)
-        raise fault from error
+        _record_fault(fault, arm)
+    return fault
 
 
 def _record_fault(error: EbsError, arm: str) -> None:
     """So that race control can report this error, in its own words and with its own exit code."""
     folder = SessionFolder(activation.current().folder)
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
+
+
+_BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
+    Work.FIO: _fio_baseline,
+    Work.START: _start_nodes,
+    Work.BRING_BACK: _bring_back,
+}

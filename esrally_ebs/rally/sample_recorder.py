@@ -15,6 +15,7 @@ from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Event, Node, Phase, Sample, TelemetryPoint, Work
 from esrally_ebs.node import api
+from esrally_ebs.rally.coordinator_client import CoordinatorClient
 from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
@@ -81,8 +82,9 @@ class SampleRecorder:
             iteration=meta.get("iteration", 0),
             client=sample.client_id,
             # When the request was sent: Rally's absolute time is that of its runner, before caches are
-            # dropped. The counter behind it is the machine's, the same in all of Rally's processes.
-            started_s=sample.request_start + self._epoch_s,
+            # dropped. The counter behind it is the machine's, the same in all of its processes; load hosts
+            # say when theirs was 0.
+            started_s=sample.request_start + meta.get("epoch_s", self._epoch_s),
             service_time_s=sample.service_time,
             latency_s=sample.latency,
             processing_time_s=sample.processing_time,
@@ -180,10 +182,17 @@ class DrivenSession:
     """What the session does in Rally's driver and in its workers; the pack's side of ``in_driver``."""
 
     def __init__(
-        self, session: Callable[[], Context], write: Callable[[str], None] = lambda line: None
+        self,
+        session: Callable[[], Context],
+        write: Callable[[str], None] = lambda line: None,
+        coordinator: Callable[[], CoordinatorClient | None] = lambda: None,
     ) -> None:
-        """``session`` gives the one that the process takes part in which a method is called."""
+        """``session`` gives the one that the process takes part in which a method is called.
+
+        ``coordinator`` gives whom a process of a load host asks.
+        """
         self._session = session
+        self._coordinator = coordinator
         self._write = write
         self._lines: StageLines | None = None
         self._recorder: SampleRecorder | None = None
@@ -222,6 +231,8 @@ class DrivenSession:
 
     def is_over(self, round_: int) -> bool:
         """Whether the stop rule has ended the rounds before this one."""
+        if remote := self._coordinator():
+            return remote.is_over(round_)
         return self._last_round.exists() and round_ > int(self._last_round.read_text())
 
     @property

@@ -163,9 +163,13 @@ def _shortened(plan: Plan) -> Plan:
     return updated(plan, "design", rounds=rounds + -rounds % plan.design.starts)
 
 
-def use_nodes(cfg: Any, nodes: Mapping[str, Node]) -> None:
-    """Point Rally at nodes, by the names of their clusters, as if the user had started them."""
-    hosts = opts.TargetHosts(json.dumps({name: [f"{node.host}:{node.port}"] for name, node in nodes.items()}))
+def use_nodes(cfg: Any, nodes: Mapping[str, Node], also_at: str = "") -> None:
+    """Point Rally at nodes, by the names of their clusters, as if the user had started them.
+
+    ``also_at`` is the address that they answer at for load hosts.
+    """
+    places = {name: [f"{also_at or node.host}:{node.port}"] for name, node in nodes.items()}
+    hosts = opts.TargetHosts(json.dumps(places))
     given = cfg.opts("client", "options").all_client_options.get("default", {})
     options = json.dumps({name: {"timeout": _CLIENT_TIMEOUT_S, **given} for name in nodes})
     scope = config.Scope.benchmark  # outranks the command line's own scope

@@ -37,6 +37,7 @@ def tables(session: Session) -> list[Table]:
     made = (
         _coldness(session.events, arms),
         _credits(session.telemetry, list(session.nodes)),
+        _load_hosts(session.events),
         stages_table(session),
         environment(session),
     )
@@ -171,6 +172,50 @@ def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
     }
     cells = [quantity(metric, float(value), f"{value:,.0f}") for metric, value in numbers.items()]
     return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
+
+
+def _load_hosts(events: Sequence[Event]) -> Table | None:
+    """Where the load was made elsewhere: what the way to the volumes added, and how far clocks were apart."""
+    hosts = sorted({str(event.fields["load_host"]) for event in events if "load_host" in event.fields})
+    if not hosts:
+        return None
+    return Table(
+        key="load_hosts",
+        title="Load from elsewhere",
+        item_title="load host",
+        columns=titled(
+            *("observed requests", "way before, median", "most", "round trip, median"),
+            *("clock at start", "at end", "known to"),
+        ),
+        rows=tuple(
+            Row(item=host, cells=_load_host_cells([e for e in events if e.fields.get("load_host") == host]))
+            for host in hosts
+        ),
+        notes=(
+            "The way before a request is what asking the coordinator for coldness and counters took besides "
+            "the work; a round trip, also of a request, is part of each service time. Clocks are how far the "
+            "load host's was ahead; times of requests are the coordinator's.",
+        ),
+    )
+
+
+def _load_host_cells(events: Sequence[Event]) -> tuple[Cell, ...]:
+    def values(name: str) -> list[float]:
+        return [value for event in events if (value := event.number(name)) is not None]
+
+    ways, trips = values("way_s"), values("round_trip_s")
+    offsets, uncertain = values("offset_s"), values("uncertainty_s")
+    cells = [quantity("observed", len(ways), str(len(ways)))]
+    for name, value in (
+        ("way_s_median", float(np.median(ways)) if ways else None),
+        ("way_s_max", max(ways, default=None)),
+        ("round_trip_s_median", float(np.median(trips)) if trips else None),
+        ("clock_offset_s_start", offsets[0] if offsets else None),
+        ("clock_offset_s_end", offsets[-1] if offsets else None),
+        ("clock_uncertainty_s", max(uncertain, default=None)),
+    ):
+        cells.append(quantity(name, value, f"{(value or 0.0) * 1e3:.2f} ms"))
+    return tuple(cells)
 
 
 def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Floats]:

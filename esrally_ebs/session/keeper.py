@@ -182,7 +182,7 @@ class KeeperClient:
                         say(answer["say"])
                         continue
                     if "error" in answer:
-                        raise _error(answer["error"])
+                        raise error_of(answer["error"])
                     return answer["result"]
         except OSError as error:
             raise _ended(error.strerror or str(error)) from error
@@ -193,7 +193,8 @@ def _ended(why: str) -> SetupError:
     return SetupError(f"the root process of this session has ended ({why}); run 'sudo esrally-ebs clean'")
 
 
-def _error(answer: Mapping[str, str]) -> EbsError:
+def error_of(answer: Mapping[str, str]) -> EbsError:
+    """The error that ``refusal`` made an answer of."""
     kind = getattr(errors, answer["kind"], SetupError)
     error: EbsError = kind(answer["text"])
     return error
@@ -299,7 +300,7 @@ class KeeperService:
         self._steps = steps
         self._uid = uid
         self._free = threading.BoundedSemaphore(_MAX_CALLS)
-        self._calls = {name: _checked(getattr(steps, name)) for name in OPERATIONS}
+        self._calls = {name: checked(getattr(steps, name)) for name in OPERATIONS}
 
     def listen(self, listener: socket.socket) -> None:
         """Answer each connection in a thread of its own, until the socket is closed."""
@@ -333,7 +334,7 @@ class KeeperService:
                     _send(connection, answer, file)
                 break
         except SetupError as error:
-            _send(connection, _refusal(error))
+            _send(connection, refusal(error))
         finally:
             for descriptor in given:
                 os.close(descriptor)
@@ -344,14 +345,8 @@ class KeeperService:
         """What is answered to a request, and a file that goes with it."""
         try:
             result = self._perform(_REQUEST.validate_json(line), given, say)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            return _refusal(PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])), None
-        except EbsError as error:
-            return _refusal(error), None
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
-            return _refusal(SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])), None
+            return refusal(error), None
         return (
             ({"result": None}, result)
             if isinstance(result, io.BufferedReader)
@@ -369,13 +364,20 @@ class KeeperService:
         return self._calls[request.operation](**arguments)
 
 
-def _checked(step: Callable[..., Any]) -> Callable[..., Any]:
+def checked(step: Callable[..., Any]) -> Callable[..., Any]:
     """The step, which takes what its signature says and refuses the rest."""
     checked: Callable[..., Any] = validate_call(step)
     return checked
 
 
-def _refusal(error: EbsError) -> dict[str, Any]:
+def refusal(error: Exception) -> dict[str, Any]:
+    """An error as an answer, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        error = PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])
+    elif not isinstance(error, EbsError):
+        error = SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])
     return {"error": {"kind": type(error).__name__, "text": str(error)}}
 
 

@@ -120,6 +120,7 @@ class RootSteps:
         chosen = [self._of(self._volumes | self._lent, name) for name in on]
         if not chosen:
             raise SetupError("no volume is named; name those of an arm")
+        self._require_local(settings)
         with self._counted():
             started = nodes.start_cluster(
                 chosen,
@@ -146,6 +147,7 @@ class RootSteps:
 
         ``copies`` are, by arm, its indices' folders on the volume -> in the node's data directory.
         """
+        self._require_local(settings)
         neutral = self._of(self._volumes, ALL_ARMS)
         chosen = {name: self._of(self._volumes, name) for name in copies}
         data_of = self.caller.uid if self.caller else None
@@ -301,6 +303,11 @@ class RootSteps:
             for data in (mount / "elasticsearch" for mount in (*(each.mount for each in on), *linked)):
                 if data.is_dir():
                     give_tree(data, os.geteuid())
+
+    def _require_local(self, settings: nodes.NodeSettings) -> None:
+        """Raise SetupError for nodes that a caller would have answer beyond this machine."""
+        if self.caller is not None and settings.also_at:
+            raise SetupError(f"nodes at {settings.also_at}: load from elsewhere needs esrallyd of root's own")
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

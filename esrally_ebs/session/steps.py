@@ -61,6 +61,7 @@ class RaceNodes:
     source: dataset.Source | None  # of the dataset that is copied to every arm; None: each indexes by itself
     prepare_corpus: Callable[[], object]  # has ready what each arm indexes
     has_writes: bool = False  # documents are added beside searches: arms are brought back before each block
+    also_at: str = ""  # an address that hosts reach the arms' nodes at that make the load
 
 
 class MachineSteps:
@@ -209,7 +210,7 @@ class MachineSteps:
         for arm in arms:
             made.place_on(arm.volume)
         shutil.copytree(made.data, self._root.attach_neutral(), dirs_exist_ok=True)
-        parts = self._root.start_shared(made.uuids, nodes.of_all_arms(self._needs.settings, len(arms)))
+        parts = self._root.start_shared(made.uuids, nodes.of_all_arms(self._settings, len(arms)))
         return tuple(
             replace(
                 arm,
@@ -315,7 +316,12 @@ class MachineSteps:
         return self._root.segments(tuple(node.arm for node in cluster))
 
     def _start_nodes(self, on: Sequence[Volume]) -> tuple[Node, ...]:
-        return self._root.start_nodes(tuple(volume.spec.name for volume in on), self._needs.settings)
+        return self._root.start_nodes(tuple(volume.spec.name for volume in on), self._settings)
+
+    @property
+    def _settings(self) -> nodes.NodeSettings:
+        """Of the arms' nodes."""
+        return replace(self._needs.settings, also_at=self._needs.also_at)
 
     def _check_segments(self, arm: Arm, index: dataset.Dataset) -> None:
         """Every arm must serve the very segments that were built; stored before the first query."""

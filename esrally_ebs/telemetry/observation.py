@@ -42,8 +42,12 @@ class ObservationInterval:
 
 
 @asynccontextmanager
-async def observe(members: Sequence[Member], folder: SessionFolder, block: Block) -> AsyncIterator[None]:
+async def observe(
+    members: Sequence[Member], folder: SessionFolder, block: Block
+) -> AsyncIterator[dict[str, Any]]:
     """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
+
+    Gives further fields of that event, to be filled in.
 
     Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
     makes an event of its own kind. A block that fails leaves no record.
@@ -51,7 +55,8 @@ async def observe(members: Sequence[Member], folder: SessionFolder, block: Block
     counters = functools.partial(_counters, members)
     begin = counters()
     started = time.time()
-    yield
+    more: dict[str, Any] = {}
+    yield more
     ended = time.time()
     end = await _settled(counters)
     fields: dict[str, Any] = {
@@ -61,6 +66,7 @@ async def observe(members: Sequence[Member], folder: SessionFolder, block: Block
         "started_s": started,
         "begin": _added_up(begin),
         "end": _added_up(end),
+        **more,
     }
     if len(members) > 1:
         names = [member.volume.spec.name for member in members]

@@ -1,0 +1,195 @@
+"""Where the load is made elsewhere: what a request needs of the machine with the volumes, asked of it.
+
+A load host has no volumes, nodes or session folder. Its runners ask race control's
+``CoordinatorService``: one JSON line each way over TCP, to the address that the service listens at. Each
+answer says how long the coordinator itself took, so what the way adds is known for every request.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+import esrally_ebs
+from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.model import Block
+from esrally_ebs.node.eviction import Drop
+from esrally_ebs.session.keeper import error_of
+from esrally_ebs.store.context import Context
+
+_PINGS = 8
+_CLOCK_S = 30.0  # between two comparisons of the clocks
+_CONNECT_S = 10.0
+
+
+class Coordinator(NamedTuple):
+    """Where the service listens, and the word that it answers to."""
+
+    host: str
+    port: int
+    token: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process runs on the coordinator itself."""
+        with socket.socket() as probe:
+            try:
+                probe.bind((self.host, 0))
+            except OSError:
+                return False
+        return True
+
+
+class _Connection:
+    """One line each way, once token and version are known to fit."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        address = coordinator.host, coordinator.port
+        self._socket = socket.create_connection(address, timeout=_CONNECT_S)
+        self._socket.settimeout(None)  # fio and the refilling of buckets take as long as they take
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+        self.ask({"token": coordinator.token, "version": esrally_ebs.__version__})
+
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
+        began_s = time.perf_counter()
+        self._socket.sendall(_JSON.dump_json(request) + b"\n")
+        line = self._file.readline()
+        elapsed_s = time.perf_counter() - began_s
+        if not line:
+            raise ConnectionResetError("it hung up")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise error_of(answer["error"])
+        return answer, max(0.0, elapsed_s - answer["seconds"])
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+class CoordinatorClient:
+    """Asks the coordinator; makes connections of its own in each process that uses it."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._idle: list[_Connection] = []
+        self._pid = os.getpid()
+        self._compared_s = float("-inf")
+        self._epoch_s = 0.0
+        self._cold_way_s = 0.0  # to have the arm made cold for the next request
+
+    @cached_property
+    def context(self) -> Context:
+        """The session; what changes of it when nodes are started anew concerns the coordinator alone."""
+        return _CONTEXT.validate_python(self._ask("context"))
+
+    def refill(self, block: Block) -> float:
+        """Wait until the arm's buckets are full; the seconds that took."""
+        return float(self._ask("refill", block=block))
+
+    def make_cold(self, block: Block, refill_s: float) -> Drop:
+        """Have the arm made cold, and that recorded. Raises MeasurementError when it does not get so."""
+        answer, self._cold_way_s = self._send("make_cold", block=block, refill_s=refill_s)
+        return _DROP.validate_python(answer)
+
+    @asynccontextmanager
+    async def observed(self, block: Block) -> AsyncIterator[None]:
+        """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that."""
+        connection = self._connection()
+        try:
+            _, way_s = connection.ask(_request("observe", block=block))
+            before_s, self._cold_way_s = self._cold_way_s + way_s, 0.0
+            yield
+            connection.ask({"round_trip_s": way_s, "way_s": before_s})
+        except BaseException as error:
+            connection.close()  # so that the coordinator keeps nothing of what failed
+            if isinstance(error, OSError):
+                raise self._lost(error) from error
+            raise
+        self._idle.append(connection)
+
+    def between(self, block: Block) -> None:
+        """Have done what comes between requests."""
+        self._ask("between", block=block)
+
+    def is_over(self, round_: int) -> bool:
+        """Whether the rounds were ended before this one."""
+        return bool(self._ask("is_over", round_=round_))
+
+    def fault(self, arm: str, error: Exception) -> EbsError | None:
+        """The error to raise in place of this one, once recorded; None when nothing of ours is broken."""
+        kind = type(error).__name__ if isinstance(error, EbsError) else ""
+        answer = self._ask("fault", arm=arm, kind=kind, text=str(error))
+        return None if answer is None else error_of(answer)
+
+    def stamp(self) -> dict[str, float]:
+        """For a sample: when this machine's ``time.perf_counter()`` was 0, by the coordinator's clock."""
+        if time.monotonic() - self._compared_s > _CLOCK_S:
+            self._compare_clocks()
+        return {"epoch_s": self._epoch_s}
+
+    def close(self) -> None:
+        """Hang up; what is asked next connects again."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _compare_clocks(self) -> None:
+        """By the quickest of some round trips: the coordinator's time is that of its middle, within half."""
+        trips = []
+        for _ in range(_PINGS):
+            sent_s, wall_s = time.perf_counter(), time.time()
+            at_s = float(self._ask("now"))
+            half_s = (time.perf_counter() - sent_s) / 2
+            trips.append((half_s, at_s - sent_s - half_s, wall_s + half_s - at_s))
+        uncertainty_s, self._epoch_s, offset_s = min(trips)
+        self._compared_s = time.monotonic()
+        self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        return self._send(operation, **arguments)[0]
+
+    def _send(self, operation: str, **arguments: Any) -> tuple[Any, float]:
+        """What it gives, and what the way added (s)."""
+        connection = self._connection()
+        try:
+            answer, way_s = connection.ask(_request(operation, **arguments))
+        except OSError as error:
+            connection.close()
+            raise self._lost(error) from error
+        except EbsError:
+            self._idle.append(connection)
+            raise
+        self._idle.append(connection)
+        return answer["result"], way_s
+
+    def _connection(self) -> _Connection:
+        if self._pid != os.getpid():  # forked: those are the parent's
+            self._pid, self._idle = os.getpid(), []
+        with suppress(IndexError):
+            return self._idle.pop()
+        try:
+            return _Connection(self._coordinator)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> SetupError:
+        host, port, _ = self._coordinator
+        why = error.strerror or str(error)
+        return SetupError(f"coordinator {host}:{port}: not reached from this load host ({why}); race again")
+
+
+def _request(operation: str, **arguments: Any) -> dict[str, Any]:
+    return {"operation": operation, "arguments": arguments}
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_CONTEXT = TypeAdapter(Context)
+_DROP = TypeAdapter(Drop)

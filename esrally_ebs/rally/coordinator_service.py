@@ -1,0 +1,208 @@
+"""In race control: does for the runners of load hosts what only the machine with the volumes can.
+
+Listens at the one address by which the load hosts are reached, like Rally's own actors there, and answers
+whoever knows the race's token, which comes to the load hosts with Rally's configuration.
+"""
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic import TypeAdapter
+
+import esrally_ebs
+from esrally_ebs import errors
+from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.model import Block, Request
+from esrally_ebs.node.eviction import Drop
+from esrally_ebs.plan import Plan
+from esrally_ebs.rally import activation, open_loop, runners
+from esrally_ebs.rally.coordinator_client import Coordinator
+from esrally_ebs.rally.recovery import RECOVERY
+from esrally_ebs.rally.sample_recorder import DrivenSession
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, refusal
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Context
+from esrally_ebs.telemetry.observation import observe
+
+_SLOW_S = 10.0  # who connects says at once that it may
+_DAEMONS_PORT = 1900
+
+
+def address_towards(hosts: Sequence[str]) -> str:
+    """This machine's address for all these hosts.
+
+    Raises SetupError when they would need several, or when Rally's daemon runs on none of them.
+    """
+    addresses = set()
+    for host in hosts:
+        try:
+            with socket.create_connection((host, _DAEMONS_PORT), timeout=_SLOW_S) as probe:
+                addresses.add(probe.getsockname()[0])
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SetupError(
+                f"load driver host {host}: Rally's daemon does not answer there ({why}); run 'esrallyd start'"
+            ) from error
+    if len(addresses) > 1:
+        raise SetupError(
+            f"load driver hosts {', '.join(hosts)}: reach this machine by {' and '.join(sorted(addresses))}; "
+            "name hosts of one network"
+        )
+    return str(addresses.pop())
+
+
+def require_able_elsewhere(plan: Plan, schedule: Iterable[Any]) -> None:
+    """Raise PlanError for requests that need more of the machine with the volumes than can be asked of it."""
+    tasks = [task for element in schedule for task in element]
+    why = ""
+    if plan.cache.mode == "steady":
+        why = "cache.mode steady reads counters of volumes"
+    elif any(task.operation.type == RECOVERY for task in tasks):
+        why = "work with shards is timed beside the nodes"
+    elif plan.design.knee is not None or any(task.schedule == open_loop.NAME for task in tasks):
+        why = "a rate of requests, or the search for the highest, has one clock"
+    elif plan.trace == "perturb":
+        why = "slower reads are set beside each request"
+    if why:
+        raise PlanError(f"plan {plan.name}: {why}, so this machine makes the load; drop --load-driver-hosts")
+
+
+class CoordinatorSteps:
+    """What load hosts may ask for, one method each."""
+
+    def context(self) -> Context:
+        """The session."""
+        return activation.current()
+
+    def now(self) -> float:
+        """The time by this machine's clock (epoch, s)."""
+        return time.time()
+
+    async def refill(self, block: Block) -> float:
+        """Wait until the buckets of an arm's volumes are full; the seconds that took."""
+        return await _search(block).refill()
+
+    def make_cold(self, block: Block, refill_s: float) -> Drop:
+        """Make an arm cold, and record that."""
+        search = _search(block)
+        drop = search.make_cold()
+        search.record(drop, refill_s)
+        return drop
+
+    def between(self, block: Block) -> None:
+        """Do what comes between requests: fio, bringing an arm back, starting nodes anew."""
+        runners.do_between(block)
+
+    def is_over(self, round_: int) -> bool:
+        """Whether the stop rule has ended the rounds before this one."""
+        return DrivenSession(activation.current).is_over(round_)
+
+    def fault(self, arm: str, kind: str, text: str) -> dict[str, str] | None:
+        """What went wrong on an arm, recorded; ``kind`` is the error's class where it is one of ours."""
+        ours = getattr(errors, kind, None) if kind else None
+        error = ours(text) if isinstance(ours, type) and issubclass(ours, EbsError) else OSError(text)
+        fault = runners.fault_of(arm, error)
+        answer: dict[str, str] | None = refusal(fault)["error"] if fault else None
+        return answer
+
+
+class CoordinatorService:
+    """Answers load hosts at one address, from its start to the end of this process."""
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.create_server((address, 0))
+        self.coordinator = Coordinator(address, self._listener.getsockname()[1], secrets.token_hex(32))
+        steps = CoordinatorSteps()
+        names = ("context", "now", "refill", "make_cold", "between", "is_over", "fault")
+        self._calls = {name: checked(getattr(steps, name)) for name in names}
+
+    def start(self) -> None:
+        """Listen in a thread of its own."""
+        threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True).start()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._listener, limit=MAX_REQUEST_BYTES)
+        await server.serve_forever()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError, LookupError, TypeError, asyncio.TimeoutError):
+            hello = json.loads(await asyncio.wait_for(reader.readline(), _SLOW_S))
+            if hmac.compare_digest(str(hello["token"]).encode(), self.coordinator.token.encode()):
+                await self._converse(str(hello["version"]), reader, writer)
+        writer.close()
+
+    async def _converse(
+        self, version: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if version != esrally_ebs.__version__:
+            why = f"has esrally_ebs {version}, the coordinator {esrally_ebs.__version__}; install that one"
+            _send(writer, refusal(SetupError(f"load host {_peer(writer)}: {why}")))
+            return
+        _send(writer, {"result": None, "seconds": 0.0})
+        while line := await reader.readline():
+            began_s = time.perf_counter()
+            request = json.loads(line)
+            operation, arguments = request["operation"], request["arguments"]
+            if operation == "observe":
+                await self._observe(_BLOCK.validate_python(arguments["block"]), began_s, reader, writer)
+                continue
+            try:
+                answer = {"result": await self._perform(operation, arguments, _peer(writer))}
+            except Exception as error:  # noqa: BLE001 - whatever it is, the load host hears of it
+                answer = refusal(error)
+            _send(writer, {**answer, "seconds": time.perf_counter() - began_s})
+
+    async def _perform(self, operation: str, arguments: dict[str, Any], peer: str) -> Any:
+        if operation == "clock":
+            offset_s, uncertainty_s = float(arguments["offset_s"]), float(arguments["uncertainty_s"])
+            folder = SessionFolder(activation.current().folder)
+            folder.note("clock", load_host=peer, offset_s=offset_s, uncertainty_s=uncertainty_s)
+            return None
+        if operation not in self._calls:
+            raise SetupError(f"operation {operation[:40]}: there is none of that name; install one version")
+        call = self._calls[operation]
+        if operation in ("now", "refill"):  # the one does not wait, the other waits by itself
+            result = call(**arguments)
+            return await result if operation == "refill" else result
+        return await asyncio.to_thread(call, **arguments)
+
+    async def _observe(
+        self, block: Block, began_s: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Observe an arm's volumes until the load host says that its request was answered."""
+        context = activation.current()
+        async with observe(context.arm(block.arm).members, SessionFolder(context.folder), block) as more:
+            _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})
+            line = await reader.readline()
+            if not line:
+                raise ConnectionResetError("its request failed")  # of which nothing is kept
+            began_s = time.perf_counter()
+            way = json.loads(line)
+            more.update({name: float(way[name]) for name in ("round_trip_s", "way_s")})
+            more["load_host"] = _peer(writer)
+        _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})
+
+
+def _search(block: Block) -> runners.Search:
+    """The steps before a search of this block, without the search."""
+    return runners.Search(runners.OnArm(None), None, Request(block=block, number=1), {})
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    return str(writer.get_extra_info("peername")[0])
+
+
+def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+    writer.write(_JSON.dump_json(answer) + b"\n")
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_BLOCK = TypeAdapter(Block)

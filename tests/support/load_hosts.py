@@ -1,0 +1,106 @@
+"""Load hosts in network namespaces of this machine: a bridge, addresses and ``esrallyd`` on each."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+COORDINATOR = "10.77.19.1"
+LOAD_HOSTS = ("10.77.19.2", "10.77.19.3")
+AHEAD_S = 100_000  # how far the monotonic clock of load hosts is from the coordinator's
+_BRIDGE = "ebs-hosts"
+_STARTS_S = 30.0
+_PORT = 1900
+_DAEMON = Path(sys.executable).with_name("esrallyd")
+
+
+@contextmanager
+def daemons(variables: Mapping[str, str], tmp: Path) -> Iterator[None]:
+    """Rally's daemons on the coordinator (this machine's own network) and on two load hosts."""
+    env = {**variables, "ESRALLY_EBS_ACTORS": "sockets"}
+    assert not _listening(), "another Rally daemon runs on this machine"
+    with _network() as names:
+        try:
+            _start([], COORDINATOR, env, tmp / "coordinator.out")
+            for name, address in zip(names, LOAD_HOSTS, strict=True):
+                home = tmp / name
+                home.mkdir()
+                where = ["ip", "netns", "exec", name, "unshare", "--time", f"--monotonic={AHEAD_S}", "--fork"]
+                _start(where, address, {**env, "RALLY_HOME": str(home)}, tmp / f"{name}.out")
+            yield
+        finally:
+            _end([*_listening(), *(pid for name in names for pid in _inside(name))])
+
+
+@contextmanager
+def _network() -> Iterator[list[str]]:
+    names = [f"ebs-load-{number}" for number, _ in enumerate(LOAD_HOSTS)]
+    try:
+        _ip("link", "add", _BRIDGE, "type", "bridge")
+        _ip("addr", "add", f"{COORDINATOR}/24", "dev", _BRIDGE)
+        _ip("link", "set", _BRIDGE, "up")
+        for number, (name, address) in enumerate(zip(names, LOAD_HOSTS, strict=True)):
+            _ip("netns", "add", name)
+            _ip("link", "add", f"ebs-veth{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", f"ebs-veth{number}", "master", _BRIDGE, "up")
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _ip("-n", name, "link", "set", device, "up")
+            # Rally's command calls itself by the address of this machine's default route
+            _ip("-n", name, "route", "add", "default", "via", COORDINATOR)
+        yield names
+    finally:
+        for number, name in enumerate(names):
+            with suppress(subprocess.CalledProcessError):
+                _ip("link", "del", f"ebs-veth{number}")
+            with suppress(subprocess.CalledProcessError):
+                _ip("netns", "del", name)
+        with suppress(subprocess.CalledProcessError):
+            _ip("link", "del", _BRIDGE)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
+
+
+def _start(where: Sequence[str], address: str, env: Mapping[str, str], output: Path) -> None:
+    """Start a daemon, which keeps the file for its output open."""
+    command = [*where, str(_DAEMON), "start", f"--node-ip={address}", f"--coordinator-ip={COORDINATOR}"]
+    with output.open("w") as file:
+        done = subprocess.run(
+            command, env=dict(env), check=False, stdout=file, stderr=file, timeout=_STARTS_S
+        )
+    assert done.returncode == 0, output.read_text()
+
+
+def _listening() -> list[int]:
+    """Who listens at Rally's port in this machine's own network: the coordinator's daemon."""
+    return [
+        one.pid
+        for one in psutil.net_connections("tcp4")
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == _PORT and one.pid
+    ]
+
+
+def _inside(name: str) -> list[int]:
+    """The processes of a namespace."""
+    done = subprocess.run(
+        ["ip", "netns", "pids", name], check=False, capture_output=True, text=True, timeout=10
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def _end(pids: Sequence[int]) -> None:
+    """End these and all that they have started."""
+    family = set()
+    for pid in pids:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            family |= {process, *process.children(recursive=True)}
+    for process in family:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(family, timeout=10)
