@@ -6,6 +6,7 @@ copied. Indices are closed while their files are replaced, and opened again: tha
 start of the node (benchmarks/bring_back.py), and the JVM keeps what it has compiled.
 """
 
+import errno
 import os
 import shutil
 import stat
@@ -43,22 +44,42 @@ class BroughtBack:
     resident: float  # fraction of the index that was in the page cache afterwards
 
 
-def keep(volume: Volume) -> None:
-    """Keep the index on a volume, which no node has opened there, for ``bring_back``. Raises SetupError."""
-    source, target = volume.mount / "elasticsearch", volume.mount / KEPT
+def keep(volume: Volume, *, of: int | None = None) -> None:
+    """Keep the index on a volume, which no node has opened there, for ``bring_back``. Raises SetupError.
+
+    Files of another user than ``of`` are refused, if that is given: who may write there might name others'.
+    """
+    target = volume.mount / KEPT
     try:
-        for part in _parts_of(source):
+        for part in _parts_of(volume.mount / "elasticsearch"):
             (target / part).mkdir(parents=True, mode=0o700)
-            for path in (source / part).iterdir():
-                if _is_segment(path.name):
-                    os.link(path, target / part / path.name, follow_symlinks=False)
-                elif path.name != _LOCK:
-                    shutil.copy2(path, target / part / path.name, follow_symlinks=False)
+            with opened_below(volume.mount, "elasticsearch", *part.parts) as folder:
+                for name in os.listdir(folder):  # noqa: PTH208 - below a descriptor
+                    if name != _LOCK:
+                        _keep_file(name, folder, target / part / name, of)
     except OSError as error:
         raise SetupError(
             f"arm {volume.spec.name}: {error.filename}: {error.strerror}; to be brought back after documents "
             "were added, its files need a second name each: take a file system with hard links"
         ) from error
+
+
+def _keep_file(name: str, folder: int, target: Path, of: int | None) -> None:
+    if _is_segment(name):
+        os.link(name, target, src_dir_fd=folder, follow_symlinks=False)
+        _require_file_of(target.lstat(), of, name)
+        return
+    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(source, "rb") as file, target.open("xb") as copy:
+        status = os.fstat(source)
+        _require_file_of(status, of, name)
+        shutil.copyfileobj(file, copy)
+        os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
+
+
+def _require_file_of(status: os.stat_result, user: int | None, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode) or user not in (None, status.st_uid):
+        raise OSError(errno.EPERM, f"no file of user {user}" if user else "no file", name)
 
 
 def bring_back(node: Node, volume: Volume) -> BroughtBack:

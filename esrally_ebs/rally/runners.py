@@ -18,7 +18,7 @@ from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
-from esrally_ebs.node import api, kept
+from esrally_ebs.node import api
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
 from esrally_ebs.rally.coordinator_client import CoordinatorClient
@@ -315,7 +315,7 @@ def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
 
 
 def _bring_back(context: Context, arm: Arm, block: Block) -> None:
-    facts = asdict(kept.bring_back(arm.nodes[0], arm.volume))
+    facts = asdict(root_steps(context).bring_back(arm.volume.spec.name))
     fields = {"task": block.task, "round": block.round, **facts}
     SessionFolder(context.folder).note("brought-back", arm=arm.name, **fields)
 

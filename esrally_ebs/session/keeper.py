@@ -31,8 +31,10 @@ from esrally_ebs import errors
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
+from esrally_ebs.machine.private import opened_below
 from esrally_ebs.model import Node, Volume, VolumeSpec
 from esrally_ebs.node.eviction import Eviction
+from esrally_ebs.node.kept import BroughtBack
 from esrally_ebs.session import reaper
 from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
 from esrally_ebs.store.context import Context
@@ -41,9 +43,9 @@ from esrally_ebs.store.context import Context
 OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
     *("attach_neutral", "start_shared", "stop_nodes", "restart_nodes", "remove_nodes", "segments"),
-    *("content_hash", "publish", "evict", "cause", "gc_log", "ending", "take_down"),
+    *("content_hash", "keep", "bring_back", "require_kept", "publish", "evict", "cause", "gc_log"),
+    *("ending", "take_down"),
 )
-BY_ROOT_ALONE = "needs Rally to be root; run it as root alone (unset SUDO_UID)"
 MAX_REQUEST_BYTES = 1 << 18
 _MAX_CALLS = 64  # at once
 _SLOW_S = 10.0  # a request comes at once, or not at all
@@ -79,8 +81,11 @@ class KeeperClient:
     def calibrate(self) -> None:
         self._ask("calibrate")
 
-    def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
-        return _NODES.validate_python(self._ask("start_nodes", on=on, settings=settings))
+    def start_nodes(
+        self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
+    ) -> tuple[Node, ...]:
+        answer = self._ask("start_nodes", on=on, settings=settings, repository=repository)
+        return _NODES.validate_python(answer)
 
     def attach_neutral(self) -> Path:
         return Path(self._ask("attach_neutral"))
@@ -102,6 +107,15 @@ class KeeperClient:
 
     def content_hash(self, on: tuple[str, ...]) -> str:
         return str(self._ask("content_hash", on=on))
+
+    def keep(self, arm: str) -> None:
+        self._ask("keep", arm=arm)
+
+    def bring_back(self, arm: str) -> BroughtBack:
+        return _BROUGHT_BACK.validate_python(self._ask("bring_back", arm=arm))
+
+    def require_kept(self, arm: str, hash_: str) -> str:
+        return str(self._ask("require_kept", arm=arm, hash_=hash_))
 
     def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
         return dict(self._ask("engine_facts", images=images))
@@ -136,13 +150,12 @@ class KeeperClient:
         linked: Sequence[Path] = (),
     ) -> Iterator[tuple[Node, ...]]:
         """Nodes on directories of this user's, until the block ends."""
-        if repository is not None:
-            raise SetupError(f"dataset.snapshot: {repository}: {BY_ROOT_ALONE}")
         try:
-            names = tuple(self._lend(volume.mount / "elasticsearch") for volume in on)
+            names = tuple(self._lend_data(volume.mount) for volume in on)
             for mount in linked:  # for what is given back
-                self._lend(mount / "elasticsearch")
-            yield self.start_nodes(names, settings)
+                self._lend_data(mount)
+            seen = self._lend(repository, read_only=True) if repository else ""
+            yield self.start_nodes(names, settings, repository=seen)
             self.stop_nodes(names)
         except BaseException:
             self._ask("remove_nodes")
@@ -150,13 +163,14 @@ class KeeperClient:
         finally:
             self._ask("give_back")
 
-    def _lend(self, data: Path) -> str:
+    def _lend_data(self, mount: Path) -> str:
+        data = mount / "elasticsearch"
         data.mkdir(mode=0o750, exist_ok=True)
-        descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            return str(self._ask("lend", data=descriptor))
-        finally:
-            os.close(descriptor)
+        return self._lend(data)
+
+    def _lend(self, path: Path, *, read_only: bool = False) -> str:
+        with opened_below(path) as descriptor:
+            return str(self._ask("lend", data=descriptor, read_only=read_only))
 
     def _ask(
         self,
@@ -435,6 +449,7 @@ _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _REQUEST = TypeAdapter(RootRequest)
 _VOLUMES = TypeAdapter(tuple[Volume, ...])
 _NODES = TypeAdapter(tuple[Node, ...])
+_BROUGHT_BACK = TypeAdapter(BroughtBack)
 _EVICTION = TypeAdapter(Eviction)
 _CONTEXT = TypeAdapter(Context)
 

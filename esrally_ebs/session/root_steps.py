@@ -21,6 +21,7 @@ from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.private import give_tree, may_be_replaced_by, opened_below
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.node import kept
 from esrally_ebs.node.copies import ALL_ARMS
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import Eviction, evict_node
@@ -98,11 +99,14 @@ class RootSteps:
                 self._volumes[spec.name] = volume
             return tuple(self._volumes[spec.name] for spec in specs)
 
-    def lend(self, data: int) -> str:
-        """Bind a directory of the caller's, given as a descriptor, for a node; the name that it goes by."""
+    def lend(self, data: int, *, read_only: bool = False) -> str:
+        """Bind a directory of the caller's, given as a descriptor, for a node; the name that it goes by.
+
+        One that is ``read_only`` may be another's that all may read.
+        """
         with self._lock:
             assert self.caller is not None, "root starts a node on the directory itself"
-            return self._bind(data, self.caller.uid).spec.name
+            return self._bind(data, self.caller.uid, read_only=read_only).spec.name
 
     def give_back(self) -> None:
         """End what all of ``lend`` began."""
@@ -115,8 +119,13 @@ class RootSteps:
         """Measure what I/Os of emulated arms cost where the data now are."""
         volumes.calibrate_on_data(self._volumes.values())
 
-    def start_nodes(self, on: tuple[str, ...], settings: nodes.NodeSettings) -> tuple[Node, ...]:
-        """Start a node on each volume of an arm, or on each that was lent, as one cluster."""
+    def start_nodes(
+        self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
+    ) -> tuple[Node, ...]:
+        """Start a node on each volume of an arm, or on each that was lent, as one cluster.
+
+        ``repository`` names the lent directory of snapshots that they see.
+        """
         chosen = [self._of(self._volumes | self._lent, name) for name in on]
         if not chosen:
             raise SetupError("no volume is named; name those of an arm")
@@ -127,6 +136,7 @@ class RootSteps:
                 settings,
                 session=self._session,
                 image=self.image(),
+                repository=self._of(self._lent, repository).mount / "elasticsearch" if repository else None,
                 snapshots=self._snapshots() if len(on) > 1 and on[0] in self._volumes else None,
                 data_of=self.caller.uid if self.caller else None,
             )
@@ -210,6 +220,18 @@ class RootSteps:
     def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
         """The segments of the index of running nodes."""
         return nodes.segments(*(self._of(self._nodes, name) for name in on))
+
+    def keep(self, arm: str) -> None:
+        """Keep the index on an arm, for ``bring_back``."""
+        kept.keep(self._of(self._volumes, arm), of=self.caller.uid if self.caller else None)
+
+    def bring_back(self, arm: str) -> kept.BroughtBack:
+        """Give an arm's node the files that were kept."""
+        return kept.bring_back(self._of(self._nodes, arm), self._of(self._volumes, arm))
+
+    def require_kept(self, arm: str, hash_: str) -> str:
+        """The hash of what was kept of an arm, which must be this one."""
+        return kept.require_kept(self._of(self._volumes, arm), hash_)
 
     def content_hash(self, on: tuple[str, ...]) -> str:
         """Of the segment files on the volumes of an arm."""
@@ -332,12 +354,12 @@ class RootSteps:
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
 
-    def _bind(self, data: int, owner: int) -> Volume:
+    def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:
         """Bind the directory of a descriptor, which is that user's, below the session's."""
         if len(self._lent) == _MOST_LENT:
             raise SetupError(f"{_MOST_LENT} directories are lent; give them back, or take fewer indices")
         name = f"{_LENT}{len(self._lent) + 1}"
-        self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=owner)
+        self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=owner, read_only=read_only)
         return self._lent[name]
 
     def _as_it_is(self, claimed: Volume) -> Member:

@@ -22,11 +22,11 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Volume, session_name
-from esrally_ebs.node import allocation, copies, dataset, kept
+from esrally_ebs.node import allocation, copies, dataset
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
 from esrally_ebs.session.conclusion import conclude
-from esrally_ebs.session.keeper import BY_ROOT_ALONE, KeeperClient, root_steps
+from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.protocol import cluster_of
 from esrally_ebs.session.root_steps import StartReaper
 from esrally_ebs.store import SessionFolder, running
@@ -96,7 +96,7 @@ class MachineSteps:
         self._booted_at_s = booted_at_s()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
-        self._kept: dict[str, tuple[Volume, str]] = {}  # what arms are brought back to, and its hash
+        self._kept: dict[str, tuple[str, str]] = {}  # volume, and the hash of what it is brought back to
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
@@ -111,8 +111,6 @@ class MachineSteps:
         preflight.require(self._plan, with_nodes=self.with_nodes)
         if self._race is not None and self._race.source is not None:
             self._race.source.require(self._image)
-        if isinstance(self._root, KeeperClient) and self._race is not None and self._race.has_writes:
-            raise SetupError(f"a race with writes beside searches: {BY_ROOT_ALONE}")
 
     def begin(self) -> None:
         self._root.begin(self.session, self._folder.path, self._watched)
@@ -175,7 +173,7 @@ class MachineSteps:
             for arm in arms:
                 dataset.copy_to(index, *arm.volumes)
                 if race.has_writes:
-                    kept.keep(arm.volume)
+                    self._root.keep(arm.volume.spec.name)
         with self._stage("calibrate volumes"):
             self._root.calibrate()
         return index
@@ -190,7 +188,7 @@ class MachineSteps:
             for arm in arms:
                 self._check_segments(arm, index)
             if self._needs.has_writes:
-                self._kept = {arm.name: (arm.volume, index.hash) for arm in arms}
+                self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
         return self._route_alike(arms) if self._plan.node.count > 1 else arms
 
@@ -242,7 +240,7 @@ class MachineSteps:
 
     def verify(self) -> None:
         for arm, (volume, hash_) in self._kept.items():
-            actual = kept.require_kept(volume, hash_)
+            actual = self._root.require_kept(volume, hash_)
             text = "still the same segment files as the dataset"
             self._folder.add_check(Check(name=f"brought back: {arm}", ok=True, value=actual[:16], text=text))
 

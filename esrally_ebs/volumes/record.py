@@ -23,7 +23,7 @@ class Record:
     name: str
     type: str
     created: tuple[Path, ...] = ()  # files and directories that detaching removes
-    owner: int | None = None  # the user who lent it
+    owner: int | None = None  # the user whom lent files are given back to
 
 
 _RECORD = TypeAdapter(Record)

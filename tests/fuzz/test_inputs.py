@@ -252,11 +252,14 @@ SETTINGS = {"heap_bytes": 1, "memory_bytes": 2, "cpus": 1.5, "es_settings": {"a.
 REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "begin": {"session": "s", "folder": "/home/u/s", "watched": [7, 8]},
     "attach": {"specs": [{"name": "a", "type": "gp3", "size_bytes": GIB, "mount": "/mnt"}]},
-    "start_nodes": {"on": ["a"], "settings": SETTINGS},
+    "start_nodes": {"on": ["a"], "settings": SETTINGS, "repository": "lent_1"},
     "start_shared": {"copies": {"a": {"A" * 22: "B" * 22}}, "settings": SETTINGS},
+    "keep": {"arm": "a"},
+    "bring_back": {"arm": "a"},
+    "require_kept": {"arm": "a", "hash_": "0" * 64},
     "engine_facts": {"images": ["image:1"]},
     "evict": {"arm": "a"},
-    "lend": {},
+    "lend": {"read_only": True},
     "take_down": {},
 }
 SERVICE = keeper.KeeperService(cast(RootSteps, Asked()), 0)

@@ -188,6 +188,7 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
 
 RACES = {
     "one node": ("noaa-ebs", "range_field_big_range", '[design]\nnodes = "one"\nrounds = 2'),
+    "writes": ("logs-ebs", "latest,append", '[cache]\nmode = "warm"\n[design]\nrounds = 2'),
 }
 
 
@@ -202,7 +203,10 @@ def test_what_a_race_of_the_caller_s_needs_of_root_the_keeper_does(
     plan = small_race.PLAN.partition("[[baseline]]")[0].replace("[design]\nrounds = 4", design) + NODE_TABLE
     (shared / "race.toml").write_text(plan)
     words = ("esrally", "race", f"--track-path={ROOT}/tracks/{track}", "--offline")
-    race = call(*words, f"--include-tasks={tasks}", f"--track-params=plan:{shared}/race.toml", env=sudo)
+    params = f"plan:{shared}/race.toml,documents:3000"
+    if kind == "writes":
+        words, params = (*words, "--challenge=append"), f"{params},append_rate:500,append_size:50"
+    race = call(*words, f"--include-tasks={tasks}", f"--track-params={params}", env=sudo)
     assert race.returncode == 0, race.stdout + race.stderr
     assert tasks.partition(",")[0] in call("esrally-ebs", "report", "latest", env=sudo).stdout
     assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}

@@ -3,9 +3,11 @@
 import json
 import os
 import secrets
+import shutil
 import socket
 import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -208,14 +210,14 @@ def test_who_sends_half_a_line_keeps_nobody_waiting(address: str) -> None:
     assert as_user(NOBODY, two) == '{"result":[]}\n'
 
 
-def lend(address: str, path: Path) -> str:
+def lend(address: str, path: Path, *, read_only: bool = False) -> str:
     """As a user whose descriptors lead elsewhere than asked for."""
 
     def ask() -> str:
         client = KeeperClient(address)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            client._ask("lend", data=descriptor)
+            client._ask("lend", data=descriptor, read_only=read_only)
         except EbsError as error:
             return str(error)
         return ""
@@ -228,6 +230,55 @@ def test_only_a_directory_of_the_user_s_own_is_lent(address: str, run: Path) -> 
     for path in (Path("/etc"), Path("/etc/passwd"), Path("/dev/null")):
         assert f"is no directory of user {NOBODY}" in lend(address, path)
     assert not (run / "s" / "lent_1").exists()
+
+
+@pytest.mark.system
+@pytest.mark.beside
+def test_a_repository_has_nothing_that_the_user_may_not_read_and_stays_as_it_is(
+    address: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's container has the group 0, and may so read more than the user who lends it a directory."""
+    begun(address)
+    tools = run.parent / "tools"
+    tools.mkdir()
+    (tools / "umount").symlink_to("/usr/bin/umount")
+    monkeypatch.setenv("PATH", str(tools))
+    repository = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        repository.chmod(0o755)
+        (repository / "index-0").touch(mode=0o644)
+        assert lend(address, repository, read_only=True) == ""
+        point = run / "s" / "lent_1" / "mnt" / "elasticsearch"
+        with pytest.raises(OSError, match="Read-only"):
+            (point / "more").touch()
+        (repository / "sudoers").touch(mode=0o640)
+        text = lend(address, repository, read_only=True)
+        assert text.startswith("dataset.snapshot: sudoers in the repository is of user 0 and not for all to")
+        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert {path.stat().st_uid for path in (repository, *repository.iterdir())} == {0}
+    finally:
+        shutil.rmtree(repository)
+
+
+@pytest.mark.parametrize("what", ["file", "segment", "folder"])
+def test_no_file_of_others_is_kept_for_an_arm(address: str, run: Path, what: str) -> None:
+    begun(address)
+    answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
+    mount = Path(answer["result"][0]["mount"])
+    own, roots = mount / "elasticsearch" / "indices" / "u" / "0" / "index", run.parent / "roots" / "index"
+    name = "_0.cfs" if what == "segment" else "segments_1"
+    roots.mkdir(parents=True)
+    (roots / name).write_text("secret")
+    if what == "folder":
+        own.parent.mkdir(parents=True)
+        own.symlink_to(roots)
+    else:
+        own.mkdir(parents=True)
+        os.link(roots / name, own / name)
+    assert "arm a" in refused(address, "keep", arm="a")
+    texts = [path.read_text() for path in (mount / "kept").rglob("*") if path.is_file() and what != "segment"]
+    assert "secret" not in texts
+    assert answered(address, request("take_down")) == '{"result":[]}\n'
 
 
 def shared_node(address: str, folder: str) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import elasticsearch
 import pytest
 from quick_node import JAVA_OPTS
 from rally_command import Homes, homes
+from shared_python import NOBODY, by_sudo, environment
 from small_race import SHORT
 
 from esrally_ebs import cli, node
@@ -156,6 +158,31 @@ def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
     assert session.dataset["documents"] == DOCUMENTS["logs-1"] + DOCUMENTS["logs-2"]
     assert {segment["index"] for segment in session.dataset["segments"]} == {"logs-1", "logs-2"}
     assert {check.name: check.ok for check in session.checks}["hits"]
+
+
+@pytest.mark.long
+def test_a_snapshot_is_restored_by_sudo_too(at: Homes, repository: Path, workload: Path) -> None:
+    with environment() as shared:
+        for path in (repository, workload):
+            shutil.copytree(path, shared / path.name)
+        subprocess.run(["chmod", "-R", "a+rX", shared / workload.name], check=True)
+        shutil.copy(at.rally / "plan.toml", shared / "plan.toml")
+        given = f"plan:{shared}/plan.toml,snapshot:{shared}/{repository.name}/nightly-1,indices:logs-1;logs-2"
+        command = ("esrally", "race", f"--track-path={shared / workload.name}")
+        raced = subprocess.run(
+            [*command, f"--track-params={given},rounds:1"],
+            env=by_sudo(shared, at.run),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert raced.returncode == 0, raced.stdout + raced.stderr
+        session = load_session(find_session(shared / "home" / "ebs", "latest"))
+        assert session.dataset["documents"] == DOCUMENTS["logs-1"] + DOCUMENTS["logs-2"]
+        assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
+    assert list(at.run.iterdir()) == []
 
 
 def test_a_name_that_is_not_in_the_snapshot_is_one_line(at: Homes, repository: Path, workload: Path) -> None:
