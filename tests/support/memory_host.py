@@ -6,6 +6,7 @@ from typing import Any
 
 from memory_aws import MemoryAws
 
+from esrally_ebs.aws.provision.goal import filesystem_uuid
 from esrally_ebs.aws.provision.host import ArmDevice, DeviceQuery, HostState
 from esrally_ebs.errors import SetupError
 from esrally_ebs.units import GIB
@@ -43,7 +44,8 @@ class MemoryHost:
         every = self._devices()
         listed = [(every[serial], [serial]) for serial in self.disks]
         if self.array is not None and self.disks.keys() >= set(self.array[1]):
-            array = self._device(self.array[0], *self._on_array, size=0, path=Path("/dev/md0"))
+            content = self._on_array if self._on_array[0] else ("", self.disks[self.array[1][0]][1])
+            array = self._device(self.array[0], *content, size=0, path=Path("/dev/md0"))
             listed.append((array, sorted(self.array[1])))
         return listed
 
@@ -87,14 +89,13 @@ class MemoryHost:
     def _stripe(self, arguments: Mapping[str, Any]) -> None:
         for serial in arguments["devices"]:
             assert self._devices()[serial].blank, f"{serial} is not empty"
-            self._put(serial, "linux_raid_member", arguments["name"])
+            self._put(serial, "swap", filesystem_uuid(arguments["label"]))  # its mark
+        self._labels[filesystem_uuid(arguments["label"])] = arguments["label"]
         self.array, self._on_array = (arguments["name"], tuple(arguments["devices"])), ("", "")
 
     def _unstripe(self, arguments: Mapping[str, Any]) -> None:
         assert self.array is not None
         assert self.array[0] == arguments["name"]
-        for serial in self.array[1]:
-            self._put(serial, "", "")
         self.array = None
 
     def _mkfs(self, arguments: Mapping[str, Any]) -> None:

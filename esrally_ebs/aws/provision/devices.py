@@ -49,6 +49,7 @@ def _stripe(history: History, state: ArmState) -> Step | None:
         arguments={
             "kind": goal.stripe,
             "name": goal.stripe_name,
+            "label": goal.label,
             "chunk": goal.chunk_bytes,
             "devices": {device.serial: str(device.path) for device in devices},
         },

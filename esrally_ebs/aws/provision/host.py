@@ -9,12 +9,15 @@ import errno
 import json
 import mmap
 import os
+import struct
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from esrally_ebs.aws.provision.goal import filesystem_uuid
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.disks import EBS_MODEL, LOCAL_MODEL, SECTOR_BYTES, mounts_of, volume_id
 from esrally_ebs.machine.kernel_trees import Roots, text
@@ -27,6 +30,9 @@ _SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
 _SAMPLED_PLACES = 64  # of a device, evenly spread, besides both ends
 _SAMPLE = 64 * KIB
 _CHUNK = MIB
+# of a member of a stripe: the header of a swap area, in a place that LVM and md leave alone
+_MARK_AT = KIB
+_MARK_BYTES = 3 * KIB
 _READERS = 32  # one stream does not fill a volume's queue
 
 ReadProgress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -79,20 +85,32 @@ class ArmHost(Protocol):
         """One thing done, or SetupError."""
 
 
-def is_blank(device: Path, size: int) -> bool:
-    """Whether the first and last MiB and 64 places between hold nothing but zeros.
+def is_blank(device: Path, size: int, *, start: int = 0) -> bool:
+    """Whether the first and last MiB from ``start`` on and 64 places between hold nothing but zeros.
 
     A new EBS volume reads as zeros; data without any signature (a raw database) do not.
     """
-    places = [(0, MIB), (max(0, size - MIB), MIB)]
+    places = [(start, MIB), (max(start, size - MIB), MIB)]
     places += [
-        (size * place // _SAMPLED_PLACES // _SAMPLE * _SAMPLE, _SAMPLE) for place in range(_SAMPLED_PLACES)
+        (start + (size - start) * place // _SAMPLED_PLACES // _SAMPLE * _SAMPLE, _SAMPLE)
+        for place in range(_SAMPLED_PLACES)
     ]
     try:
         with device.open("rb", buffering=0) as file:
-            return not any(any(os.pread(file.fileno(), length, start)) for start, length in places)
+            return not any(any(os.pread(file.fileno(), length, at)) for at, length in places)
     except OSError as error:
         raise SetupError(f"{device}: {error.strerror}; run as root") from error
+
+
+def mark(device: Path, label: str) -> None:
+    """Write our label and UUID on a member of a stripe: they outlast the file system on it."""
+    ours = uuid.UUID(filesystem_uuid(label)).bytes
+    header = struct.pack("<3I16s16s", 1, 1, 0, ours, label.encode())  # version, pages, bad pages
+    handle = os.open(device, os.O_WRONLY | os.O_DSYNC | os.O_CLOEXEC)
+    try:
+        os.pwrite(handle, header.ljust(_MARK_BYTES - 10, b"\0") + b"SWAPSPACE2", _MARK_AT)
+    finally:
+        os.close(handle)
 
 
 def is_held(device: Path) -> bool:
@@ -199,13 +217,21 @@ class LinuxHost:
         return None
 
     def on_disks(self) -> list[tuple[ArmDevice, list[str]]]:
-        """What disks of the instance hold, alone or as one array, with the serials of these disks."""
+        """What disks of the instance hold, alone or as one array, with the serials of these disks.
+
+        An array without a file system has the label and the UUID that its members are marked with.
+        """
         serials = {name: serial for name, serial, model in self._disks() if model == LOCAL_MODEL}
-        devices = [(self.describe(serial, name), [serial]) for name, serial in serials.items()]
+        disks = {name: self.describe(serial, name) for name, serial in serials.items()}
+        devices = [(disk, [disk.serial]) for disk in disks.values()]
         for node in _entries(self.roots.sys / "block"):
             members = {entry.name for entry in _entries(node / "slaves")}
             if members and members <= serials.keys():
                 array = self.describe(node.name, node.name)
+                marks = {(disks[name].uuid, disks[name].label) for name in members}
+                if not array.signature and len(marks) == 1:
+                    ((id_, label),) = marks
+                    array = replace(array, uuid=id_, label=label)
                 devices.append((array, sorted(serials[name] for name in members)))
         return devices
 
@@ -224,12 +250,13 @@ class LinuxHost:
         return disks
 
     def _signature(self, path: Path, node: Path) -> tuple[str, str, str]:
-        """Type, UUID and label of what stands first on the device, a table of partitions before all else."""
+        """Type, UUID and label: of a table of partitions, else of what we made, else of what stands first."""
         if _partitions(node):
             return "partitions", "", ""
         output = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_TOOL_S)
         signatures = json.loads(output)["signatures"] if output.strip() else []
-        first = signatures[0] if signatures else {}
+        ours = [each for each in signatures if each.get("uuid") == filesystem_uuid(each.get("label") or "")]
+        first = (ours or signatures or [{}])[0]
         return first.get("type") or "", first.get("uuid") or "", first.get("label") or ""
 
     def _same(self, arguments: Mapping[str, Any]) -> ArmDevice:
@@ -255,6 +282,8 @@ class LinuxHost:
         chunk_kib = arguments["chunk"] // KIB
         for argv in stripe_commands(arguments["kind"], name, list(devices.values()), chunk_kib):
             self.run(argv, timeout_s=_TOOL_S)
+        for device in devices.values():
+            mark(Path(device), arguments["label"])
 
     def _unstripe(self, arguments: Mapping[str, Any]) -> None:
         devices = list(arguments["devices"].values())
@@ -293,12 +322,18 @@ class LinuxHost:
         device = self._same(arguments)
         if device.uuid != arguments["uuid"] or device.mounts or device.holders:
             raise SetupError(f"{device.path}: does not hold our file system any more; it is not wiped")
-        self.run(["wipefs", "--all", "--quiet", device.path], timeout_s=_TOOL_S)
         limit_s = _FORMAT_S + device.size_bytes / _SLOWEST_BYTES_PER_S
+
+        def discard(*options: object) -> None:
+            """No terminal is its input: on one it refuses what has a signature."""
+            self.run(["blkdiscard", *options, device.path], timeout_s=limit_s, stdin="")
+
+        # the first MiB goes last: it says that the rest is ours, also to who comes after a power cut
         with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
-            self.run(["blkdiscard", device.path], timeout_s=limit_s)
-        if not is_blank(device.path, device.size_bytes):
-            self.run(["blkdiscard", "--zeroout", device.path], timeout_s=limit_s)
+            discard("--offset", MIB)
+        if not is_blank(device.path, device.size_bytes, start=MIB):
+            discard("--zeroout", "--offset", MIB)
+        discard("--zeroout", "--length", MIB)
 
 
 def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_machine import EBS_MODEL, LOCAL_MODEL, FakeMachine
 
+from esrally_ebs.aws.provision.goal import filesystem_uuid
 from esrally_ebs.aws.provision.host import (
     DeviceQuery,
     LinuxHost,
@@ -18,6 +19,7 @@ from esrally_ebs.aws.provision.host import (
     unstripe_commands,
 )
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.units import KIB, MIB
 
 VOLUME = "vol-0123456789abcdef0"
 
@@ -29,7 +31,7 @@ class Tools:
         self.signatures = signatures
         self.commands: list[list[str]] = []
 
-    def __call__(self, argv: list[object], *, timeout_s: float) -> str:
+    def __call__(self, argv: list[object], *, timeout_s: float, stdin: str | None = None) -> str:
         words = [str(word) for word in argv]
         if words[:2] == ["wipefs", "--no-act"]:
             return json.dumps({"signatures": self.signatures}) if self.signatures else ""
@@ -76,6 +78,24 @@ def test_what_disks_of_the_instance_hold_is_told_of_each_and_of_their_array(mach
         ("nvme2n1", "0123456789ab", ["AWS111"]),
         ("nvme3n1", "0123456789ab", ["AWS333"]),
         ("md127", "0123456789ab", ["AWS111", "AWS333"]),
+    ]
+
+
+def test_a_stripe_proves_that_it_is_ours_before_it_has_a_file_system(machine: FakeMachine) -> None:
+    member = machine.nvme("nvme3n1", "259:5", serial="AWS333", model=LOCAL_MODEL, gib=2 / 1024)
+    (machine.root / "dev" / "nvme3n1").write_bytes(bytes(2 * MIB))
+    paths = {"AWS111": "nvme2n1", "AWS333": "nvme3n1"}
+    devices = {serial: str(machine.root / "dev" / name) for serial, name in paths.items()}
+    label, id_ = "0123456789ab", filesystem_uuid("0123456789ab")
+    stripe = {"kind": "mdadm", "name": "ebs-1", "label": label, "chunk": 512 * KIB, "devices": devices}
+    linux(machine)[0].do("stripe", stripe)
+    machine.array("md127", "9:127", ["sys/devices/pci0/nvme/nvme2n1", member], level="raid0")
+    (machine.root / "dev" / "md127").write_bytes(bytes(MIB))
+    here = LinuxHost(roots=machine.roots)  # wipefs itself reads the marks
+    assert [(device.signature, device.uuid, device.label) for device, _ in here.on_disks()] == [
+        ("swap", id_, label),
+        ("swap", id_, label),
+        ("", id_, label),
     ]
 
 
@@ -175,7 +195,10 @@ def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> N
         here.do("wipe", wipe | {"uuid": "another"})
     disk = machine.root / "dev" / "nvme2n1"
     here.do("wipe", wipe)
-    assert tools.commands == [["wipefs", "--all", "--quiet", str(disk)], ["blkdiscard", str(disk)]]
+    assert tools.commands == [
+        ["blkdiscard", "--offset", "1048576", str(disk)],
+        ["blkdiscard", "--zeroout", "--length", "1048576", str(disk)],
+    ]
 
 
 def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machine: FakeMachine) -> None:
@@ -183,7 +206,11 @@ def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machin
     disk = machine.root / "dev" / "nvme2n1"
     disk.write_bytes(b"x" * 2 * 1024**2)
     here.do("wipe", {"serial": "AWS111", "device": "/x/nvme2n1", "uuid": "ours"})
-    assert tools.commands[1:] == [["blkdiscard", str(disk)], ["blkdiscard", "--zeroout", str(disk)]]
+    assert [command[1:-1] for command in tools.commands] == [
+        ["--offset", "1048576"],
+        ["--zeroout", "--offset", "1048576"],
+        ["--zeroout", "--length", "1048576"],  # last: until then the disk says that it is ours
+    ]
 
 
 def test_a_stripe_is_found_by_its_members_and_made_of_blank_devices_only(machine: FakeMachine) -> None:
