@@ -61,6 +61,9 @@ wants_btrfs() {
     [ -n "${FOR_TESTS:-}" ] && [ "$have_root" = yes ] && ! have mkfs.btrfs
 }
 
+# Where the kernel has AppArmor switched on, as Debian's has, the engine starts no container without its parser.
+wants_apparmor() { [ -d /sys/kernel/security/apparmor ] && ! root_has apparmor_parser; }
+
 missing_packages() {
     local names=()
     root_has fio || names+=(fio)
@@ -73,6 +76,7 @@ missing_packages() {
     root_has docker || { [ -z "$(candidate docker-cli)" ] || names+=(docker-cli); }
     root_has docker || root_has dockerd || names+=(docker.io)
     root_has dockerd || engine_answers || [[ " ${names[*]} " == *" docker.io "* ]] || names+=(docker.io)
+    if wants_apparmor; then names+=(apparmor); fi
     have_compose || read -ra names <<<"${names[*]} $(compose_packages)"
     if wants_browser; then names+=(chromium); fi
     if wants_btrfs; then names+=(btrfs-progs); fi
