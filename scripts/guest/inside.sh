@@ -1,12 +1,10 @@
 #!/bin/bash
 # Runs inside the guest, once its services are up: what the host has written to `command`, as a user with sudo; then
 # powers off. The directory that host and guest share has the checkout, too, and takes output and exit code.
-export PYTHONPATH=/home/bench/checkout:/home/bench/checkout/tests/support:/opt/packages PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+export PYTHONPATH=/home/bench/checkout:/home/bench/checkout/tests/support PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 ip address add 10.0.2.15/24 dev eth0 && ip link set eth0 up # the host is 10.0.2.2; there is no way further
 if [ ! -d /home/bench/checkout ]; then
-    mkdir -p /home/bench/checkout.part
-    tar -C /home/bench/checkout.part -xf /mnt/checkout.tar
-    chown -R bench: /home/bench
+    runuser -u bench -- tar -C /home/bench/checkout.part -xf /mnt/checkout.tar # it has .venv already
     mv /home/bench/checkout.part /home/bench/checkout
     sync
 fi

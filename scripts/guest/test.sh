@@ -28,4 +28,4 @@ as_root scripts/guest/build.sh
 read -ra tests <<<"${GUEST_TESTS:-$(echo tests/guest/host_*.py)}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$VENV/bin/python" -m pytest -v --log-cli-level=INFO --durations=0 --basetemp="$work/guests" "${tests[@]}"
+"$VENV/bin/python" -m pytest -v --log-cli-level=INFO --durations=0 --log-file=.cache/guest/test.log --basetemp="$work/guests" "${tests[@]}"

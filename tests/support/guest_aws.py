@@ -16,7 +16,7 @@ _ITEMS = {
     "placement/availability-zone": f"{REGION}a",
     "placement/region": REGION,
 }
-PYTEST = "python3 -m pytest -p no:cacheprovider -v --color=no --durations=0 --confcutdir=tests/guest"
+PYTEST = ".venv/bin/python -m pytest -p no:cacheprovider -v --color=no --durations=0 --confcutdir=tests/guest"
 
 
 @contextmanager
