@@ -88,22 +88,27 @@ class VirtualMachine:
         root = ["-f", "qcow2", "-F", "raw", "-b", str(_BUILT / "disk.img"), str(self.folder / "root.qcow2")]
         subprocess.run(["qemu-img", "create", "-q", *root], check=True)
         self._disks = []
+        self.blank(disks)
         for disk in disks:
-            with (folder / disk.name).open("wb") as file:
-                file.truncate(disk.mib * 1024**2)
             self._disks += ["-blockdev", json.dumps(self._node(disk.name))]
             self._disks += ["-device", f"nvme,drive={disk.name},id=d-{disk.name},serial={disk.serial}"]
         self._process: subprocess.Popen[bytes] | None = None
+
+    def blank(self, disks: Sequence[Disk]) -> None:
+        """Make these all zeros; not while the guest runs."""
+        for disk in disks:
+            with (self.folder / disk.name).open("wb") as file:
+                file.truncate(disk.mib * 1024**2)
 
     def _node(self, name: str) -> dict[str, Any]:
         file = {"driver": "file", "filename": str(self.folder / name), "discard": "unmap"}
         return {"driver": "raw", "node-name": name, "discard": "unmap", "file": file}
 
     @contextmanager
-    def booted(self, command: str, *, services: bool = True) -> Iterator[None]:
+    def booted(self, command: str, *, services: bool = True, large: bool = False) -> Iterator[None]:
         """The guest runs a shell command as its user, and powers off; QEMU is killed when the block ends.
 
-        Without ``services`` there is no systemd, which halves the time.
+        Without ``services`` there is no systemd, which halves the time. ``large``: for a race.
         """
         (self.share / "command").write_text(command)
         for name in ("output", "code"):
@@ -112,12 +117,14 @@ class VirtualMachine:
         monitor.unlink(missing_ok=True)
         accelerator = _accelerator()
         # Without AVX, which is slow to emulate; pyarrow needs SSE 4.2
-        words = ["-accel", accelerator, "-cpu", "max" if accelerator == "kvm" else "Nehalem", "-smp", "1"]
-        words += ["-m", "2048", "-display", "none", "-nodefaults", "-no-reboot"]
+        words = ["-accel", accelerator, "-cpu", "max" if accelerator == "kvm" else "Nehalem"]
+        words += ["-smp", "2", "-m", "6144"] if large else ["-smp", "1", "-m", "2048"]
+        words += ["-display", "none", "-nodefaults", "-no-reboot"]
         words += ["-serial", f"file:{self.folder}/console"]
         words += ["-qmp", f"unix:{monitor},server=on,wait=off"]
         words += ["-kernel", str(_BUILT / "vmlinuz"), "-initrd", str(_BUILT / "initrd")]
         options = "root=/dev/vda rw console=ttyS0 quiet mitigations=off no_timer_check net.ifnames=0"
+        options += " nvme_core.io_timeout=5"  # of a request that QEMU forgot; asked again, it is done
         words += ["-append", options if services else f'{options} init=/bin/bash -- -c "{_BARE}"']
         words += ["-drive", f"file={self.folder}/root.qcow2,if=virtio,format=qcow2,cache=writeback"]
         words += ["-virtfs", f"local,path={self.share},mount_tag=share,security_model=none"]
