@@ -1,7 +1,7 @@
 # The two commands are `make race` and `make test`; each does all set-up first. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help race test test-long guest-test setup image lint audit lock fuzz clean clean-all
+.PHONY: help race test test-long guest-test guest-cuts setup image lint audit lock fuzz clean clean-all
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -18,6 +18,10 @@ test-long: test ## the same, with the races and faults whose like the shorter te
 
 guest-test: setup ## boot Debian guests under QEMU, run tests/guest in them, cut their power (GUEST_TESTS: which; CUTS)
 	@scripts/guest/test.sh
+
+guest-cuts: export GUEST_TESTS = tests/guest/host_power.py
+guest-cuts: export CUTS ?= 30
+guest-cuts: guest-test ## only cut the power of such a guest, 30 times (CUTS)
 
 setup: ## packages, Docker engine, Compose, .venv, Elasticsearch image; safe to run again
 	@scripts/setup.sh
