@@ -19,4 +19,3 @@ def test_set_up(tmp_path: Path) -> None:
     steps = ("engine: started by systemd", "venv: up to date", "packages in .venv", "active\n")
     assert [step for step in steps if step not in output] == []
     assert output.count("set-up is complete") == 2
-
