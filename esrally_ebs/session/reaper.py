@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +30,13 @@ from esrally_ebs.store.files import sync_folder
 
 _PATIENCE_S = 20.0
 _STARTS_S = 60.0  # on a starved machine
+_LEAVE_S = 5.0  # for actors whose command has ended
 _SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
 
 
 def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Callable[[], None]:
-    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down.
+    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down,
+    and after a race once Rally has gone.
 
     ``uid`` is the user whose the other processes and the session's record are. Returns what waits until it
     watches, to be called before anything is recorded that a power cut must not take; raises SetupError.
@@ -129,11 +131,29 @@ def _end(died: Process, processes: Sequence[Process], actors: int | None, text: 
         if process != died:
             _tell(process, text)
             process.signal(signal.SIGKILL)
-    for pid in psutil.pids() if actors is not None else ():
-        actor = Process.of(pid)
-        if actor is not None and _session_of(pid) == actors:
-            with contextlib.suppress(PermissionError):  # of another user
-                actor.signal(signal.SIGKILL)
+    if actors is not None:
+        _kill(_members(actors))
+
+
+def _members(session: int) -> list[Process]:
+    """All processes of one of the kernel's sessions."""
+    pids = [pid for pid in psutil.pids() if _session_of(pid) == session]
+    return [process for process in map(Process.of, pids) if process is not None]
+
+
+def _kill(processes: Iterable[Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(PermissionError):  # of another user
+            process.signal(signal.SIGKILL)
+
+
+def see_off(command: Process, actors: int) -> None:
+    """Wait for Rally's command, which ends its actors last of all, and end those that it has left behind."""
+    watch([command], lambda: None)
+    until = time.monotonic() + _LEAVE_S
+    while (left := _members(actors)) and time.monotonic() < until:
+        time.sleep(0.1)
+    _kill(left)
 
 
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
@@ -181,6 +201,8 @@ def main(argv: Sequence[str]) -> None:
     if directory.exists():
         reap(session, folder, died, processes, actors, user)
     sync()
+    if actors is not None:
+        see_off(processes[1], actors)
 
 
 if __name__ == "__main__":
