@@ -1,6 +1,8 @@
 """What of a session needs root, one method each; what calls it is root, or asks the keeper (``keeper.py``).
 
-No request names a path or a process of its own choice: volumes and nodes go by the names of their arms.
+No request names a path or a process of its own choice: volumes and nodes go by the names of their arms. But
+for the session's record and the processes whose end ends it, which must be the caller's, and for folders of
+an index.
 """
 
 import os
@@ -18,6 +20,7 @@ from pydantic import Field
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
+from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.private import give_tree, may_be_replaced_by, opened_below
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
@@ -420,10 +423,13 @@ class RootSteps:
         sockets = [] if place is None else control.sockets_of(place)
         for socket in sockets:
             os.chown(socket, self.caller.uid, self.caller.gid, follow_symlinks=False)
-        for name in _OWN_FOLDERS:
-            self._give(volume.mount / name)
+        with opened_below(volume.mount) as folder:
+            if (gone := unmounted(volume)) is not None:
+                raise SetupError(gone)
+            for name in _OWN_FOLDERS:
+                self._give(name, folder)
 
-    def _give(self, path: Path) -> None:
+    def _give(self, path: str | Path, folder: int | None = None) -> None:
         assert self.caller is not None
-        path.mkdir(mode=0o700)
-        os.chown(path, self.caller.uid, self.caller.gid, follow_symlinks=False)
+        os.mkdir(path, 0o700, dir_fd=folder)
+        os.chown(path, self.caller.uid, self.caller.gid, dir_fd=folder, follow_symlinks=False)

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 from shared_python import NOBODY, as_user
 
-from esrally_ebs.errors import EbsError
+from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
+from esrally_ebs.machine.mounts import describe
 from esrally_ebs.machine.private import give_tree
 from esrally_ebs.machine.processes import Process
-from esrally_ebs.model import NODE_USER, Node
+from esrally_ebs.model import NODE_USER, Kind, Node, VolumeSpec
 from esrally_ebs.session import clean, keeper, root_steps
 from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClient, KeeperService
 from esrally_ebs.session.root_steps import RootSteps
@@ -176,6 +178,19 @@ def test_on_an_arm_the_user_has_two_folders_and_no_more(address: str, run: Path)
     assert "has its arms" in refused(address, "attach", specs=[{"name": "b", "type": "directory"}])
     assert answered(address, request("take_down")) == '{"result":[]}\n'
     assert not (run / "s").exists()
+
+
+@pytest.mark.system
+@pytest.mark.beside
+def test_nothing_is_made_below_the_mount_point_of_an_arm_that_was_unmounted(tmp_path: Path) -> None:
+    mount = tmp_path / "mnt"
+    mount.mkdir()
+    processes.run(["mount", "-t", "tmpfs", "tmpfs", mount], timeout_s=10)
+    volume = describe(VolumeSpec(name="a", type="gp3", size_bytes=1 << 30), mount, Kind.EMULATED)
+    processes.run(["umount", mount], timeout_s=10)
+    with pytest.raises(SetupError, match="arm a: its volume is no longer mounted"):
+        RootSteps(Caller(NOBODY, NOBODY, "nobody", "/nonexistent"))._let_in(volume)
+    assert list(mount.iterdir()) == []
 
 
 @pytest.mark.parametrize(

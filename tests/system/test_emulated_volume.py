@@ -6,15 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine import mounts
 from esrally_ebs.machine.diskstats import parse_diskstats
 from esrally_ebs.machine.processes import run
-from esrally_ebs.model import Kind
+from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import backend
 from esrally_ebs.volumes.emulated.control import change, read_state
 
 pytestmark = pytest.mark.system
@@ -241,6 +244,20 @@ def test_an_attach_that_fails_leaves_nothing(arms: Path, tmp_path: Path) -> None
     with pytest.raises(SetupError, match="mount"):
         volumes.attach(spec_of(), arms / "a", backing=image)
     assert image.exists()
+
+
+@pytest.mark.beside
+def test_a_volume_that_is_unmounted_while_it_is_attached_is_refused(
+    arms: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(spec: VolumeSpec, point: Path, kind: Kind, **named: Any) -> Volume:  # noqa: ANN401
+        run(["umount", point], timeout_s=10)
+        return mounts.describe(spec, point, kind, **named)
+
+    monkeypatch.setattr(backend, "describe", describe)
+    with pytest.raises(SetupError, match=r"its volume was unmounted from .*/a/mnt at once"):
+        volumes.attach(spec_of(), arms / "a")
+    assert list(arms.iterdir()) == []
 
 
 def _read_direct(path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.mounts import describe
+from esrally_ebs.machine.mounts import describe, mount_at
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import is_root, run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -126,6 +126,13 @@ def _attach_striped(spec: VolumeSpec, directory: Path, backing: Path | None) -> 
         raise
 
 
+def _describe(spec: VolumeSpec, point: Path, directory: Path, place: Path) -> Volume:
+    volume = describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=place)
+    if mount_at(point) is None:  # what was described is the disk below
+        raise SetupError(f"arm {spec.name}: its volume was unmounted from {point} at once; start anew")
+    return volume
+
+
 def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -> Volume:
     point = directory / MOUNT_NAME
     point.mkdir()
@@ -137,7 +144,7 @@ def _mount_striped(spec: VolumeSpec, directory: Path, devices: Sequence[Path]) -
     )
     run(["mount", "-t", "btrfs", "-o", options, devices[0], point], timeout_s=_QUICK_S)
     control.change(directory, unlimited=False, refill=True, credits=spec.credits)
-    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=directory)
+    return _describe(spec, point, directory, directory)
 
 
 def _check_machine() -> None:
@@ -226,4 +233,4 @@ def _mount(spec: VolumeSpec, directory: Path, device: Path, *, fresh: bool) -> V
     socket = directory / control.SOCKET_NAME
     calibrate_in(socket, point)
     control.change(socket, unlimited=False, refill=True, credits=spec.credits)
-    return describe(spec, point, Kind.EMULATED, identity=f"emulated:{directory}", control=socket)
+    return _describe(spec, point, directory, socket)
