@@ -29,6 +29,7 @@ from esrally_ebs.volumes.emulated import control
 KEPT = "kept"  # beside the node's data directory
 _PARTS = ("index", "translog")  # of a shard; its _state says which copy of it is whose, and stays
 _LOCK = "write.lock"
+_READ_WRITE = 0o666  # of a mode: what lies where a user can open it may not run as another
 _NAMES_AT_ONCE = 15  # of indices, at most 255 bytes each, in a path of at most 4 KiB
 _TIMEOUT_S = 120.0
 _READY_S = 60.0
@@ -67,14 +68,18 @@ def keep(volume: Volume, *, of: int | None = None) -> None:
 def _keep_file(name: str, folder: int, target: Path, of: int | None) -> None:
     if _is_segment(name):
         os.link(name, target, src_dir_fd=folder, follow_symlinks=False)
-        _require_file_of(target.lstat(), of, name)
+        try:
+            _require_file_of(target.lstat(), of, name)
+        except OSError:
+            target.unlink()
+            raise
         return
     source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(source, "rb") as file, target.open("xb") as copy:
         status = os.fstat(source)
         _require_file_of(status, of, name)
         shutil.copyfileobj(file, copy)
-        os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
+        os.fchmod(copy.fileno(), status.st_mode & _READ_WRITE)
 
 
 def _require_file_of(status: os.stat_result, user: int | None, name: str) -> None:
@@ -173,11 +178,11 @@ def _replace(volume: Volume, part: Path) -> int:
 
 
 def _copy(path: Path, folder: int) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode)
+    mode = path.stat().st_mode & _READ_WRITE
     new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path.name, new, mode, dir_fd=folder), "wb") as file:
-        file.write(path.read_bytes())
         os.fchown(file.fileno(), NODE_USER, 0)
+        file.write(path.read_bytes())
 
 
 def _give_back(volume: Volume) -> None:
