@@ -202,7 +202,7 @@ def main(argv: Sequence[str]) -> None:
         reap(session, folder, died, processes, actors, user)
     sync()
     if actors is not None:
-        see_off(processes[1], actors)
+        (user.do if user else _at_once)(partial(see_off, processes[1], actors))
 
 
 if __name__ == "__main__":
