@@ -35,8 +35,9 @@ class Activation:
 
 
 def _unpickled(path: str, is_quiet: bool, coordinator: Coordinator | None) -> Activation:
-    if coordinator is not None and not coordinator.is_here and "coordinator" not in _installed:
-        _installed["coordinator"] = CoordinatorClient(coordinator)
+    is_elsewhere = coordinator is not None and not coordinator.is_here
+    if coordinator is not None and is_elsewhere and _installed.get("of") != coordinator:
+        _installed.update(of=coordinator, coordinator=CoordinatorClient(coordinator))
     install(Path(path), line_writer(is_quiet))
     return Activation(Path(path), is_quiet, coordinator)
 

@@ -5,6 +5,7 @@ A load host has no volumes, nodes or session folder. Its runners ask race contro
 answer says how long the coordinator itself took, so what the way adds is known for every request.
 """
 
+import asyncio
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import psutil
 from pydantic import TypeAdapter
 
 import esrally_ebs
@@ -26,6 +28,7 @@ from esrally_ebs.store.context import Context
 _PINGS = 8
 _CLOCK_S = 30.0  # between two comparisons of the clocks
 _CONNECT_S = 10.0
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}  # s, s, times
 
 
 class Coordinator(NamedTuple):
@@ -38,12 +41,8 @@ class Coordinator(NamedTuple):
     @property
     def is_here(self) -> bool:
         """Whether this process runs on the coordinator itself."""
-        with socket.socket() as probe:
-            try:
-                probe.bind((self.host, 0))
-            except OSError:
-                return False
-        return True
+        addresses = (each.address for card in psutil.net_if_addrs().values() for each in card)
+        return self.host in addresses
 
 
 class _Connection:
@@ -52,10 +51,14 @@ class _Connection:
     def __init__(self, coordinator: Coordinator) -> None:
         address = coordinator.host, coordinator.port
         self._socket = socket.create_connection(address, timeout=_CONNECT_S)
-        self._socket.settimeout(None)  # fio and the refilling of buckets take as long as they take
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
         self.ask({"token": coordinator.token, "version": esrally_ebs.__version__})
+        # fio and the refilling of buckets take as long as they take; a coordinator without power is noticed
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
@@ -105,14 +108,14 @@ class CoordinatorClient:
         """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that."""
         connection = self._connection()
         try:
-            _, way_s = connection.ask(_request("observe", block=block))
+            way_s = self._way_of(connection, _request("observe", block=block))
             before_s, self._cold_way_s = self._cold_way_s + way_s, 0.0
             yield
-            connection.ask({"round_trip_s": way_s, "way_s": before_s})
-        except BaseException as error:
+            facts = {"round_trip_s": way_s, "way_s": before_s}
+            # in a thread: other clients of this process go on meanwhile
+            await asyncio.to_thread(self._way_of, connection, facts)
+        except BaseException:
             connection.close()  # so that the coordinator keeps nothing of what failed
-            if isinstance(error, OSError):
-                raise self._lost(error) from error
             raise
         self._idle.append(connection)
 
@@ -152,6 +155,12 @@ class CoordinatorClient:
         uncertainty_s, self._epoch_s, offset_s = min(trips)
         self._compared_s = time.monotonic()
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
+
+    def _way_of(self, connection: _Connection, request: dict[str, Any]) -> float:
+        try:
+            return connection.ask(request)[1]
+        except OSError as error:
+            raise self._lost(error) from error
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
         return self._send(operation, **arguments)[0]

@@ -12,7 +12,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from ipaddress import ip_address
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -51,6 +52,11 @@ def address_towards(hosts: Sequence[str]) -> str:
             raise SetupError(
                 f"load driver host {host}: Rally's daemon does not answer there ({why}); run 'esrallyd start'"
             ) from error
+    if loopback := [address for address in addresses if ip_address(address).is_loopback]:
+        raise SetupError(
+            f"load driver hosts {', '.join(hosts)}: {loopback[0]} is this machine, which makes the load "
+            "without --load-driver-hosts; name others by their own addresses"
+        )
     if len(addresses) > 1:
         raise SetupError(
             f"load driver hosts {', '.join(hosts)}: reach this machine by {' and '.join(sorted(addresses))}; "
@@ -133,11 +139,10 @@ class CoordinatorService:
         await server.serve_forever()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError, LookupError, TypeError, asyncio.TimeoutError):
+        with closing(writer), suppress(OSError, ValueError, LookupError, TypeError, asyncio.TimeoutError):
             hello = json.loads(await asyncio.wait_for(reader.readline(), _SLOW_S))
             if hmac.compare_digest(str(hello["token"]).encode(), self.coordinator.token.encode()):
                 await self._converse(str(hello["version"]), reader, writer)
-        writer.close()
 
     async def _converse(
         self, version: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -152,7 +157,10 @@ class CoordinatorService:
             request = json.loads(line)
             operation, arguments = request["operation"], request["arguments"]
             if operation == "observe":
-                await self._observe(_BLOCK.validate_python(arguments["block"]), began_s, reader, writer)
+                try:
+                    await self._observe(_BLOCK.validate_python(arguments["block"]), began_s, reader, writer)
+                except EbsError as error:
+                    _send(writer, refusal(error))
                 continue
             try:
                 answer = {"result": await self._perform(operation, arguments, _peer(writer))}

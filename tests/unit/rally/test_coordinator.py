@@ -95,18 +95,29 @@ def test_an_observed_request_keeps_what_the_way_added(
     assert events(context, "io")[1]["way_s"] == events(context, "io")[1]["round_trip_s"]
 
 
+@pytest.mark.parametrize("failure", [ValueError("it did"), TimeoutError("it did")])
 def test_a_request_that_fails_leaves_no_record_and_the_next_one_is_observed(
-    client: CoordinatorClient, context: Context
+    client: CoordinatorClient, context: Context, failure: Exception
 ) -> None:
     async def request(fails: bool) -> None:
         async with client.observed(SEARCH):
             if fails:
-                raise ValueError("it did")
+                raise failure
 
-    with pytest.raises(ValueError, match="it did"):
+    with pytest.raises(type(failure), match=r"^it did$"):  # not the coordinator's fault
         asyncio.run(request(True))
     asyncio.run(request(False))
     assert len(events(context, "io")) == 1
+
+
+def test_a_request_that_cannot_be_recorded_is_one_line(client: CoordinatorClient, context: Context) -> None:
+    async def request() -> None:
+        async with client.observed(SEARCH):
+            (context.folder / "events.jsonl").unlink(missing_ok=True)
+            (context.folder / "events.jsonl").mkdir()
+
+    with pytest.raises(SetupError, match=r"events.jsonl"):
+        asyncio.run(request())
 
 
 def test_errors_arrive_as_what_they_were_and_faults_are_recorded(
@@ -195,12 +206,13 @@ def test_who_has_the_address_is_the_coordinator() -> None:
     assert not Coordinator("192.0.2.1", 1, "t").is_here
 
 
-def test_a_host_with_a_daemon_says_which_address_is_ours_and_one_without_is_refused(
+def test_load_hosts_without_a_daemon_or_on_this_machine_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server((HERE, 0)) as daemon:
         monkeypatch.setattr(coordinator_service, "_DAEMONS_PORT", daemon.getsockname()[1])
-        assert address_towards([HERE, HERE]) == HERE
+        with pytest.raises(SetupError, match=f"{HERE} is this machine, which makes the load without"):
+            address_towards([HERE])
     with pytest.raises(SetupError, match=r"load driver host 127.0.0.1: Rally's daemon does not answer"):
         address_towards([HERE])
 
