@@ -10,10 +10,11 @@ SUITE=bookworm # its Python is 3.11, for which the host's pip takes the packages
 PACKAGES=systemd-sysv,udev,dbus,sudo,python3,python3-venv,fio,xfsprogs,e2fsprogs,mdadm,lvm2,nfs-kernel-server,nfs-common
 PACKAGES+=,linux-image-amd64,kmod,iproute2,procps,gdisk,make,docker.io,apparmor,ca-certificates
 SHAPES_VENV=(requirements.txt setup.cfg setup.py pyproject.toml esrally_ebs.pth)
+MAKES_VENV=(scripts/venv.sh scripts/common.sh)
 IMAGE_IN_GUEST=guest/elasticsearch # a name that set-up asks no registry for, and does not build
 folder=$ROOT/.cache/guest
 image=$("$VENV/bin/python" -c 'import os; from esrally_ebs.node import choose_image; print(choose_image(os.environ))')
-stamp=$(cat "${BASH_SOURCE[0]}" "${SHAPES_VENV[@]}" <(docker image inspect --format '{{.Id}}' "$image") | sha256sum)
+stamp=$(cat "${BASH_SOURCE[0]}" "${SHAPES_VENV[@]}" "${MAKES_VENV[@]}" <(docker image inspect --format '{{.Id}}' "$image") | sha256sum)
 
 [ "$(cat "$folder/stamp" 2>/dev/null)" != "$stamp" ] || exit 0
 "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
@@ -55,8 +56,8 @@ chroot "$root" chown bench: /home/bench/checkout.part
 
 # An engine of its own lays the image where the guest's is going to look
 load='mount -t tmpfs none /run; dockerd --data-root="$0" --bridge=none --iptables=false &
-until docker info; do sleep 0.2; done; docker load && docker tag "$1" "$2" && docker rmi "$1"
-kill %1; wait %1'
+until docker info; do kill -0 %1 || exit; sleep 0.2; done; docker load && docker tag "$1" "$2" && docker rmi "$1"
+code=$?; kill %1; wait %1; exit $code'
 docker save "$image" | logged apart bash -c "$load" "$root/var/lib/docker" "$image" "$IMAGE_IN_GUEST"
 install -D -t "$root/usr/local/lib/docker/cli-plugins" \
     "$(docker info --format '{{range .ClientInfo.Plugins}}{{if eq .Name "compose"}}{{.Path}}{{end}}{{end}}')"

@@ -325,8 +325,7 @@ class LinuxHost:
         limit_s = _FORMAT_S + device.size_bytes / _SLOWEST_BYTES_PER_S
 
         def discard(*options: object) -> None:
-            """No terminal is its input: on one it refuses what has a signature."""
-            self.run(["blkdiscard", *options, device.path], timeout_s=limit_s, stdin="")
+            self.run(["blkdiscard", *options, device.path], timeout_s=limit_s)
 
         # the first MiB goes last: it says that the rest is ours, also to who comes after a power cut
         with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to

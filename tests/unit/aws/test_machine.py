@@ -31,7 +31,7 @@ class Tools:
         self.signatures = signatures
         self.commands: list[list[str]] = []
 
-    def __call__(self, argv: list[object], *, timeout_s: float, stdin: str | None = None) -> str:
+    def __call__(self, argv: list[object], *, timeout_s: float) -> str:
         words = [str(word) for word in argv]
         if words[:2] == ["wipefs", "--no-act"]:
             return json.dumps({"signatures": self.signatures}) if self.signatures else ""
