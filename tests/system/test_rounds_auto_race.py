@@ -7,7 +7,7 @@ from small_race import PLAN, TASKS, raced
 
 pytestmark = pytest.mark.system
 
-MOST, BUDGET_S = 20, 5
+MOST, BUDGET_S = 60, 3
 
 
 def test_rounds_end_when_their_time_is_spent_and_what_follows_them_still_runs(own: Homes) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,8 +36,10 @@ def call(*argv: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Complete
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """The scripts of this checkout in a place that anyone may enter, with a space in its name."""
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    base = Path(tempfile.gettempdir())
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.is_relative_to(base) and parent != base:
+            parent.chmod(0o755)
     place = tmp_path / "a clone"
     for name in ("scripts", "compose"):
         shutil.copytree(ROOT / name, place / name)
