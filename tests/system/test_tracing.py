@@ -17,7 +17,7 @@ from esrally_ebs.machine.tracefs import tracefs
 from esrally_ebs.model import State
 from esrally_ebs.store import SessionFolder, load_session
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.system  # none beside others: the kernel has one tracefs for all, that comes and goes
 IOPS, SIZE_MIB = 2000, 64
 
 
@@ -94,7 +94,6 @@ def test_every_read_of_fio_is_recorded(
     assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
 
 
-@pytest.mark.beside
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_nothing_stays_of_a_recording_that_is_ended(
     number: int, code: int, mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
@@ -113,7 +112,6 @@ def test_nothing_stays_of_a_recording_that_is_ended(
     assert load_session(tmp_path / "out").state in (State.CANCELLED, State.FAILED)
 
 
-@pytest.mark.beside
 def test_a_machine_without_tracefs_says_how_to_mount_it(
     mount: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

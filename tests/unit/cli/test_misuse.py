@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from esrally.utils import process
 from small_plan import small_plan
 
 from esrally_ebs import __version__
+from esrally_ebs.__main__ import interrupt_again
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
@@ -180,3 +183,21 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         output = command.stderr.read()
     assert command.returncode == -signal.SIGINT
     assert "Traceback" not in output
+
+
+def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops what a callback raises; the import system has one that a Ctrl-C met now and then."""
+    monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
+    dropped = []
+
+    def interrupted(_: object) -> None:
+        dropped.append(1)
+        raise KeyboardInterrupt
+
+    observed = {1, 2}
+    reference = weakref.ref(observed, interrupted)
+    del observed
+    assert reference() is None
+    assert dropped
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(10)
