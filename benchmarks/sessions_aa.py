@@ -7,11 +7,11 @@
 
 Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file
 of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked
-for. Then all sessions of that file are judged again, by this version's statistics, from their folders. With
-``--read-latency`` the plan's last arm gets another factor.
+for. Sessions of that file whose folders are still there are judged again, by this version's statistics. With
+``--read-latency`` the plan's last arm gets another factor; with ``--lock`` each race waits for a lock that
+others of this machine take, too.
 
-Last it says how much more the ratios vary from session to session than their intervals allow for: what
-differs between two nodes or volumes for a whole session is in no interval of that session.
+Last it says how much more the ratios vary from session to session than their intervals allow for.
 
 The truth: of plan "aa" every "faster" or "slower" is false; of "power" the last arm is slower. Must reach: at
 most 2 of 20 sessions of "aa" with any false verdict; at least 9 of 10 of "power" find that it is slower; a
@@ -19,6 +19,7 @@ difference of 3 % is never called equivalent at a margin of 2 %.
 """
 
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -41,15 +42,15 @@ from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
+MOST_FAILED = 3  # one after the other: then it is not chance
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 Line = Mapping[str, Any]
 
 
-def recorded(plan: Path, params: Mapping[str, Any]) -> tuple[str, float]:
-    """One session; its id and how long the command took (s)."""
-    session = str(uuid.uuid4())
+def recorded(plan: Path, session: str, params: Mapping[str, Any]) -> float:
+    """Make one session; how long the command took (s)."""
     track_params = json.dumps({"plan": str(plan), **params})
-    return session, race(f"--race-id={session}", f"--track-params={track_params}")
+    return race(f"--race-id={session}", f"--track-params={track_params}")
 
 
 def judged(session: Session, margin: float | None = None) -> tuple[Comparison, ...]:
@@ -64,13 +65,20 @@ def judged(session: Session, margin: float | None = None) -> tuple[Comparison, .
 
 
 def line_of(session: Session, seconds: float) -> Line:
-    """What one session gave."""
+    """What one session gave; ratios are logarithms with their standard errors, the first over all tasks."""
+    design = session.plan.design
+    arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
+    judgement = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
+    ratios = [(one.ratio, one.rounds) for one in judgement.overall]
+    ratios += [(one.percentiles[0].ratio, one.rounds) for one in judgement.comparisons]
     return {
         "session": session.id,
         "seconds": round(seconds, 1),
         "read_latency": session.arms[-1].spec.read_latency,
-        "verdicts": {c.task: c.verdict.value for c in judged(session)},
-        "ratios": {c.task: round(c.percentiles[0].ratio.value, 4) for c in judged(session)},
+        "rounds": max((one.rounds for one in judgement.comparisons), default=0),
+        "verdicts": {one.task: one.verdict.value for one in judgement.comparisons},
+        "equivalent_at_2": [one.verdict for one in judged(session, 0.02)].count(Verdict.EQUIVALENT),
+        "log_ratios": [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios],
     }
 
 
@@ -79,45 +87,40 @@ def lines_of(results: Path) -> list[Line]:
     return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
 
 
+def judged_anew(line: Line) -> Line:
+    """A session's line by this version, where its folder is still there."""
+    folder = home() / "sessions" / line["session"]
+    return line_of(load_session(folder), line["seconds"]) if "seconds" in line and folder.exists() else line
+
+
 def show(lines: Sequence[Line]) -> None:
     """A row per session, then how many sessions claim a difference, by margin."""
     print(
         f"{'session':10} {'s':>5} {'rounds':>6} {'p50 ratios':>16} faster slower equiv. inconcl. eq. at 2 %"
     )
-    claiming: dict[str, int] = {"faster or slower": 0, "slower": 0, "faster": 0, "equivalent at 2 %": 0}
-    for line in lines:
-        session = load_session(home() / "sessions" / line["session"])
-        comparisons, strict = judged(session), judged(session, 0.02)
-        verdicts = [c.verdict for c in comparisons]
-        ratios = [c.percentiles[0].ratio.value for c in comparisons]
-        equal = [c.verdict for c in strict].count(Verdict.EQUIVALENT)
+    judged_ones = [line for line in lines if "failed" not in line]
+    claiming = dict.fromkeys(("faster or slower", "slower", "faster", "equivalent at 2 %"), 0)
+    for line in judged_ones:
+        verdicts = [Verdict(text) for text in line["verdicts"].values()]
+        ratios = [math.exp(value) for value, _ in line["log_ratios"][1:]]
         claiming["faster or slower"] += any(verdict in CLAIMS for verdict in verdicts)
         claiming["slower"] += Verdict.SLOWER in verdicts
         claiming["faster"] += Verdict.FASTER in verdicts
-        claiming["equivalent at 2 %"] += bool(equal)
+        claiming["equivalent at 2 %"] += bool(line["equivalent_at_2"])
         counts = " ".join(f"{verdicts.count(verdict):7}" for verdict in Verdict)
-        rounds = max((c.rounds for c in comparisons), default=0)
         print(
-            f"{line['session'][:8]:10} {line['seconds']:5.0f} {rounds:6} "
-            f"{min(ratios):7.3f} to {max(ratios):5.3f} {counts} {equal:14}"
+            f"{line['session'][:8]:10} {line['seconds']:5.0f} {line['rounds']:6} "
+            f"{min(ratios):7.3f} to {max(ratios):5.3f} {counts} {line['equivalent_at_2']:14}"
         )
     for what, count in claiming.items():
-        print(f"sessions with a task that is {what}: {count} of {len(lines)}")
-    if len(lines) > 1:
-        _show_spread([_ratios(load_session(home() / "sessions" / line["session"])) for line in lines])
-
-
-def _ratios(session: Session) -> list[tuple[float, float]]:
-    """Logarithm and its standard error: of the ratio over all tasks, then of each task's."""
-    design = session.plan.design
-    arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
-    judgement = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
-    ratios = [(one.ratio, one.rounds) for one in judgement.overall]
-    ratios += [(one.percentiles[0].ratio, one.rounds) for one in judgement.comparisons]
-    return [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios]
+        print(f"sessions with a task that is {what}: {count} of {len(judged_ones)}")
+    print(f"refused or failed: {len(lines) - len(judged_ones)}")
+    if len(judged_ones) > 1:
+        _show_spread([line["log_ratios"] for line in judged_ones])
 
 
 def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float, float]:
+    """The logarithm of a ratio, and its standard error."""
     if ratio.low is None or ratio.high is None:
         return math.log(ratio.value), math.nan
     critical = float(stats.t.ppf((1 + confidence) / 2, rounds - 1))
@@ -127,8 +130,14 @@ def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float,
 def _show_spread(sessions: Sequence[Sequence[tuple[float, float]]]) -> None:
     """The variance of a ratio over sessions against the mean one that its intervals stand for."""
     logs, errors = np.moveaxis(np.array(sessions), 2, 0)
-    whole, *tasks = logs.var(axis=0, ddof=1) / (errors**2).mean(axis=0)
-    print(f"variance between sessions / within: all tasks {whole:.1f}, a task {np.mean(tasks):.1f}")
+    variances = logs.var(axis=0, ddof=1)
+    whole, *tasks = variances / (errors**2).mean(axis=0)
+    deviation, *_ = np.sqrt(variances)
+    print(f"standard deviation of the ratio over all tasks between sessions: {deviation:.2%}")
+    print(
+        "standard deviations between sessions / within:"
+        f" all tasks {math.sqrt(whole):.2f}, a task {math.sqrt(np.mean(tasks)):.2f}"
+    )
 
 
 def _changed(plan: Path, read_latency: float | None, folder: Path) -> Path:
@@ -149,6 +158,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--more", action="store_true", help="so many more, whatever the file holds")
     parser.add_argument("--read-latency", type=float)
+    parser.add_argument("--lock", type=Path, default=Path(os.devnull))
     parser.add_argument("--set", action="append", default=[], metavar="PARAM=VALUE", help="a track parameter")
     words = parser.parse_args()
     be_called("ebs-sessions")
@@ -157,15 +167,19 @@ def main() -> None:
     wanted = words.sessions + (len(lines_of(words.results)) if words.more else 0)
     with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder:
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
-        while len(lines_of(words.results)) < wanted:
+        failed = 0
+        while len(lines_of(words.results)) < wanted and failed < MOST_FAILED:
+            session = str(uuid.uuid4())
             try:
-                session, seconds = recorded(plan, params)
-                line = line_of(load_session(home() / "sessions" / session), seconds)
+                with words.lock.open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    seconds = recorded(plan, session, params)
+                line, failed = line_of(load_session(home() / "sessions" / session), seconds), 0
             except (EbsError, RuntimeError) as error:
-                raise SystemExit(str(error)) from error
+                line, failed = {"session": session, "failed": str(error)[-500:]}, failed + 1
             with words.results.open("a") as results:
                 results.write(json.dumps(line) + "\n")
-    show(lines_of(words.results))
+    show([judged_anew(line) for line in lines_of(words.results)])
 
 
 if __name__ == "__main__":
