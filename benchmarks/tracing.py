@@ -2,10 +2,11 @@
 
     python benchmarks/tracing.py [PAIRS]
 
-Needs root, and tracefs mounted. First fio's reads, one after the other, on an emulated gp3: so many pairs
-of runs (12), one of the two recorded, by turns the first or the second; the ratio of percentiles in each
-pair, and the middle of all with its interval. Then 20,000 reads a second on a loop device, recorded. Must
-(issue 17): p50 at most 1.01 times, p99 at most 1.03 times as long, no event lost, at most 0.1 of a processor.
+Needs root, and tracefs mounted. fio's threads are watched, as a node's are. First its reads, one after the
+other, on an emulated gp3: so many pairs of runs (12), one of the two recorded, by turns the first or the
+second; the ratio of percentiles in each pair, and the middle of all with its interval. Then 20,000 reads a
+second on a loop device, recorded. Must (issue 17): p50 at most 1.01 times, p99 at most 1.03 times as long, no
+event lost, at most 0.1 of a processor.
 """
 
 import json
@@ -23,6 +24,7 @@ import pyarrow as pa
 from races import be_called
 from scipy.stats import bootstrap
 
+from esrally_ebs.machine.processes import threads_of
 from esrally_ebs.session import manual
 from esrally_ebs.telemetry.block_trace import TraceSummary, queues_of, record
 
@@ -55,7 +57,10 @@ def recorded(mount: Path, seconds: int) -> Iterator[list[TraceSummary]]:
     made: list[TraceSummary] = []
 
     def run() -> None:
-        made.append(record("benchmark-tracing", queues, "arm", seconds=seconds, keep=tables.append))
+        watched = threads_of(os.getpid())  # and what they start
+        made.append(
+            record("benchmark-tracing", queues, "arm", seconds=seconds, keep=tables.append, threads=watched)
+        )
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -101,9 +106,9 @@ def ratios(mount: Path, pairs: int) -> None:
         for with_trace in (number % 2 == 0, number % 2 == 1):
             if with_trace:
                 with recorded(mount, SECONDS + 1):
-                    times[True] = fio(mount, SECONDS)
+                    times[True] = fio(mount, SECONDS, "--ioengine=psync")
             else:
-                times[False] = fio(mount, SECONDS)
+                times[False] = fio(mount, SECONDS, "--ioengine=psync")
         for name, column in values.items():
             column.append(times[True][name] / times[False][name])
     for name, column in values.items():
@@ -118,7 +123,8 @@ def load(mount: Path) -> None:
         got = fio(mount, LOAD_SECONDS, "--iodepth=16", "--rate_iops=20000")
     one = made[0]
     print(
-        f"{got['iops']:,.0f} reads a second: {one.ios:,} I/Os, {one.lost} events lost,"
+        f"{got['iops']:,.0f} reads a second: {one.ios:,} I/Os, {one.waited_for:,} slept for,"
+        f" {one.lost} events lost,"
         f" {one.processor_s / LOAD_SECONDS:.3f} of a processor"
     )
 

@@ -192,6 +192,10 @@ def trace_command(
         Path | None, typer.Option(help="A directory on the file system whose I/Os are recorded.")
     ] = None,
     seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
+    pid: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="The node's process; default: all on the mount."),
+    ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="FILE", help="Instead of --mount: a trace of another tool."),
@@ -229,7 +233,9 @@ def trace_command(
     elif mount is not None:
         if seconds is None:
             raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
-        folder = tracing.record_mount(mount, today, seconds=seconds, logs=logs, output=output, say=complain)
+        folder = tracing.record_mount(
+            mount, today, seconds=seconds, pid=pid, logs=logs, output=output, say=complain
+        )
     session = load_session(folder)
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
     intervals = intervals_of(ios)

@@ -66,10 +66,15 @@ def users_of(mount_point: Path) -> list[str]:
 
     Processes in containers count, whatever the mount is called there; those of other users only for root.
     """
+    return [f"{text(Path(f'/proc/{pid}/comm'))} (pid {pid})" for pid in pids_using(mount_point)]
+
+
+def pids_using(mount_point: Path) -> list[int]:
+    """Of those processes."""
     device = mount_point.stat().st_dev
     mapped = f" {os.major(device):02x}:{os.minor(device):02x} "
     return [
-        f"{text(entry / 'comm')} (pid {entry.name})"
+        int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and _uses(entry, device, mapped)
     ]

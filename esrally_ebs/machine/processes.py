@@ -148,6 +148,14 @@ def argv_of(pid: int) -> list[str]:
     return text.split("\0")[:-1]
 
 
+def threads_of(pid: int) -> list[int]:
+    """Of a process; none when it is gone."""
+    try:
+        return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+
+
 def shares_mounts(pid: int) -> bool:
     """Whether a process sees the mounts that we see; in another container a path is another file."""
     try:

@@ -17,6 +17,7 @@ from esrally_ebs.machine.ring_buffer import EventFormat, parse_format
 
 MOUNT_IT = "mount -t tracefs nodev /sys/kernel/tracing"
 REQUEST_EVENTS = ("block/block_rq_issue", "block/block_rq_complete")
+THREAD_EVENTS = ("sched/sched_switch", "sched/sched_waking")
 _LOST = re.compile(r"^(?:overrun|dropped events): (\d+)$", re.MULTILINE)
 
 
@@ -37,6 +38,11 @@ def missing_for_tracing(root: Path | None) -> str:
     )
 
 
+def has_thread_events(root: Path | None) -> bool:
+    """Whether the kernel says when threads fall asleep and are woken."""
+    return root is not None and all((root / "events" / name).is_dir() for name in THREAD_EVENTS)
+
+
 def require_tracing() -> Path:
     """Where tracefs is. Raises SetupError, with what to do, where requests of disks cannot be traced."""
     root = tracefs()
@@ -53,18 +59,24 @@ class TracingInstance:
     path: Path
 
     @classmethod
-    def create(cls, name: str, events: Mapping[str, str], *, buffer_bytes: int) -> "TracingInstance":
+    def create(
+        cls, name: str, events: Mapping[str, str], *, buffer_bytes: int, threads: Sequence[int] = ()
+    ) -> "TracingInstance":
         """Trace events from now on, each with its filter, into a buffer of so many bytes a processor.
 
-        Times are of CLOCK_MONOTONIC. Raises SetupError, and leaves nothing, where the machine cannot.
+        With ``threads``: of these and of those that they start, alone. Filters may be empty. Times
+        are of CLOCK_MONOTONIC. Raises SetupError, and leaves nothing, where the machine cannot.
         """
         instance = cls(require_tracing() / "instances" / name)
         try:
             instance.path.mkdir()
             instance._write("trace_clock", "mono")
             instance._write("buffer_size_kb", str(max(1, buffer_bytes // 1024)))
+            if threads:
+                instance._write("options/event-fork", "1")
+                instance._write("set_event_pid", " ".join(map(str, threads)))
             for event, chosen in events.items():
-                instance._write(f"events/{event}/filter", chosen)
+                instance._write(f"events/{event}/filter", chosen or "0")  # 0: none
             for event in events:
                 instance._write(f"events/{event}/enable", "1")
         except OSError as error:

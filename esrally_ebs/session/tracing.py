@@ -27,6 +27,7 @@ from esrally_ebs.session.clean import take_down
 from esrally_ebs.session.manual import attached
 from esrally_ebs.store import SessionFolder, running
 from esrally_ebs.telemetry import block_trace
+from esrally_ebs.telemetry.io_waits import threads_at
 
 KIND = "trace"
 ARM = "mount"
@@ -43,15 +44,25 @@ def volume_at(path: Path, today: VolumeSpec) -> Volume:
 
 
 def record_mount(
-    path: Path, today: VolumeSpec, *, seconds: float, logs: Logs | None, output: Path | None, say: Say
+    path: Path,
+    today: VolumeSpec,
+    *,
+    seconds: float,
+    pid: int | None,
+    logs: Logs | None,
+    output: Path | None,
+    say: Say,
 ) -> Path:
     """Record the I/Os of the mount that ``path`` lies on; returns the session's folder.
 
-    ``logs`` gives requests, and what must be known of them. Raises SetupError where the machine cannot;
+    ``pid`` is the node's process; None: all that use the mount. ``logs`` gives requests, and what must be
+    known of them. Raises SetupError where the machine cannot;
     whatever happens, nothing stays on the machine but the session's folder.
     """
     queues, notes = block_trace.queues_of(path)
     require_tracing()
+    threads, unwatched = threads_at(path, pid)
+    notes = (*notes, unwatched) if unwatched else notes
     with _folder(volume_at(path, today), output) as (folder, session, arm):
         for note in notes:
             folder.add_warning(note)
@@ -67,6 +78,7 @@ def record_mount(
                 arm,
                 seconds=seconds,
                 keep=lambda ios: folder.write_trace(arm, ios, next(parts)),
+                threads=threads,
             )
         finally:
             problems = take_down(session)
@@ -75,6 +87,8 @@ def record_mount(
             f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
             f" {summary.in_flight:,} requests in flight at the end; recording took {cores:.3f} of a processor"
         )
+        if threads:
+            say(f"{len(threads):,} threads were watched; {summary.waited_for:,} I/Os had one asleep for them")
         if cores > _MOST_CORES:
             folder.add_warning(f"recording took {cores:.2f} of a processor, which requests may have missed")
         if summary.lost:

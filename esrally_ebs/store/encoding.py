@@ -76,10 +76,14 @@ TRACE = pa.schema(
         ("path_s", pa.float64()),  # what the path to the device adds to done_s - at_s
         ("ahead", pa.bool_()),  # known to be readahead, known not to be, or not known
         ("thread", pa.int64()),  # that issued it, if known
+        ("waiter", pa.int64()),  # the thread that slept until it was done, if one is known
+        ("slept_s", pa.float64()),  # since when
+        ("woken_s", pa.float64()),  # until when
     ]
 )
 MAY_BE_MISSING = frozenset(
     {"hits", "took_s", "resident_before", "done_s", "queue_s", "ahead", "thread"}
+    | {"waiter", "slept_s", "woken_s"}
 )  # every other column has a value in each row
 
 

@@ -6,7 +6,7 @@ are whole requests, as the disk gets them: after readahead, merging and the sche
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,20 @@ from esrally_ebs.machine.disks import SECTOR_BYTES, RequestQueue, request_queues
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import mount_holding
 from esrally_ebs.machine.ring_buffer import Column, EventFormat, TracedEvents, events_of
-from esrally_ebs.machine.tracefs import REQUEST_EVENTS, BufferReader, TracingInstance, remove_instance
+from esrally_ebs.machine.tracefs import (
+    REQUEST_EVENTS,
+    THREAD_EVENTS,
+    BufferReader,
+    TracingInstance,
+    remove_instance,
+)
 from esrally_ebs.model import short_name
 from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.telemetry.io_waits import ASLEEP, IoWaits
 
 MAX_IOS = 2**23  # a recording ends with them: 0.5 GiB of memory for whoever reads it
 _BUFFER_BYTES = 8 * 2**20  # a processor: three seconds of 20,000 I/Os a second, were they all its own
+_THREADS_BUFFER_BYTES = 4 * 2**20  # a processor: 100,000 wakings in the time between two readings
 _READ_EVERY_S = 0.5
 _IOS_A_PART = 2**17
 _GIVEN_UP_S = 60.0  # a request that was issued so long before its completion is taken for none
@@ -71,6 +79,7 @@ class TraceSummary:
     lost: int  # events that the buffer had no room for
     in_flight: int  # requests that were not completed at its end
     processor_s: float  # that this process took to read and keep them
+    waited_for: int = 0  # I/Os until which a watched thread slept
 
 
 def instance_name(session: str) -> str:
@@ -80,7 +89,12 @@ def instance_name(session: str) -> str:
 
 def remove_trace(session: str) -> None:
     """Remove what a recording left in the kernel, if it did."""
-    remove_instance(instance_name(session))
+    for name in (_threads_name(session), instance_name(session)):
+        remove_instance(name)
+
+
+def _threads_name(session: str) -> str:
+    return f"{instance_name(session)}-threads"
 
 
 def record(
@@ -91,51 +105,90 @@ def record(
     seconds: float,
     keep: Callable[[pa.Table], None],
     max_ios: int = MAX_IOS,
+    threads: Sequence[int] = (),
 ) -> TraceSummary:
     """Record for so many seconds, or until there are ``max_ios``; ``keep`` gets tables of ``TRACE``.
 
-    Memory is bounded whatever comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
+    With ``threads`` also which I/Os they, and those that they start, slept for. Memory is bounded whatever
+    comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
     """
     began_s, processor_s = time.monotonic(), time.process_time()
-    ios, lost = 0, 0
-    with _instance(session, queues) as (instance, reader):
-        matcher = IoMatcher({event: instance.format(event) for event in REQUEST_EVENTS}, queues, _epoch_s())
+    ios, waited_for = 0, 0
+    with ExitStack() as stack:
+        waits = None
+        if threads:
+            watched = stack.enter_context(_threads(session, threads))
+            waits = IoWaits(watched.formats, _epoch_s())
+        traced = stack.enter_context(_requests(session, queues))
+        matcher = IoMatcher(traced.formats, queues, _epoch_s())
         tables: list[pa.Table] = []
         stopping = False
         while not stopping:
             time.sleep(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
             stopping = time.monotonic() >= began_s + seconds or ios >= max_ios
             if stopping:
-                instance.stop()
+                traced.instance.stop()
                 ended_s = time.monotonic()
-            tables.append(matcher.add(events_of(b"".join(reader.pages()), reader.page_bytes), arm))
+            tables.append(matcher.add(traced.read(), arm))
             ios += tables[-1].num_rows
-            if stopping or sum(table.num_rows for table in tables) >= _IOS_A_PART:
-                keep(pa.concat_tables(tables).unify_dictionaries())
+            if waits is not None:  # read later: who waited for an I/O is woken after it
+                waits.add(watched.read())
+            rows = sum(table.num_rows for table in tables)
+            if stopping or max(rows, 0 if waits is None else waits.sleeps) >= _IOS_A_PART:
+                whole = pa.concat_tables(tables).unify_dictionaries()
+                whole = whole if waits is None else waits.put_into(whole)
+                waited_for += rows - whole["waiter"].null_count
+                keep(whole)
                 tables = []
-        lost = instance.lost()
+        lost = traced.instance.lost() + (watched.instance.lost() if threads else 0)
     return TraceSummary(
         ios=ios,
         seconds=ended_s - began_s,
         lost=lost,
         in_flight=matcher.in_flight,
         processor_s=time.process_time() - processor_s,
+        waited_for=waited_for,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """An instance that traces, and its reader."""
+
+    instance: TracingInstance
+    reader: BufferReader
+    formats: Mapping[str, EventFormat]
+
+    def read(self) -> TracedEvents:
+        """What came since the last time."""
+        return events_of(b"".join(self.reader.pages()), self.reader.page_bytes)
+
+
 @contextmanager
-def _instance(session: str, queues: Sequence[RequestQueue]) -> Iterator[tuple[TracingInstance, BufferReader]]:
-    chosen = " || ".join(_filter(queue) for queue in queues)
-    events = dict.fromkeys(REQUEST_EVENTS, chosen)
-    instance = TracingInstance.create(instance_name(session), events, buffer_bytes=_BUFFER_BYTES)
+def _tracing(
+    name: str, events: Mapping[str, str], buffer_bytes: int, threads: Sequence[int] = ()
+) -> Iterator[_Traced]:
+    instance = TracingInstance.create(name, events, buffer_bytes=buffer_bytes, threads=threads)
     try:
         reader = BufferReader.open(instance)
         try:
-            yield instance, reader
+            yield _Traced(instance, reader, {event: instance.format(event) for event in events})
         finally:
             reader.close()
     finally:
         instance.remove()
+
+
+def _requests(session: str, queues: Sequence[RequestQueue]) -> AbstractContextManager[_Traced]:
+    chosen = " || ".join(_filter(queue) for queue in queues)
+    return _tracing(instance_name(session), dict.fromkeys(REQUEST_EVENTS, chosen), _BUFFER_BYTES)
+
+
+def _threads(session: str, threads: Sequence[int]) -> AbstractContextManager[_Traced]:
+    switch, waking = THREAD_EVENTS
+    return _tracing(
+        _threads_name(session), {switch: ASLEEP, waking: ""}, _THREADS_BUFFER_BYTES, threads=threads
+    )
 
 
 def _filter(queue: RequestQueue) -> str:
@@ -226,6 +279,7 @@ class IoMatcher:
             "path_s": np.zeros(count),
             "ahead": issued["ahead"].astype(bool),
             "thread": issued["thread"],
+            **dict.fromkeys(("waiter", "slept_s", "woken_s"), pa.nulls(count)),
         }
         return pa.table(columns).select(TRACE.names).cast(TRACE)
 

@@ -94,15 +94,68 @@ def test_every_read_of_fio_is_recorded(
     assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
 
 
+READER = """
+import os, sys, time
+file = os.open(sys.argv[1], os.O_RDONLY)
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+print("open", flush=True)
+sys.stdin.readline()
+for place in range(100):
+    os.pread(file, 4096, place * 65536)
+    time.sleep(0.025)
+for place in range(100, 200):
+    os.posix_fadvise(file, place * 65536, 4096, os.POSIX_FADV_WILLNEED)
+"""
+
+
+def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
+    mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = mount / "file"
+    file.write_bytes(os.urandom(16 << 20))
+    os.sync()
+    with file.open() as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", READER, file], text=True, **pipes) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        recorder = subprocess.Popen(
+            trace(mount, 5, tmp_path / "out"), env=environment, stderr=subprocess.PIPE, text=True
+        )
+        until = time.monotonic() + 30
+        while len(list(instances.glob("*/per_cpu"))) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        reader.communicate("go\n", timeout=30)
+        output = recorder.communicate(timeout=60)[1]
+    assert recorder.returncode == 0, output
+    assert "1 threads were watched" in output
+    ios = SessionFolder(tmp_path / "out").read_trace()
+    mine = ios.filter(pc.and_(pc.equal(ios["thread"], reader.pid), pc.equal(ios["op"], "read"))).sort_by(
+        "at_s"
+    )
+    assert mine.num_rows == 200
+    waited, ahead = mine.slice(0, 100), mine.slice(100)
+    seen = waited.filter(pc.is_valid(waited["waiter"]))
+    assert seen.num_rows >= 95  # a read may be done before its thread is asleep
+    assert seen["waiter"].unique().to_pylist() == [reader.pid]
+    assert pc.all(pc.less(seen["slept_s"], seen["done_s"])).as_py()
+    assert pc.all(pc.less_equal(seen["done_s"], seen["woken_s"])).as_py()
+    assert ahead["waiter"].null_count == 100
+    assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_nothing_stays_of_a_recording_that_is_ended(
     number: int, code: int, mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    recorder = subprocess.Popen(trace(mount, 300, tmp_path / "out"), env=environment)
     until = time.monotonic() + 30
-    while not list(instances.glob("*/per_cpu")) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert list(instances.iterdir())
+    with (mount / "held").open("w"):  # so that threads, of this process, are watched
+        recorder = subprocess.Popen(trace(mount, 300, tmp_path / "out"), env=environment)
+        while len(list(instances.glob("*/per_cpu"))) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+    assert len(list(instances.iterdir())) == 2
     time.sleep(0.5)
     recorder.send_signal(number)
     assert recorder.wait(timeout=30) == code
@@ -110,6 +163,16 @@ def test_nothing_stays_of_a_recording_that_is_ended(
         time.sleep(0.1)  # its reaper is at it
     assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
     assert load_session(tmp_path / "out").state in (State.CANCELLED, State.FAILED)
+
+
+@pytest.mark.usefixtures("instances")
+def test_a_process_that_is_not_there_is_refused(
+    mount: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    words = [*trace(mount, 2, tmp_path / "out"), "--pid", str(2**30)]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert f"--pid {2**30}: there is no such process" in ended.stderr
 
 
 def test_a_machine_without_tracefs_says_how_to_mount_it(

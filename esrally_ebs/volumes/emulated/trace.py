@@ -35,6 +35,6 @@ def take_trace(socket: Path, arm: str) -> tuple[pa.Table, int]:
         columns |= {name: ios[name] + epoch_s for name in ("at_s", "done_s")}
         columns["op"] = np.where(ios["write"], "write", "read")
         names = {"arm": [arm] * len(ios), "device": [path.parent.name] * len(ios)}
-        columns["ahead"] = columns["thread"] = [None] * len(ios)
-        tables.append(pa.table({**names, **columns}).select(TRACE.names).cast(TRACE))
+        unknown = dict.fromkeys(set(TRACE.names) - {*names, *columns}, pa.nulls(len(ios)))
+        tables.append(pa.table({**names, **columns, **unknown}).select(TRACE.names).cast(TRACE))
     return pa.concat_tables(tables).sort_by("at_s"), lost
