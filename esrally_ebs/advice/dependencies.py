@@ -1,7 +1,9 @@
-"""What each request computes and which I/Os it waits for, inferred from when I/Os came and were done.
+"""What each request computes and which I/Os it waits for.
 
 A request is taken to be one thread. When it does something (issues an I/O, or ends), it is not waiting, so
-it waited only between two such events, until what it waited for was done. Which that was:
+it waited only between two such events, until what it waited for was done. Where threads were watched, it is
+known which one slept for an I/O, and when; the rest it computed. Otherwise it is inferred from when I/Os came
+and were done:
 
 - An I/O that continues no earlier one is a page that was missing. The thread stands still at once and goes on
   when it is done.
@@ -10,8 +12,11 @@ it waited only between two such events, until what it waited for was done. Which
   when this one was needed. If none does, it may never have been.
 - Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
   know, is what it waited for.
+
+What was read ahead in time nobody sleeps for, so when it was needed is inferred in either case.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +27,8 @@ from esrally_ebs.volumes.virtual.replay import Column, Thread
 SOON_S = 400e-6  # a thread that goes on this soon after an I/O was done has waited for it
 # Of what the path to the volume takes: a thread cannot go on sooner, as an I/O has to come back first.
 _REACTION = 0.5
+
+_Edge = tuple[int, int, float]  # event, the I/O that it needs, seconds of computing in between
 
 
 def thread_of(recording: Recording) -> Thread:
@@ -40,12 +47,11 @@ def thread_of(recording: Recording) -> Thread:
         here = slice(int(first[number]), int(first[number + 1]))
         base = here.start + int(number)
         events_s = np.append(ios["at_s"][here], recording.began_s[number] + recording.latency_s[number])
-        needs = _needs({name: column[here] for name, column in ios.items()}, events_s)
-        compute_s = np.diff(events_s, prepend=recording.began_s[number])
-        for event, io in needs:
-            compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][here.start + io])
+        find = _seen if recording.waits_seen else _inferred
+        own = {name: column[here] for name, column in ios.items()}
+        compute_s, needs = find(own, events_s, float(recording.began_s[number]))
         columns["compute_s"][base : base + len(events_s)] = compute_s
-        edges += [(base + event, base + io, float(compute_s[event])) for event, io in needs]
+        edges += [(base + event, base + io, after_s) for event, io, after_s in needs]
     edges.sort()
     ended_s = np.append(recording.began_s[0], (recording.began_s + recording.latency_s)[:-1])
     return Thread(
@@ -56,6 +62,54 @@ def thread_of(recording: Recording) -> Thread:
         rest_s=recording.began_s - ended_s,
         refilled=recording.cold,
     )
+
+
+def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
+    """What one request computes before each event, and what that needs, from times and places alone."""
+    needs = _needs(ios, events_s)
+    compute_s = np.diff(events_s, prepend=began_s)
+    for event, io in needs:
+        compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][io])
+    return compute_s, [(event, io, float(compute_s[event])) for event, io in needs]
+
+
+def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
+    """As ``_inferred``, where it is known which I/Os threads slept for.
+
+    Who slept goes on with its own next I/O; one that issues none (or has others issue them) with any.
+    """
+    computed_s = _clock_of_computing(ios["slept_s"], ios["done_s"])
+    compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
+    follows = _followers(ios)
+    needs: list[_Edge] = []
+    for io in range(len(events_s) - 1):
+        if np.isnan(ios["waiter"][io]):
+            event = max(int(np.searchsorted(events_s, ios["done_s"][io])), follows.get(io, len(events_s)) + 1)
+        else:
+            own = ios["thread"] == ios["waiter"][io]
+            may_be_next = np.append(own if own.any() else ~own, True) & (events_s >= ios["woken_s"][io])
+            event = int(np.argmax(may_be_next)) if may_be_next.any() else len(events_s)
+        if event < len(events_s):
+            after_s = float(np.diff(computed_s(np.array([ios["done_s"][io], events_s[event]])))[0])
+            needs.append((event, io, after_s if ios["waiter"][io] > 0 else min(after_s, compute_s[event])))
+    return compute_s, needs
+
+
+def _clock_of_computing(slept_s: Column, done_s: Column) -> Callable[[Column], Column]:
+    """A clock that stands still while a thread sleeps for an I/O that is not done yet."""
+    order = np.argsort(slept_s)[: np.count_nonzero(~np.isnan(slept_s))]
+    till_s = np.maximum.accumulate(done_s[order])
+    from_s = np.maximum(slept_s[order], np.append(-np.inf, till_s)[: len(order)])
+    asleep_s = np.append(0.0, np.maximum(till_s - from_s, 0.0))
+    from_s = np.append(-np.inf, from_s)
+    before_s = np.cumsum(asleep_s) - asleep_s
+
+    def clock(times_s: Column) -> Column:
+        last = np.searchsorted(from_s, times_s, "right") - 1
+        computed_s: Column = times_s - before_s[last] - np.minimum(times_s - from_s[last], asleep_s[last])
+        return computed_s
+
+    return clock
 
 
 def _needs(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:

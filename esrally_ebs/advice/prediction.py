@@ -85,6 +85,7 @@ class Predictor:
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
         self.slower_s = recording.slower_s
+        self.waits_seen = recording.waits_seen
         fastest = _without_limits(model_for(recording.spec))
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
         numbers = [np.flatnonzero(recording.round == number) for number in np.unique(recording.round)]

@@ -24,6 +24,7 @@ MAX_HALVES = 0.01  # of another tool's I/Os: those that were in flight as it beg
 MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed requests
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
+_WAITS = ("thread", "waiter", "slept_s", "woken_s")
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 LOG_S = 1e-3  # a query log's time and duration are cut to it
 
@@ -45,10 +46,15 @@ class Recording:
     began_s: Column  # since the epoch
     latency_s: Column  # of the service
     cold: Column  # whether caches were dropped, and buckets full, right before
-    ios: dict[str, Column]  # columns of IOS, ``write`` and ``ahead`` (1, 0, or -1 for not known)
+    ios: dict[str, Column]  # of ``_columns``
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
     slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
     perturbed: tuple[PerturbedRound, ...] = ()  # of all rounds, those of the usual latency included
+
+    @property
+    def waits_seen(self) -> bool:
+        """Whether it was recorded which I/Os threads slept for."""
+        return "waiter" in self.ios
 
     @property
     def requests(self) -> int:
@@ -107,11 +113,9 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
     reads = pc.equal(ios["op"], "read").to_numpy()
     _require_same_clock(session, arm, ios.filter(pa.array(reads)), began_s, latency_s, within[reads])
-    columns = {name: ios[name].to_numpy()[within] for name in IOS}
+    columns = {name: column[within] for name, column in _columns(ios).items()}
     slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
     columns["path_s"] = columns["path_s"] - slower_s
-    columns["write"] = pc.equal(ios["op"], "write").to_numpy()[within].astype(np.int64)
-    columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()[within]
     whole = Recording(
         spec=spec,
         task=np.array(rows["task"].to_pylist()),
@@ -124,6 +128,19 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         slower_s=slower_s,
     )
     return _unperturbed(whole, session)
+
+
+def _columns(ios: pa.Table) -> dict[str, Column]:
+    """Of ``IOS``, ``write`` and ``ahead`` (1, 0, or -1 for not known).
+
+    Where threads were watched also of ``_WAITS``, NaN for an I/O that none slept for.
+    """
+    columns: dict[str, Column] = {name: ios[name].to_numpy() for name in IOS}
+    columns["write"] = pc.equal(ios["op"], "write").to_numpy().astype(np.int64)
+    columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()
+    if ios["waiter"].null_count < ios.num_rows:
+        columns |= {name: ios[name].cast("float64").to_numpy() for name in _WAITS}
+    return columns
 
 
 def _unperturbed(whole: Recording, session: Session) -> Recording:

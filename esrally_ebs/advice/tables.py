@@ -317,8 +317,13 @@ def _check(predictor: Predictor) -> Table:
         ["", "off by"],
         rows,
         *_slower(predictor.slower_s),
+        _SEEN if predictor.waits_seen else _INFERRED,
         *([] if predictor.slope is None else [f"When reads were slowed: {predictor.slope}."]),
     )
+
+
+_SEEN = "What requests wait for was seen: the kernel's scheduler said which thread slept for which I/O."
+_INFERRED = "What requests wait for is inferred from when, and where, I/Os came and were done."
 
 
 def _slower(seconds: float) -> list[str]:

@@ -20,6 +20,7 @@ from esrally_ebs.advice.memory import footprint_bytes, in_memory
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings
+from esrally_ebs.catalog.limits import Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -110,6 +111,40 @@ def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
         (0, 2),
         (2, 3),
     ]
+
+
+def seen() -> Recording:
+    """One request whose thread slept for its first I/O, and later for one that was read ahead; not for two.
+
+    It computes 1 ms before each sleep and before each I/O, and 1 ms at the end.
+    """
+    nan = np.nan
+    at_s, done_s = np.array([1, 2.1, 3.1, 3.2]) / 1e3, np.array([2, 5.1, 4.9, 3.9]) / 1e3
+    ios = {"at_s": at_s, "done_s": done_s, "offset": np.array([0, 9, 5, 7]) * BLOCK}
+    ios |= {
+        "path_s": np.zeros(4),
+        "bytes": np.full(4, BLOCK),
+        "write": np.zeros(4, int),
+        "ahead": np.ones(4, int),
+    }
+    ios |= {"thread": np.full(4, 7.0), "waiter": np.array([7, 7, nan, nan])}
+    ios |= {"slept_s": np.array([1.1, 4.2, nan, nan]) / 1e3, "woken_s": np.array([2.05, 5.2, nan, nan]) / 1e3}
+    one = recording_of_cache()
+    columns = {"began_s": np.zeros(1), "latency_s": np.array([0.0061]), "round": np.ones(1)}
+    return replace(
+        one, **columns, task=np.array(["t"]), cold=np.array([True]), ios=ios, first=np.array([0, 4])
+    )
+
+
+def test_what_a_thread_was_seen_to_sleep_for_is_what_it_waits_for() -> None:
+    """The page that was read ahead is needed 1 ms into computing; what nobody slept for is not waited for."""
+    thread = thread_of(seen())
+    events = np.repeat(np.arange(5), np.diff(thread.first_needed))
+    assert list(zip(events, thread.needed, strict=True)) == [(1, 0), (4, 1)]
+    assert 1e3 * thread.compute_s == pytest.approx([1, 0.2, 1, 0.1, 2.0])
+    assert 1e3 * thread.after_s == pytest.approx([0.1, 1.0])
+    fast = replace(model_for(GP3), limits=(), read=Service(base_us=0.0, per_kib_us=0.0, sigma=0.0))
+    assert replay(thread, fast).latency_s == pytest.approx([4.3e-3])
 
 
 def test_the_access_pattern_of_a_task_is_told(predictor: Predictor) -> None:
@@ -216,6 +251,7 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     advice = advise(predictor, GP3, bound, region="us-east-1")
     report = build_advice(made, advice, predictor, region="us-east-1")
     assert all("statement of volume models" in render(report) for render in RENDERERS.values())
+    assert "What requests wait for is inferred" in RENDERERS["text"](report)
     plan = parse_plan(plan_text(advice, made), "prove")
     assert plan.arm[0].type == "gp3"
     assert len(plan.arm) > 1
