@@ -15,11 +15,15 @@ of that of one session by itself.
 ``--starts`` simulates sessions whose nodes are started several times, which moves the arms' ratio from start
 to start (standard deviation 0, 1 or 2 %): the coverage of the intervals of ratio, difference and a's own
 percentile over starts, of the 50th percentile, and of the ratio as if there had been one start.
+
+``--volumes`` simulates sessions of several volumes of two types: volumes of the one differ by 0, 1 or 2 %
+from one another (standard deviation), those of the other by twice as much, and all share the rounds. The
+coverage of the intervals of ratio and difference over volumes, and of the ratio of the types' first volumes.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -39,6 +43,7 @@ DRIFT = 0.3  # from the first round to the last, of "drifted"
 DESIGNS = ((6, 5), (10, 8), (24, 4), (12, 50), (20, 200))
 TOGETHER = (10, 8)  # rounds x requests of sessions that are taken together
 COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
+VOLUMES = ((3, 6, 5), (4, 10, 8), (5, 6, 5))  # of each type x rounds x requests
 STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 12, 20))  # starts x rounds of each x requests
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
@@ -54,13 +59,13 @@ SHAPES: dict[str, Draw] = {
 }
 
 
-def times(draw: np.random.Generator, name: str, rounds: int, requests: int) -> Floats:
-    """Service times (s): arm, round, request."""
+def times(draw: np.random.Generator, name: str, rounds: int, requests: int, volumes: int = 1) -> Floats:
+    """Service times (s): arm (all of a before those of b), round, request."""
     drift = np.linspace(1, 1 + DRIFT, rounds) if name == "drifted" else np.ones(rounds)
     shared = np.exp(draw.normal(0, SHARED, (1, rounds, 1))) * drift[None, :, None]
-    own = np.exp(draw.normal(0, OWN, (2, rounds, 1)))
-    scale = np.array([1.0, RATIO])[:, None, None]
-    return 0.03 * shared * own * scale * SHAPES[name](draw, (2, rounds, requests))
+    own = np.exp(draw.normal(0, OWN, (2 * volumes, rounds, 1)))
+    scale = np.repeat([1.0, RATIO], volumes)[:, None, None]
+    return 0.03 * shared * own * scale * SHAPES[name](draw, (2 * volumes, rounds, requests))
 
 
 def truth(name: str, rounds: int) -> Floats:
@@ -140,26 +145,51 @@ def over_starts(
     for session in range(sessions):
         jvms = np.exp(draw.normal(0, off / np.sqrt(2), (2, starts))).repeat(rounds, axis=1)
         arms = times(draw, name, starts * rounds, requests) * jvms[:, :, None]
-        blocks = {("t", arm): dict(enumerate(own, start=1)) for arm, own in zip("ab", arms, strict=True)}
-        (judged,) = compare(blocks, "ab", margin=0.05, confidence=CONFIDENCE, starts=parts)
-        as_one = Pair(*(ArmTimes(list(own)) for own in arms)).ratio(PERCENTILES[0], CONFIDENCE)
-        alone = summarize_blocks(blocks, {}, confidence=CONFIDENCE, starts=parts)[0].percentiles[0]
-        hits[session] = (
-            holds(judged.ratio, RATIO),
-            holds(judged.percentiles[0].difference_s, (RATIO - 1) * true[name]),
-            holds(alone, true[name]),
-            holds(as_one, RATIO),
-        )
+        hits[session] = (*over_parts(arms, parts, true[name]), holds(ratio_of_rounds(*arms), RATIO))
     return hits
 
 
-def print_starts(sessions: int) -> None:
-    """A line for each design and deviation, over all distributions."""
-    print(f"{sessions} sessions a cell; coverage in % of ratio / difference / a's own, ratio as of one start")
-    print(f"{'starts':>14} {'off by':>7}  " + " ".join(f"{name:^26}" for name in SHAPES))
-    for design in STARTS:
-        true = {name: float(truth(name, design[0] * design[1])[0]) for name in SHAPES}
-        print_rows(f"{' x '.join(map(str, design)):>14}", 26, sessions, partial(over_starts, design, true))
+def over_volumes(
+    design: tuple[int, int, int], true: Mapping[str, float], name: str, off: float, sessions: int, seed: int
+) -> Floats:
+    """Per session: whether the intervals over volumes, and that of the first two, hold the types' truth."""
+    draw = np.random.default_rng(seed)
+    volumes, rounds, requests = design
+    parts = [range(first, first + rounds) for first in range(1, volumes * rounds, rounds)]
+    hits = np.empty((sessions, _KINDS))
+    for session in range(sessions):
+        drawn = np.exp(draw.normal(0, np.repeat([off, 2 * off], volumes)))
+        cells = times(draw, name, rounds, requests, volumes) * drawn[:, None, None]
+        arms = cells.reshape(2, volumes * rounds, requests)  # the volumes of a type one after the other
+        as_types = ratio_of_rounds(cells[0], cells[volumes])
+        hits[session] = (*over_parts(arms, parts, true[name])[:2], holds(as_types, RATIO))
+    return hits
+
+
+def over_parts(arms: Floats, parts: Sequence[range], true: float) -> tuple[float, float, float]:
+    """Whether the intervals over parts of the rounds hold ratio, difference and a's own percentile."""
+    blocks = {("t", arm): dict(enumerate(own, start=1)) for arm, own in zip("ab", arms, strict=True)}
+    (judged,) = compare(blocks, "ab", margin=0.05, confidence=CONFIDENCE, starts=parts)
+    alone = summarize_blocks(blocks, {}, confidence=CONFIDENCE, starts=parts)[0].percentiles[0]
+    difference = judged.percentiles[0].difference_s
+    return holds(judged.ratio, RATIO), holds(difference, (RATIO - 1) * true), holds(alone, true)
+
+
+def ratio_of_rounds(a: Floats, b: Floats) -> Estimate:
+    """The ratio with the interval that rounds give it."""
+    return Pair(ArmTimes(list(a)), ArmTimes(list(b))).ratio(PERCENTILES[0], CONFIDENCE)
+
+
+def print_parts(sessions: int, what: str) -> None:
+    """A line for each design of several starts, or volumes, and each deviation, over all distributions."""
+    job, designs = (over_starts, STARTS) if what == "starts" else (over_volumes, VOLUMES)
+    own = " / a's own" if what == "starts" else ""
+    print(f"{sessions} sessions a cell; coverage in % of ratio / difference{own} / ratio as of one")
+    print(f"{what:>14} {'off by':>7}  " + " ".join(f"{name:^26}" for name in SHAPES))
+    for design in designs:
+        rounds = design[0] * design[1] if what == "starts" else design[1]
+        true = {name: float(truth(name, rounds)[0]) for name in SHAPES}
+        print_rows(f"{' x '.join(map(str, design)):>14}", 26, sessions, partial(job, design, true))
 
 
 def holds(estimate: Estimate, value: float) -> float:
@@ -174,13 +204,14 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--starts", action="store_true")
+    parser.add_argument("--volumes", action="store_true")
     words = parser.parse_args()
     sessions = words.sessions
     if words.together:
         print_together(sessions)
         return
-    if words.starts:
-        print_starts(sessions)
+    if words.starts or words.volumes:
+        print_parts(sessions, "starts" if words.starts else "volumes")
         return
     workers = os.cpu_count() or 1
     print(f"{sessions} sessions a line; coverage in % of ratio / difference / a's own percentile")

@@ -147,6 +147,8 @@ class VolumeSpec:
     read_latency: Annotated[float, Field(gt=0, le=MAX_READ_LATENCY)] = (
         1.0  # factor on the time of reads; emulated only
     )
+    # of that factor between volumes of an arm (design.volumes): standard deviation of its logarithm
+    spread: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     date: Annotated[str, Field(pattern=DATE)] | None = None  # whose limits hold; None = the newest known
     instance: str | None = None  # EC2 type whose limits hold too; "m5.large#2" is another than "m5.large"
     stripes: Annotated[int, Field(ge=1, le=32)] = 1  # this many volumes of this spec as one (RAID 0)

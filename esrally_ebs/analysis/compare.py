@@ -272,8 +272,8 @@ def _pair(of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequen
 def _few_starts(starts: Starts, measured: Sequence[Sequence[int]]) -> Iterator[str]:
     if starts and len(measured) < MIN_STARTS:
         yield (
-            f"{len(measured)} of {len(starts)} starts of the nodes were measured: at least {MIN_STARTS} are "
-            "needed for an interval and a verdict"
+            f"{len(measured)} of {len(starts)} starts of the nodes (or volumes) were measured: at least "
+            f"{MIN_STARTS} are needed for an interval and a verdict"
         )
 
 

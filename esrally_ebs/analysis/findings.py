@@ -32,6 +32,7 @@ class Findings:
     margin: float
     confidence: float
     starts: Starts = ()
+    volumes: int = 1  # of each type, where arms are types: then ``starts`` has the rounds of each
     ended: str = ""  # of rounds that end themselves: how many there were, and why no more
     is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
 
@@ -86,6 +87,7 @@ def find(
     # steps of a search for the knee have rates of their own on each arm
     blocks = {} if session.plan.design.knee is not None else measured_blocks(session.samples, scope)
     starts = session.plan.design.rounds_of_starts
+    volumes = session.plan.design.volumes if starts else 1
     judged = judge(blocks, arms, margin=margin, confidence=confidence, starts=starts)
     is_refused = any(check.forbids for check in checks)
     if is_refused:
@@ -94,7 +96,12 @@ def find(
         scope=scope,
         arms=tuple(arms),
         summaries=summarize_blocks(
-            blocks, failures(session.samples), scope, confidence=confidence, starts=starts
+            blocks,
+            failures(session.samples),
+            scope,
+            confidence=confidence,
+            # volumes share their rounds, so how they differ does not tell how sure a type's own times are
+            starts=starts[:1] if volumes > 1 else starts,
         ),
         comparisons=judged.comparisons,
         overall=judged.overall,
@@ -102,6 +109,7 @@ def find(
         margin=margin,
         confidence=confidence,
         starts=starts,
+        volumes=volumes,
         ended=_ended(session),
         is_refused=is_refused,
     )

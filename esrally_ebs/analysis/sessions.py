@@ -131,7 +131,7 @@ def _told(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     for arm in arms:
         facts[f"{arm} kind"] = volumes[arm].kind.value
         facts |= {f"{arm} {key}": getattr(volumes[arm].spec, key) for key in _SPEC}
-    facts |= _pick(plain(session.plan.design), ("rounds", "starts", "order"))
+    facts |= _pick(plain(session.plan.design), ("rounds", "starts", "volumes", "order"))
     facts |= _pick(plain(session.plan.race) or {}, ("iterations",))
     return facts | _pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
 

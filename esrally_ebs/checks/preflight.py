@@ -42,7 +42,7 @@ def require_rounds(plan: Plan, searches: int) -> None:
     design = plan.design
     if len(plan.arm) < 2 or not searches or design.knee is not None or design.most_rounds < MIN_ROUNDS:
         return
-    if design.starts > 1:  # means of starts have no least p
+    if design.starts > 1 or design.volumes > 1:  # means of them have no least p
         return
     needed = needed_rounds(len(plan.arm), searches, confidence_of(design))
     if design.most_rounds < needed:

@@ -2,6 +2,8 @@
 is allowed.
 """
 
+import math
+import random
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,9 +122,63 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
+    def _several_volumes_are_raced(self) -> Self:
+        if self.design.volumes == 1:
+            return self
+        for wrong, why in (
+            (self.race is None, "requests are compared, and there are none; give a [race]"),
+            (len(self.arm) < 2, "types are compared, and there is one; give another [[arm]]"),
+            (self.node.count > 1, "each has one node; set node.count = 1"),
+        ):
+            if wrong:
+                raise ValueError(f"design.volumes: {why}")
+        return self
+
+    @property
+    def types(self) -> dict[str, tuple[str, ...]]:
+        """By type the names of its volumes, in a plan whose arms are ``design.volumes`` of each."""
+        count, names = self.design.volumes, [arm.name for arm in self.arm]
+        firsts = range(0, len(names), count) if count > 1 else ()
+        return {names[at].removesuffix("-1"): tuple(names[at : at + count]) for at in firsts}
+
+    def with_volumes(self) -> Self:
+        """The plan with ``design.volumes`` arms in place of each: ``gp3-1``, ``gp3-2`` ... of ``gp3``.
+
+        What an arm's ``spread`` draws for each of its volumes goes with the design's seed.
+        Raises PlanError for a name that cannot be, or that another arm has.
+        """
+        count = self.design.volumes
+        if count == 1:
+            return self
+        arms = []
+        for arm in self.arm:
+            if arm.mount is not None:
+                raise PlanError(
+                    f"arm {arm.name} has one mount; write mounts = [...], one mount for each of its volumes"
+                )
+            for number, mount in enumerate(arm.mounts or (None,) * count, start=1):
+                name = f"{arm.name}-{number}"
+                drawn = math.exp(random.Random(f"{self.design.seed} {name}").gauss(0, arm.spread))
+                arms.append(
+                    replace(arm, name=name, mount=mount, mounts=(), read_latency=arm.read_latency * drawn)
+                )
+        names = [arm.name for arm in arms]
+        for name in names:
+            if names.count(name) > 1 or not re.match(NAME, name):
+                raise PlanError(f"one would be called {name!r}; give arms other names")
+        return self.model_copy(update={"arm": tuple(arms)})
+
+    @model_validator(mode="after")
+    def _spread_is_of_several_volumes(self) -> Self:
+        for number, arm in enumerate(self.arm):
+            if arm.spread and self.design.volumes == 1:
+                raise ValueError(f"arm.{number}.spread: is of several volumes; set design.volumes")
+        return self
+
+    @model_validator(mode="after")
     def _reference_is_an_arm(self) -> Self:
         names = [arm.name for arm in self.arm]
-        if self.design.reference not in (None, *names):
+        if self.design.reference not in (None, *names, *self.types):
             raise ValueError(
                 f"design.reference: no arm is named {self.design.reference!r}; "
                 f"write one of {', '.join(names)}"
@@ -190,16 +246,18 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _each_node_has_a_mount(self) -> Self:
-        count = self.node.count
+        several = self.design.volumes > 1
+        key, what = ("design.volumes", "volume") if several else ("node.count", "node")
+        count = self.design.volumes if several else self.node.count
         for number, arm in enumerate(self.arm):
             if arm.mounts and len(arm.mounts) != count:
                 raise ValueError(
-                    f"arm.{number}.mounts: {len(arm.mounts)} for {count} nodes; give one mount for each of "
-                    "node.count"
+                    f"arm.{number}.mounts: {len(arm.mounts)} for {count} {what}s; give one mount for each of "
+                    f"{key}"
                 )
-            if arm.mount is not None and (count > 1 or arm.mounts):
+            if arm.mount is not None and (self.node.count > 1 or arm.mounts):
                 raise ValueError(
-                    f"arm.{number}.mount: is of one node; with node.count = {count} write mounts = [...], "
+                    f"arm.{number}.mount: is of one {what}; with {key} = {count} write mounts = [...], "
                     "one mount for each"
                 )
         return self
@@ -310,7 +368,8 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     for number, job in enumerate(plan.baseline):
         with plan.naming(f"baseline.{number}"):
             _check_room(job, plan.arm)
-    return plan
+    with plan.naming("design.volumes"):
+        return plan.with_volumes()
 
 
 def check_arm(arm: VolumeSpec) -> None:
@@ -325,8 +384,9 @@ def check_arm(arm: VolumeSpec) -> None:
         raise PlanError(f"no type {arm.type!r}; {use}{near(arm.type, types)}", key="type")
     if arm.backend is Backend.MOUNTED and arm.mount is None and not arm.mounts:
         raise PlanError("is required for type 'mounted'; give the path of the mount point", key="mount")
-    if arm.read_latency != 1 and arm.backend is not Backend.EMULATED:
-        raise PlanError("only an emulated volume can be made slower; remove it", key="read_latency")
+    for key, usual in (("read_latency", 1), ("spread", 0)):
+        if getattr(arm, key) != usual and arm.backend is not Backend.EMULATED:
+            raise PlanError("only an emulated volume can be made slower; remove it", key=key)
     if arm.backend is Backend.EMULATED and arm.type not in plug_ins:
         model_for(arm)
         if arm.stripes > 1 and arm.striped_by in ("md", "lvm"):

@@ -22,7 +22,9 @@ from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 MAX_ROUNDS = 1000
 MAX_REQUESTS = 1_000_000  # of one task, arm and round
 MIN_STARTS = 3  # if not one: two have one degree of freedom, intervals of twelve standard errors
+MIN_VOLUMES = MIN_STARTS  # of a type, for the same reason
 MAX_NODES = 9  # of an arm, on one machine
+MAX_VOLUMES = 9  # of an arm, likewise
 MAX_PROBES = 16  # short steps to the order of magnitude of a knee
 
 
@@ -158,6 +160,7 @@ class DesignPlan(Section):
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
     nodes: Literal["per-arm", "one"] = "per-arm"  # "one": all arms' indices on one node, requests in pairs
     starts: int = Field(default=1, ge=1, le=MAX_ROUNDS)  # of the nodes: anew before each equal part of rounds
+    volumes: int = Field(default=1, ge=1, le=MAX_VOLUMES)  # of each arm, which then is the type of them
     seed: int = Field(default=1, ge=0)
     reference: str | None = Field(default=None, pattern=NAME)  # the arm that others are compared with
     margin: float = Field(default=0.05, gt=0, lt=1)
@@ -194,6 +197,24 @@ class DesignPlan(Section):
             raise ValueError(
                 f"starts: {self.most_rounds} rounds are no multiple of {self.starts}; "
                 f"set rounds = {self.most_rounds + more}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _volumes_are_enough_and_measured_alike(self) -> Self:
+        if self.volumes == 1:
+            return self
+        if self.volumes < MIN_VOLUMES:
+            raise ValueError(
+                f"volumes: two say too little of any other of their type; set 1, or at least {MIN_VOLUMES}"
+            )
+        if self.knee is not None or self.is_auto:
+            what = "steps of a knee" if self.knee else 'rounds = "auto"'
+            raise ValueError(f"volumes: every one is measured in all rounds, and {what} have no number")
+        if self.starts > 1:
+            raise ValueError(
+                "volumes: a verdict is over volumes or over starts; leave out one of them (with nodes = "
+                '"per-arm", each volume has a node of its own already)'
             )
         return self
 

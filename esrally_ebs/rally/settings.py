@@ -90,7 +90,7 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
     if plan.race is None:
         raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")
     if "volumes" in params:
-        plan = plan.model_copy(update={"arm": mounted_arms(_parts(params, "volumes", _VOLUMES_EXAMPLE))})
+        plan = _with_mounts(plan, _parts(params, "volumes", _VOLUMES_EXAMPLE))
     return _shortened(plan) if test_mode else plan
 
 
@@ -105,6 +105,15 @@ def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(part, str) for part in given):
         raise PlanError(f"track parameter {name}: {given!r} is no text; write for example '{name}:{example}'")
     return [part.strip() for part in given]
+
+
+def _with_mounts(plan: Plan, parts: Sequence[str]) -> Plan:
+    if plan.design.volumes > 1:
+        raise PlanError(
+            f"track parameter volumes: plan {plan.name} has several volumes of each type (design.volumes); "
+            "write their mounts into the plan (mounts = [...])"
+        )
+    return plan.model_copy(update={"arm": mounted_arms(parts)})
 
 
 def mounted_arms(parts: Sequence[str]) -> tuple[VolumeSpec, ...]:

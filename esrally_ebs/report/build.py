@@ -8,6 +8,7 @@ from esrally_ebs.analysis.beside import writes
 from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
+from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.model import Check, Event, State
 from esrally_ebs.report import (
     aws,
@@ -29,13 +30,15 @@ from esrally_ebs.store.session import Session
 
 def build(session: Session, *, against: str | None = None) -> Report:
     """Everything there is to say about a session, from its folder alone; ``against`` as in ``find``."""
-    arms = [arm.spec.name for arm in session.arms]
     checks = all_checks(session)
+    volumes, session = session, by_type(session, against)
     findings = find(session, against=against, checks=checks)
+    arms, of_volumes = ([arm.spec.name for arm in each.arms] for each in (session, volumes))
     scopes = [findings]
     if is_cold(session) and session.plan.cache.drop_every != 1:
         # Only the first request after a drop is cold; those after it find what it read.
         scopes.append(find(session, "first", against=against, checks=checks))
+    by_volume = findings if volumes is session else find(volumes, checks=checks)
     waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
     knees = knees_of(session)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
@@ -45,22 +48,23 @@ def build(session: Session, *, against: str | None = None) -> Report:
         knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
     )
     priced = costs.costs(session)
-    written = writes(session)
-    moments = conditions.moments(session)
+    written = writes(volumes)
+    moments = conditions.moments(volumes)
     tables: list[Table | None] = [
-        conditions.arms_table(session.arms, session.plan.node.count),
+        conditions.arms_table(volumes.arms, session.plan.node.count),
         *(knees.tables() if knees else ()),
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
+        *([] if volumes is session else [search.volumes_table(by_volume, of_volumes)]),
         search.cold_start_table(starts, arms),
-        *beside.tables(session, written, arms),
-        *search.single_tables(session, findings, arms),
+        *beside.tables(volumes, written, of_volumes),
+        *search.single_tables(volumes, by_volume, of_volumes),
         recovery_table(session, explained.profiles),
         *causes.tables(findings, explained),
         costs.table(session, findings, priced),
-        *baseline.tables(session),
-        *aws.tables(session),
-        *conditions.tables(session),
-        conditions.moments_table(moments, arms),
+        *baseline.tables(volumes),
+        *aws.tables(volumes),
+        *conditions.tables(volumes),
+        conditions.moments_table(moments, of_volumes),
     ]
     plan = session.plan.name
     return Report(
@@ -94,7 +98,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             *_doubts([*scopes, *waits]),
         ),
         figures=replace(
-            figures.figures(session, findings),
+            figures.figures(volumes, findings),
             moments=moments,
             cold_starts=search.cold_start_plots(starts),
             tradeoffs=costs.tradeoffs(findings, priced),

@@ -16,6 +16,7 @@ from esrally_ebs.analysis.compare import Comparison
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import PERCENTILES
+from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.model import Kind
 from esrally_ebs.report import build
 from esrally_ebs.report.search import TOGETHER
@@ -36,7 +37,7 @@ class Document:
 def documents(session: Session, environment: str) -> Iterator[Document]:
     """All documents of a session; ``environment`` is what Rally calls its ``env.name``."""
     common = _common(session, environment)
-    findings = find(session, checks=all_checks(session))
+    findings = find(by_type(session), checks=all_checks(session))
     for record, of in RECORDS.items():
         for key, fields in of(session, findings):
             yield Document(
@@ -93,7 +94,8 @@ def _verdicts(_: Session, findings: Findings) -> _Keyed:
             "arm": comparison.b,
             "against": comparison.a,
             "rounds": comparison.rounds,
-            "starts": comparison.starts,
+            "starts": 1 if findings.volumes > 1 else comparison.starts,
+            "volumes": findings.volumes,
             "verdict": findings.word(comparison),
             "decided": comparison.p_different is not None,
             "p_different": comparison.p_different,
@@ -108,7 +110,8 @@ def _verdicts(_: Session, findings: Findings) -> _Keyed:
             "arm": overall.b,
             "against": overall.a,
             "rounds": overall.rounds,
-            "starts": overall.starts,
+            "starts": 1 if findings.volumes > 1 else overall.starts,
+            "volumes": findings.volumes,
             "verdict": overall.verdict.value,
             "decided": True,
             "p_different": overall.p_different,
@@ -141,7 +144,7 @@ def _service_times(session: Session, findings: Findings) -> _Keyed:
         }
         for percentile in PERCENTILES:
             fields |= _estimate(f"p{percentile}_s", summary.percentile(percentile))
-        yield f"{summary.task}:{summary.arm}", fields | _arm(session, summary.arm)
+        yield f"{summary.task}:{summary.arm}", fields | _arm(by_type(session), summary.arm)
 
 
 def _arm(session: Session, name: str) -> dict[str, Any]:

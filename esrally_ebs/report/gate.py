@@ -11,6 +11,7 @@ from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
 from esrally_ebs.analysis.profile import profiles_of, read_windows
 from esrally_ebs.analysis.summary import Blocks
+from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
 from esrally_ebs.report.bottleneck import bottlenecks
@@ -39,8 +40,10 @@ def judge_session(
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
-    base, other = _arms(session, base, other)
+    asked = by_type(session, base, other)
+    base, other = _arms(asked, base, other)
     _require_valid(session)
+    session = asked
     findings = find(session, arms=(base, other))
     if findings.comparisons:
         waits = find(session, "latency", arms=(base, other)) if has_latency(session) else None
@@ -104,16 +107,18 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 def render_gate(session: Session, gate: Gate) -> str:
     """The reason in one line, a line per task and limit, what held the arms back, and accepted checks."""
     accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
-    profiles = profiles_of(read_windows(session.events)[0])
-    limits = bottlenecks(session, profiles, (gate.a, gate.b))
+    asked = by_type(session, gate.b)
+    profiles = profiles_of(read_windows(asked.events)[0])
+    limits = bottlenecks(asked, profiles, (gate.a, gate.b))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *accepted)))) + "\n"
 
 
 def reason(session: Session, gate: Gate) -> str:
     """The outcome and what it rests on, in one line."""
-    names = arm_names(session)
+    asked = by_type(session, gate.b)
+    names = arm_names(asked)
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
-    more = "passes" if session.plan.race is None else "rounds"
+    more = "passes" if session.plan.race is None else "volumes" if asked.plan.design.volumes > 1 else "rounds"
     return one_line(f"{about}: {_reason(gate, more)}")
 
 

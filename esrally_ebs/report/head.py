@@ -18,6 +18,7 @@ from esrally_ebs.units import MIB
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 
 _MORE_STARTS = "start the nodes more often (design.starts), or measure more rounds at each start"
+_MORE_VOLUMES = "measure more volumes of each type (design.volumes), or each in more rounds"
 
 
 def labels(session: Session) -> tuple[str, ...]:
@@ -30,7 +31,7 @@ def labels(session: Session) -> tuple[str, ...]:
         lines.append(f"cache: {session.plan.cache.mode}{_steadiness(session)}")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
-        lines.append(f"scope: these volumes under {_jvms(session)}")
+        lines.append(f"scope: {_scope(session)}")
         if session.dataset.get("copied") is False:
             lines.append("segments differ: each arm indexed by itself")
         if any(event.kind == "brought-back" for event in session.events):
@@ -38,12 +39,25 @@ def labels(session: Session) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _jvms(session: Session) -> str:
-    """What a verdict holds for besides the volumes."""
+def _scope(session: Session) -> str:
+    """Which volumes and JVMs a verdict holds for."""
     design = session.plan.design
-    if design.starts > 1:
-        return f"any JVM: nodes were started {design.starts} times"
-    return "this JVM" if design.nodes == "one" else "these JVMs"
+    if design.starts == 1:
+        return f"these volumes under {'this JVM' if design.nodes == 'one' else 'these JVMs'}"
+    if design.volumes == 1:
+        return f"these volumes under any JVM: nodes were started {design.starts} times"
+    if design.nodes == "one":
+        return f"any volumes of these types under this JVM: {design.volumes} of each were measured"
+    return f"any volumes of these types under any JVM: {design.volumes} of each, a node each, were measured"
+
+
+def _any(session: Session) -> str:
+    """The same in few words; empty where it is these volumes and JVMs."""
+    design = session.plan.design
+    if design.starts == 1:
+        return ""
+    volumes = ", any volumes" if design.volumes > 1 else ""
+    return volumes + ("" if volumes and design.nodes == "one" else ", any JVM")
 
 
 def _steadiness(session: Session) -> str:
@@ -88,7 +102,7 @@ def _compared(session: Session, findings: Findings) -> str:
         needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
-    under = f"{session.plan.cache.mode} caches{', any JVM' if findings.starts else ''}"
+    under = f"{session.plan.cache.mode} caches{_any(session)}"
     tasks = len(findings.tasks)
     scope = (
         f"50th percentile of {_number(tasks, 'task')}"
@@ -147,6 +161,7 @@ def between(findings: Findings, a: str, b: str) -> Overall | None:
         p_different=of_pair[0].p_different,
         p_equivalent=of_pair[0].p_equivalent,
         more_rounds=only.more_rounds,
+        starts=only.starts,
     )
 
 
@@ -300,7 +315,8 @@ def _step(
     more = usd[b] - usd[a] if a in usd and b in usd else None
     price = "" if more is None else f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}"
     if result.verdict is Verdict.INCONCLUSIVE:
-        return _more_rounds(result) if result.starts == 1 else _MORE_STARTS
+        more_of = _MORE_VOLUMES if session.plan.design.volumes > 1 else _MORE_STARTS
+        return _more_rounds(result) if result.starts == 1 else more_of
     if result.verdict is Verdict.SLOWER:
         return _slower_step(session, result, shared, more, bottlenecks)
     faster = "faster" if result.verdict is Verdict.FASTER else "as fast"

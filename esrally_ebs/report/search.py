@@ -135,7 +135,7 @@ def _notes(findings: Findings) -> Iterator[str]:
         yield "Times as they were measured: a check failed, so nothing is said of how arms compare."
         return
     method = (
-        f"single tasks behind all of them; means over {len(findings.starts)} starts of the nodes, Student's t"
+        f"single tasks behind all of them; means over {_observed(findings)}, Student's t"
         if findings.starts
         else "Holm"
     )
@@ -162,6 +162,26 @@ def _notes(findings: Findings) -> Iterator[str]:
         yield "All tasks together is the geometric mean of the tasks' ratios, as if one ratio held for all."
     if findings.ended:
         yield findings.ended
+
+
+def _observed(findings: Findings) -> str:
+    """What Student's t is of, where it is not of rounds."""
+    if findings.volumes > 1:
+        return f"{findings.volumes} volumes of each type"
+    return f"{len(findings.starts)} starts of the nodes"
+
+
+def volumes_table(findings: Findings, volumes: Sequence[str]) -> Table:
+    """The median of every compared task on every volume, where types are compared and not these."""
+    of = {(s.task, s.arm): s for s in findings.summaries if s.task in findings.tasks}
+    return Table(
+        key="volumes",
+        title="Service time by volume, p50",
+        item_title="task",
+        columns=arm_columns(volumes, ("p50",)),
+        rows=arm_rows(of, volumes, lambda summary: (time_cell(summary, PERCENTILES[0]),)),
+        notes=("How far volumes of one type differ; 'report SESSION --against VOLUME' compares them.",),
+    )
 
 
 _ONCE = "Measured once on each arm, one arm after the other: a difference here has no interval."

@@ -1,14 +1,16 @@
 """Recorded sessions side by side, as a report: what must agree first, then times and how they went."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.pooling import PooledRatio, pool
 from esrally_ebs.analysis.sessions import allowed_differences, check_sessions, shared_arms
 from esrally_ebs.analysis.summary import PERCENTILES, Summary
+from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Check, State
+from esrally_ebs.model import Check, State, VolumeSpec
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
 from esrally_ebs.report.cells import arm_names, change_cell, percent_change, ratio_cell, time_cell
@@ -44,16 +46,17 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     names = _names(ordered)
     _require_one_kind(ordered, names)
     checks = _checks(ordered, names)
-    arms = _arms(ordered)
+    typed = [by_type(one) for one in ordered]
+    arms = _arms(typed)
     tables, pooled = [_sessions_table(ordered, names)], tuple[PooledRatio, ...]()
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
-        findings = {name: find(one) for name, one in zip(names, ordered, strict=True)}
+        findings = {name: find(one) for name, one in zip(names, typed, strict=True)}
         pooled = _pooled(ordered, list(findings.values()))
         tables += [
             *([_pooled_table(pooled, ordered[0].plan.design.confidence)] if pooled else []),
             *(_tables(findings, arms) if any(one.summaries for one in findings.values()) else ()),
-            *_fio_tables(ordered, names, arms),
+            *_fio_tables(ordered, names, _arms(ordered)),
         ]
         trends = tuple(_trends(findings, arms))
     between = f"{names[-1]} against {names[0]}" if len(names) == 2 else f"{names[0]} to {names[-1]}"
@@ -72,9 +75,9 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
             "started_at": ordered[0].started_at,
             "ended_at": ordered[-1].ended_at,
         },
-        verdict=" ".join([_sentence(ordered, names, arms, checks), *_claims(ordered, pooled)]),
+        verdict=" ".join([_sentence(typed, names, arms, checks), *_claims(typed, pooled)]),
         details=tuple(_different(ordered, names)),
-        labels=tuple(dict.fromkeys(label for one in ordered for label in labels(one))),
+        labels=tuple(dict.fromkeys(label for one in typed for label in labels(one))),
         tables=tuple(tables),
         checks=checks,
         figures=Figures(trends=trends),
@@ -186,9 +189,14 @@ def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[
     """One verdict of all sessions, where they ask the same of the same volumes."""
     plan = sessions[0].plan
     for one in sessions:
-        if (one.plan.name, one.plan.arm, one.plan.cache) != (plan.name, plan.arm, plan.cache):
+        if (one.plan.name, _asked(one), one.plan.cache) != (plan.name, _asked(sessions[0]), plan.cache):
             return ()
     return pool(findings, margin=plan.design.margin, confidence=plan.design.confidence)
+
+
+def _asked(session: Session) -> list[VolumeSpec]:
+    """The plan's arms without what each session drew for the volumes of a type anew."""
+    return [replace(arm, read_latency=1.0) if arm.spread else arm for arm in session.plan.arm]
 
 
 _CLAIMS = {

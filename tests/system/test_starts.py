@@ -90,6 +90,21 @@ def test_one_node_serves_three_arms_on_real_mounts_at_every_start(
     }
 
 
+def test_volumes_of_two_types_are_measured_in_all_rounds_and_compared_as_types(own: Homes) -> None:
+    types = EMULATED.replace('size = "2GiB"\n', 'size = "1GiB"\nspread = 0.05\n')
+    text = PLAN.replace(f"starts = {STARTS}", 'volumes = 3\nnodes = "one"')
+    (own.rally / "volumes.toml").write_text(text + types)
+    race = raced(own, f"--include-tasks={TASKS[0]}", plan="volumes.toml")
+    assert {check.name for check in race.session.checks if check.forbids} == set()
+    counts = Counter((row["arm"], row["round"]) for row in race.measured)
+    volumes = [f"{arm}-{number}" for arm in ARMS for number in (1, 2, 3)]
+    assert counts == {(name, number): ITERATIONS for name in volumes for number in range(1, ROUNDS + 1)}
+    assert len({volume.spec.read_latency for volume in race.session.arms}) == len(volumes)
+    text = race.report("txt")
+    assert "scope: any volumes of these types under this JVM: 3 of each were measured" in text
+    assert "means over 3 volumes of each type" in text
+
+
 def start_anew(running: Race) -> bool:
     """Whether the nodes have been ended, to be started again."""
     labelled = f"label=esrally-ebs.session={running.id}"

@@ -71,7 +71,8 @@ def test_two_starts_get_no_verdict_and_say_what_is_missing() -> None:
     (only,) = judge(blocks([1.2, 1.2]), "ab", margin=0.05, confidence=0.95, starts=starts(3)).comparisons
     assert (only.verdict, only.ratio.low) == (Verdict.INCONCLUSIVE, None)
     assert only.warnings[-1] == (
-        "2 of 3 starts of the nodes were measured: at least 3 are needed for an interval and a verdict"
+        "2 of 3 starts of the nodes (or volumes) were measured: at least 3 are needed for an interval and a "
+        "verdict"
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.model import Backend
-from esrally_ebs.plan import load_plan, parse_plan
+from esrally_ebs.plan import Plan, load_plan, parse_plan
 
 SMALLEST = 'name = "x"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
 JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
@@ -170,3 +170,39 @@ def test_each_node_of_an_arm_has_a_volume_a_mount_and_an_instance_of_its_own() -
 def test_the_volume_of_an_arm_of_one_node_is_the_arms() -> None:
     plan = parse_plan(SMALLEST, "x.toml")
     assert plan.volumes_of(plan.arm[0]) == plan.arm
+
+
+TYPES = """name = "x"
+[[arm]]
+name = "gp2"
+type = "gp2"
+[[arm]]
+name = "own"
+type = "mounted"
+mounts = ["/mnt/a", "/mnt/b", "/mnt/c"]
+[race]
+[design]
+volumes = 3
+reference = "own"
+"""
+
+
+def test_several_volumes_of_a_type_are_arms_of_its_name() -> None:
+    plan = parse_plan(TYPES, "x.toml")
+    assert plan.types == {"gp2": ("gp2-1", "gp2-2", "gp2-3"), "own": ("own-1", "own-2", "own-3")}
+    assert [arm.name for arm in plan.arm] == [name for names in plan.types.values() for name in names]
+    assert [str(arm.mount) for arm in plan.arm[3:]] == ["/mnt/a", "/mnt/b", "/mnt/c"]
+    assert {arm.read_latency for arm in plan.arm} == {1.0}
+    recorded = Plan.model_validate(plan.record())
+    assert (recorded.arm, recorded.types) == (plan.arm, plan.types)
+
+
+def test_what_volumes_of_a_type_differ_by_goes_with_the_seed() -> None:
+    text = TYPES.replace('type = "gp2"\n', 'type = "gp2"\nread_latency = 2.0\nspread = 0.02\n')
+    drawn = [
+        [arm.read_latency for arm in parse_plan(text, "x.toml", {"design.seed": seed}).arm[:3]]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert len({*drawn[0], *drawn[2]}) == 6
+    assert all(1.8 < factor < 2.2 for factor in drawn[0])

@@ -97,6 +97,11 @@ def test_two_volumes_of_one_name_are_refused() -> None:
         plan_for({"volumes": "a=/x,a=/y"})
 
 
+def test_mounts_of_several_volumes_of_a_type_are_given_in_the_plan() -> None:
+    with pytest.raises(PlanError, match=r"volumes: plan gp2-vs-gp3 has several volumes .*mounts = "):
+        plan_for({"volumes": "a=/x;b=/y", "set": {"design.volumes": 3}})
+
+
 def test_test_mode_makes_everything_short_and_keeps_every_kind_of_step() -> None:
     plan = plan_for({}, test_mode=True)
     assert plan.race is not None
