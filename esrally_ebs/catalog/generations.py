@@ -29,7 +29,6 @@ class Generation:
     since: str  # ISO date
     constants: Constants
     sources: tuple[str, ...]  # of the constants, each with its date
-    assumed: tuple[str, ...]  # names of the constants that no source gives
 
 
 def who(spec: VolumeSpec) -> str:
@@ -154,5 +153,4 @@ def _merged(type_: str, rule: str, generations: Sequence[Mapping[str, Any]]) -> 
         since=since,
         constants={name: value for name, (value, _) in merged.items()},
         sources=tuple(source_text(key) for key in keys),
-        assumed=tuple(name for name, (_, source) in merged.items() if source in ("assumed", "remembered")),
     )

@@ -113,7 +113,6 @@ class Model:
     write: Service
     dated: str = ""  # the day from which these limits held
     sources: tuple[str, ...] = ()
-    latency_assumed: bool = False
     instance: str = ""  # which instance it is attached to; "" = none that limits it
     instance_limits: tuple[Limit, ...] = ()  # of all volumes of that instance together
     stripes: int = 1  # volumes that are one

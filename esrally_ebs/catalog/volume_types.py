@@ -1,8 +1,7 @@
-"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a message that says what to
-change.
+"""The volume types: a VolumeSpec in, its Model (limits and latencies) out, or a PlanError.
 
-All constants are data in ``catalog.json``, each with its source and the day from which it held; where no
-published latency exists the model says that its latencies are assumed.
+All constants are data in ``catalog.json``, each with its source and the day from which it held. Where no
+latency is published, one of the model's sources is "assumed".
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +51,6 @@ def model_for(spec: VolumeSpec) -> Model:
         write=_write(spec, constants),
         dated=generation.since,
         sources=generation.sources,
-        latency_assumed="read" in generation.assumed or "write" in generation.assumed,
         instance=spec.instance or "",
         instance_limits=() if generation.rule == "local" else shrunk(instance_limits(spec), spec.time_scale),
         stripes=spec.stripes,
