@@ -4,13 +4,12 @@ What does not carry both is somebody else's, whatever it is called. A session's 
 owner changes in one step, and who changes either has the directory's lock.
 """
 
-import fcntl
 import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
@@ -18,6 +17,7 @@ from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
+from esrally_ebs.store.files import locked
 
 MARK = ".esrally-ebs"  # in the run directory, as long as anything of ours is there
 OWNER = "owner"  # in each session's folder: "pid start_ticks", or BY_HAND, and a checksum
@@ -39,7 +39,7 @@ def begin(session: str) -> Path:
     folder = folder_of(session)
     try:
         private_directory(run_dir())
-        with _alone():
+        with locked(run_dir()):
             _mark()
             if os.path.lexists(folder):
                 raise SetupError(
@@ -61,7 +61,7 @@ def claim(session: str) -> bool:
     """Make this process the owner of a session whose own has died; False when it lives, or all is gone."""
     if not run_dir().is_dir():
         return False
-    with _alone():
+    with locked(run_dir()):
         if not is_ours(session) or owner_lives(session):
             return False
         _write_owner(session, _me())
@@ -120,7 +120,7 @@ def sessions() -> tuple[list[str], list[str]]:
 def drop_unborn() -> None:
     """Remove what was left by processes that were killed while a session's folder came or went."""
     if _is(stat.S_ISREG, run_dir() / MARK):
-        with _alone():
+        with locked(run_dir()):
             for new in run_dir().glob(f"{_NEW}*"):
                 _remove_new(new)
             _unmark()
@@ -131,7 +131,7 @@ def remove(session: str, names: Iterable[str]) -> list[str]:
     folder = folder_of(session)
     if not run_dir().is_dir():
         return []
-    with _alone():
+    with locked(run_dir()):
         if not is_ours(session):
             return []
         for name in (*names, _PART):
@@ -144,17 +144,6 @@ def remove(session: str, names: Iterable[str]) -> list[str]:
         _remove_new(new)
         _unmark()
     return []
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """No other process changes which sessions there are, or whose."""
-    handle = os.open(run_dir(), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _mark() -> None:

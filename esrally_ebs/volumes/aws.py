@@ -4,11 +4,9 @@ Made for the arm and removed with it; see ``aws.provision`` for how. All that is
 journal in its directory, from which ``attach`` goes on and ``detach`` undoes, whatever happened before.
 """
 
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +28,7 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
 from esrally_ebs.store import running
+from esrally_ebs.store.files import locked
 from esrally_ebs.units import GIB
 from esrally_ebs.volumes.mounted import OWN_PREFIX
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
@@ -75,7 +74,7 @@ def attach(
     directory = directory.resolve()
     directory.parent.mkdir(parents=True, exist_ok=True)
     api = Aws(_region(spec))
-    with _alone(directory):
+    with locked(directory.parent):  # a reaper may come while the owner still takes down
         goal = _begin(spec, directory, api)
         target = _executor(api, goal, directory, say).up().target
     size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
@@ -95,7 +94,7 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
     directory = directory.resolve()
     if not directory.parent.is_dir():
         return
-    with _alone(directory):
+    with locked(directory.parent):
         journal = Journal(directory)
         history = journal.read()
         if history is None:
@@ -228,17 +227,6 @@ def _own_place(goal: Goal) -> Path:
     own = goal.point / f"{OWN_PREFIX}{goal.session}"
     own.mkdir(exist_ok=True)
     return own
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """One process at a time works on a session's arms: a reaper may come while its owner still takes down."""
-    handle = os.open(directory.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _region(spec: VolumeSpec) -> str | None:
