@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steal import steal_told
+from steal import steal_reported
 
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Volume, VolumeSpec
@@ -50,7 +50,7 @@ def main() -> None:
     # The most that gp3 has had since September 2025; it takes 160 GiB.
     most = replace(spec, name="most", size_bytes=160 * GIB, iops=80_000, throughput_bytes_per_s=2000 * MIB)
     directory = running.begin(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
-    with ExitStack() as stack, steal_told():
+    with ExitStack() as stack, steal_reported():
         stack.callback(clean.take_down, directory.name)
         volume, fast = (stack.enter_context(_laid_out(of, directory)) for of in (spec, most))
         print(f"{'what':<58}{'target':>9}{'measured':>12}{'off by':>9}{'daemon':>12}")

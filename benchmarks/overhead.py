@@ -46,7 +46,7 @@ from elasticsearch import helpers
 from esrally.track import loader
 from races import TRACK, be_called, race_command
 from scipy import stats
-from steal import steal_told
+from steal import steal_reported
 from turns import Network, by_turns
 
 from esrally_ebs import node
@@ -259,7 +259,7 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead")
-    with bench(words.query, words.iterations, words.documents) as indexed, steal_told():
+    with bench(words.query, words.iterations, words.documents) as indexed, steal_reported():
         mixed, alike = _rounds(indexed, max(4, words.rounds))
     good = True
     for key, limit in LIMITS.items():

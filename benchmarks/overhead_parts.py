@@ -24,7 +24,7 @@ from esrally.client import factory
 from esrally.driver import runner
 from overhead import ARM, Bench, bench
 from races import be_called
-from steal import steal_told
+from steal import steal_reported
 
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import activation, runners
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=200_000)
     words = parser.parse_args()
     be_called("ebs-overhead-parts")
-    with bench("range_field_big_range", _REQUESTS, words.documents) as indexed, steal_told():
+    with bench("range_field_big_range", _REQUESTS, words.documents) as indexed, steal_reported():
         variants = _variants(indexed.session().path)
         asyncio.run(_measure(indexed, variants, words.blocks))
     reference = np.percentile(variants[0].service_s, _PERCENTILES)

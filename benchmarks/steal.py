@@ -7,7 +7,7 @@ from esrally_ebs.machine.proc_stat import PROC_STAT, ProcessorCounters, parse_pr
 
 
 @contextmanager
-def steal_told() -> Iterator[None]:
+def steal_reported() -> Iterator[None]:
     """Print the share when the block ends."""
     before = _now()
     yield

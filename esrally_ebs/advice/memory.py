@@ -1,4 +1,4 @@
-"""What memory would do instead of a faster volume: the reads that a page cache of some size had answered."""
+"""Memory instead of a faster volume: which reads a page cache of a given size would have answered."""
 
 from collections import OrderedDict
 

@@ -1,6 +1,6 @@
-"""Traces of other tools to the table that a session keeps of its I/Os, and how those use a device.
+"""Parses traces of other tools into a session's table of I/Os, and says how those use a device.
 
-What a tool does not tell is missing in the table: fio's logs have no completions, and only perf, the kernel
+What a tool does not record is missing in the table: fio's logs have no completions, and only perf, the kernel
 and blkparse say what was read ahead.
 """
 
@@ -18,7 +18,7 @@ from esrally_ebs.store.encoding import TRACE
 
 _SECTOR = 512
 _MAX_LINE = 1000  # characters; a longer line is of no trace
-_MOST = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
+_MAX_SECTOR = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
 # An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
 # completions, those of fio's iolog of issues; version 2 of it has no times but how long it waits in between.
 _NUMBER = r"\d{1,18}"
@@ -99,7 +99,7 @@ def _lines(text: str) -> Iterator[_Line]:
         if of.get("took_ms"):
             begun_s = max(0.0, seconds - float(of["took_ms"]) / 1000)
         size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-        if int(of["sector"]) < _MOST and size < 2**32:
+        if int(of["sector"]) < _MAX_SECTOR and size < 2**32:
             yield _Line(
                 device=of["device"],
                 at_s=seconds if begun_s is None else begun_s,

@@ -1,4 +1,4 @@
-"""What a volume did, minute by minute, on another volume's limits: when those would have been reached.
+"""Replays a log of what a volume did, minute by minute: when another's limits would have been reached.
 
 Takes what operators have: CloudWatch's sums, text of ``iostat -xt`` or ``sar -d``, the I/Os of a trace. That
 says nothing of latency, and nothing of bursts shorter than an interval.

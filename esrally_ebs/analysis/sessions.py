@@ -1,7 +1,7 @@
-"""What must agree between two sessions before their times are held against each other, as named checks.
+"""Named checks of what must agree between two sessions before their times are compared. Pure.
 
-Pure. Data, nodes, machine and what the plan does to the caches must agree; what a session may be about (its
-volumes, its rounds, its release of the pack) is told as a difference and forbids nothing.
+Data, nodes, machine and the plan's use of caches must agree. Volumes, rounds and the release of the pack may
+be what the comparison is about: a difference in them is reported, and forbids nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
 
 def allowed_differences(first: Session, second: Session) -> tuple[str, ...]:
     """What differs and may: volumes, rounds and iterations, host, releases of the pack."""
-    facts = [_told(session, shared_arms(first, second)) for session in (first, second)]
+    facts = [_facts(session, shared_arms(first, second)) for session in (first, second)]
     return tuple(_differences(*facts))
 
 
@@ -125,7 +125,7 @@ def _race(session: Session) -> dict[str, Any]:
     return facts
 
 
-def _told(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+def _facts(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     volumes = {arm.spec.name: arm for arm in session.arms}
     facts: dict[str, Any] = {"plan": session.plan.name, "arms": ", ".join(volumes)}
     for arm in arms:

@@ -1,4 +1,4 @@
-"""When a page cache has become what the load makes of it: what the volume reads, in windows of requests.
+"""When a page cache is in balance with the load: by the bytes that the volume reads, in windows of requests.
 
 With ``cache.mode = "steady"`` nothing is dropped, and the page cache is what the node's memory limit leaves.
 The requests of the warm-up are repeated until misses are steady: until the bytes that the volume read in each

@@ -18,7 +18,7 @@ _NAMES = (  # what is paid for
     *("gb", "iops", "iops_above_32000", "iops_above_64000", "mib_per_s"),
     *("one_zone_gb", "read_gb", "written_gb", "million_ios"),
 )
-_MOST_SIGNS = 2**26
+_MAX_CHARACTERS = 2**26
 _EXAMPLE = '{"regions": {"eu-west-1": {"gp3": {"gb": [[0.088, "2026-11-21", "where it is from"]]}}}}'
 
 
@@ -70,7 +70,7 @@ def read_prices(path: str | None) -> PriceList:
         return ours
     try:
         with Path(path).expanduser().open() as file:
-            text = file.read(_MOST_SIGNS)  # of more, what is cut off is no JSON
+            text = file.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
     except (OSError, ValueError, RuntimeError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         raise PlanError(

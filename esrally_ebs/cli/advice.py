@@ -1,4 +1,4 @@
-"""The commands that choose a volume: for what a session recorded, and for what a log says that one did."""
+"""The commands that choose a volume: from a recorded session, or from a log of what a volume did."""
 
 import tempfile
 from dataclasses import replace
@@ -31,7 +31,7 @@ from esrally_ebs.units import parse_bytes, parse_rate
 from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
-_MOST_SIGNS = 2**30
+_MAX_CHARACTERS = 2**30
 _ALL_TYPES = ",".join(TYPES)
 Region = Annotated[str, typer.Option(help="Whose prices count.")]
 Types = Annotated[str, typer.Option(help="Volume types to choose from, with commas.")]
@@ -177,11 +177,11 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
 def _text(log: Path) -> str:
     try:
         with log.open(errors="replace") as file:
-            text = file.read(_MOST_SIGNS + 1)
+            text = file.read(_MAX_CHARACTERS + 1)
     except OSError as error:
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
-    if len(text) > _MOST_SIGNS:
-        raise PlanError(f"{log}: over {_MOST_SIGNS:,} characters; give a part of it, by time")
+    if len(text) > _MAX_CHARACTERS:
+        raise PlanError(f"{log}: over {_MAX_CHARACTERS:,} characters; give a part of it, by time")
     return text
 
 

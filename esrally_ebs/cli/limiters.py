@@ -8,7 +8,7 @@ import typer
 from esrally_ebs.cli.output import Json, console, new_table, put
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import MAX_TIME_SCALE
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated.control import LimiterState
 
@@ -27,7 +27,7 @@ TimeScale = Annotated[
 
 def show(arm: ArmName, as_json: Json = False) -> None:
     """Show bucket levels and credits of an emulated arm, and how long I/Os waited for each limit."""
-    _print(arm, by_hand.limiters(arm), as_json=as_json)
+    _print(arm, manual.limiters(arm), as_json=as_json)
 
 
 def change(
@@ -43,14 +43,14 @@ def change(
     settings = {key: value for key, value in given.items() if value is not None and value is not False}
     if not settings or (drain and refill):
         raise PlanError(f"arm {arm}: give --credits, --time-scale, and one of --drain and --refill")
-    _print(arm, by_hand.set_limiters(arm, **settings), as_json=as_json)
+    _print(arm, manual.set_limiters(arm, **settings), as_json=as_json)
 
 
 def _print(arm: str, state: LimiterState, *, as_json: bool) -> None:
     if as_json:
         put(json.dumps(state.to_json(), indent=2))
         return
-    type_, limits = by_hand.limits_of(arm)
+    type_, limits = manual.limits_of(arm)
     rows = new_table("limit", "tokens", "of", "full", "refilled by", "I/Os waited for it")
     for name, level in state.levels.items():
         capacity, limit = state.capacities[name], limits[name]

@@ -10,7 +10,7 @@ from esrally_ebs.aws.identity import Identity
 from esrally_ebs.cli import limiters
 from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of, put
 from esrally_ebs.model import Volume
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 from esrally_ebs.units import format_bytes
 
 DryRun = Annotated[
@@ -24,16 +24,16 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
     """Attach and mount every arm of a plan; they stay until 'volumes down'."""
     overrides = overrides_of(settings)
     if dry_run:
-        put("\n".join(by_hand.dry_run(plan, overrides)))
+        put("\n".join(manual.dry_run(plan, overrides)))
         return
-    _print_volumes(by_hand.up(plan, overrides, say=put))
+    _print_volumes(manual.up(plan, overrides, say=put))
 
 
 @app.command("list")
 def volumes_list(as_json: Json = False) -> None:
     """Show the attached arms, by hand or by a running session, and every mount that could be one."""
-    attached = by_hand.attached()
-    free = by_hand.mounts(volume.mount for volume in attached)
+    attached = manual.attached()
+    free = manual.mounts(volume.mount for volume in attached)
     if as_json:
         put(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))
         return
@@ -46,7 +46,7 @@ def volumes_down(
     plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="Only the arms of this plan.")] = None,
 ) -> None:
     """Detach the arms that 'volumes up' attached; the data on emulated ones are gone then."""
-    names = by_hand.down(plan)
+    names = manual.down(plan)
     for name in names:
         put(f"detached {name}")
     if not names:
@@ -66,8 +66,8 @@ def volumes_modify(
     wait: Annotated[bool, typer.Option(help="Wait until the change is completed.")] = True,
 ) -> None:
     """Change an EBS volume where it is, also while it is used, and follow the change."""
-    wanted = by_hand.change(type_=type_, size=size, iops=iops, throughput=throughput)
-    by_hand.modify(arm, wanted, not_ours=not_ours, wait=wait, say=put)
+    wanted = manual.change(type_=type_, size=size, iops=iops, throughput=throughput)
+    manual.modify(arm, wanted, not_ours=not_ours, wait=wait, say=put)
 
 
 def _attached(volume: Volume) -> dict[str, Any]:

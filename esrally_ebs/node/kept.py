@@ -1,4 +1,4 @@
-"""The same bytes again: takes an arm whose node has added documents, gives it its dataset's files back.
+"""Brings an arm back: after its node has added documents, it gets its dataset's files again.
 
 Lucene never changes a segment's file; it adds files and removes others. So a second name of each (a hard
 link) keeps it through any merge, and costs neither room nor time. A commit and its translog are small, and

@@ -39,7 +39,7 @@ PLUG_INS = "esrally_ebs.volumes"  # the group of entry points that add types of 
 # What reads take times the usual in one round after the other, of a plan that perturbs. In this order a drift
 # over four rounds goes with neither the slow nor the fast ones.
 _READ_LATENCIES = (1.0, 4.0, 0.5, 2.0)
-_MOST_SIGNS = 2**22  # of a plan's file; more is another file, or a device without an end
+_MAX_CHARACTERS = 2**22  # of a plan's file; more is another file, or a device without an end
 _NOT_OF_A_PLAN = ("aws", "readahead_bytes")  # fields of an arm's spec that no key of ``[[arm]]`` sets
 
 
@@ -422,13 +422,15 @@ def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     """Read and validate a plan file."""
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark
-            text = file.read(_MOST_SIGNS + 1)
+            text = file.read(_MAX_CHARACTERS + 1)
     except OSError as error:
         raise PlanError(
             f"{path}: {error.strerror}; plans are TOML files such as pipelines/gp2-vs-gp3.toml"
         ) from error
     except UnicodeDecodeError as error:
         raise PlanError(f"{path}: not UTF-8 at byte {error.start:,}; save it as UTF-8, as TOML is") from error
-    if len(text) > _MOST_SIGNS:
-        raise PlanError(f"{path}: over {_MOST_SIGNS:,} characters; name a plan, such as those in pipelines/")
+    if len(text) > _MAX_CHARACTERS:
+        raise PlanError(
+            f"{path}: over {_MAX_CHARACTERS:,} characters; name a plan, such as those in pipelines/"
+        )
     return parse_plan(text, str(path), overrides)

@@ -1,9 +1,9 @@
-"""What must be changed in Rally before it loads a track, by which the pack comes into it otherwise.
+"""Changes to Rally that must be made before it loads a track; all others are made when it does.
 
-Keeps Rally's actors off the network: on the system of queues that Rally itself takes where there is none. By
-default they listen on 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a
-race of ours. Rally chooses early, and has no setting for it. Says in one line which track parameter our track
-does not have, and what is wrong with a track's syntax. ``esrally_ebs.pth``, which Python reads when it
+Rally's actors talk through queues here, as Rally has it where there is no network. By default they listen on
+0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
+chooses early, and has no setting for it. An unknown track parameter and a track's syntax error become one
+line. ``esrally_ebs.pth``, which Python reads when it
 starts, calls ``install`` in the command ``esrally`` alone, not in ``esrallyd``.
 """
 

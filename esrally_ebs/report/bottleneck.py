@@ -1,4 +1,4 @@
-"""What held each arm back and what raising it costs: from the waits that its volume counted to a sentence.
+"""Which limit held each arm back, by the waits that its volume counted, and what raising it costs.
 
 A limit that holds back a closed loop serves just its rate. When a share of the I/Os' time is waiting for it,
 they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is what was asked for.

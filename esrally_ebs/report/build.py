@@ -1,4 +1,4 @@
-"""A loaded session to the one report model; decides what a report has, and in which order."""
+"""A loaded session to the one report model; decides which tables a report has, and in which order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Under what conditions was measured: volumes, coldness, credits, events, stages, the machine."""
+"""The conditions of a measurement, as tables: volumes, coldness, credits, events, stages, the machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

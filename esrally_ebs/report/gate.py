@@ -166,9 +166,9 @@ def render_junit(session: Session, gate: Gate) -> str:
         name = f"p{decision.limit.percentile} {decision.task}"
         case = _case(suite, f"{gate.b} against {gate.a}", name)
         if decision.outcome is Outcome.FAIL:
-            _told(case, "failure", "slower", found_text(decision))
+            _add_result(case, "failure", "slower", found_text(decision))
         elif decision.outcome is Outcome.INCONCLUSIVE:
-            _told(case, "error", "inconclusive", f"{found_text(decision)}: {decision.why}")
+            _add_result(case, "error", "inconclusive", f"{found_text(decision)}: {decision.why}")
     return _xml(suite, out=render_gate(session, gate))
 
 
@@ -177,7 +177,7 @@ def render_junit_refused(session: Session | None, error: MeasurementError) -> st
     suite = _suite(session, tests=1)
     suite.set("failures", "0")
     suite.set("errors", "1")
-    _told(_case(suite, "session", "comparable"), "error", "invalid", str(error))
+    _add_result(_case(suite, "session", "comparable"), "error", "invalid", str(error))
     return _xml(suite, out="")
 
 
@@ -213,7 +213,7 @@ def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Elem
     return ElementTree.SubElement(suite, "testcase", names)
 
 
-def _told(case: ElementTree.Element, kind: str, type_: str, message: str) -> None:
+def _add_result(case: ElementTree.Element, kind: str, type_: str, message: str) -> None:
     ElementTree.SubElement(case, kind, type=type_, message=printable(message))
 
 

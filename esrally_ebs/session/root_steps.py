@@ -1,8 +1,7 @@
 """What of a session needs root, one method each; what calls it is root, or asks the keeper (``keeper.py``).
 
-No request names a path or a process of its own choice: volumes and nodes go by the names of their arms. But
-for the session's record and the processes whose end ends it, which must be the caller's, and for folders of
-an index.
+Requests name volumes and nodes by their arms, not by path or process. Two exceptions: the session's record
+and the processes whose end ends the session, which must be the caller's; and folders of an index.
 """
 
 import os
@@ -39,7 +38,7 @@ Say = Callable[[str], None]
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
-_MOST_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
+_MAX_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
 _LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
 _SNAPSHOTS = "snapshots_of_arms"
 _IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # its uuid
@@ -359,8 +358,8 @@ class RootSteps:
 
     def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:
         """Bind the directory of a descriptor, which is that user's, below the session's."""
-        if len(self._lent) == _MOST_LENT:
-            raise SetupError(f"{_MOST_LENT} directories are lent; give them back, or take fewer indices")
+        if len(self._lent) == _MAX_LENT:
+            raise SetupError(f"{_MAX_LENT} directories are lent; give them back, or take fewer indices")
         name = f"{_LENT}{len(self._lent) + 1}"
         self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=owner, read_only=read_only)
         return self._lent[name]

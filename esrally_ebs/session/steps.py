@@ -37,7 +37,7 @@ from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.trace import take_trace
 
 Say = Callable[[str], None]
-_MOST_STARTS = 20  # of a cluster; with three nodes, each has a chance of one in three
+_MAX_STARTS = 20  # of a cluster; with three nodes, each has a chance of one in three
 _ROOMY = 2.0  # an index this many times a node's page cache cannot hide the volume for long
 
 
@@ -190,7 +190,7 @@ class MachineSteps:
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
-        return self._route_alike(arms) if self._plan.node.count > 1 else arms
+        return self._route_equally(arms) if self._plan.node.count > 1 else arms
 
     def _start_each(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         with ThreadPoolExecutor(len(arms)) as pool:
@@ -333,7 +333,7 @@ class MachineSteps:
                 f"{index.hash[:16]}); arms would not be comparable, see the node's log"
             )
 
-    def _route_alike(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+    def _route_equally(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Require each copy of a shard on the same node of every arm; have searches ask the same copies."""
         first, *others = arms
         preference = allocation.PREFERENCES[0]
@@ -349,7 +349,7 @@ class MachineSteps:
         self, arm: Arm, first: str, where: Sequence[allocation.Shard], searched: Sequence[allocation.Shard]
     ) -> Arm:
         """The arm with a preference that has these copies asked; its nodes are started until there is one."""
-        for _ in range(_MOST_STARTS):
+        for _ in range(_MAX_STARTS):
             wrong = allocation.difference(first, where, arm.name, allocation.settled(arm.nodes))
             if wrong:
                 raise MeasurementError(
@@ -362,7 +362,7 @@ class MachineSteps:
             arm = self._start(arm)
         raise MeasurementError(
             f"routing: searches of arm {arm.name} ask other copies of shards than those of {first}, after "
-            f"{_MOST_STARTS} starts of its nodes; lower node.count, or number_of_replicas to 0"
+            f"{_MAX_STARTS} starts of its nodes; lower node.count, or number_of_replicas to 0"
         )
 
     def _check_page_cache(self, index: dataset.Dataset) -> None:

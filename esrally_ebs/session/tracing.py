@@ -1,4 +1,4 @@
-"""A recording of a node that is none of ours: the I/Os of a mount, read-only, and requests by its query log.
+"""Records a node that we did not start: the I/Os of its mount, read-only, and requests by its query log.
 
 mount, for some seconds  ---> session folder of kind ``trace`` <--- query log
 or another tool's trace  -/
@@ -32,7 +32,7 @@ from esrally_ebs.telemetry.io_waits import threads_at
 KIND = "trace"
 ARM = "mount"
 _ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
-_MOST_CORES = 0.1  # that recording may take before it is a warning
+_MAX_CORES = 0.1  # that recording may take before it is a warning
 Say = Callable[[str], None]
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
 
@@ -89,7 +89,7 @@ def record_mount(
         )
         if threads:
             say(f"{len(threads):,} threads were watched; {summary.waited_for:,} I/Os had one asleep for them")
-        if cores > _MOST_CORES:
+        if cores > _MAX_CORES:
             folder.add_warning(f"recording took {cores:.2f} of a processor, which requests may have missed")
         if summary.lost:
             folder.add_warning(

@@ -1,4 +1,4 @@
-"""What a study's own module gets and gives, and a study as run once."""
+"""A study's module: its inputs and its results; and the result of one run of a whole study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

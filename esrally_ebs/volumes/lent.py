@@ -1,8 +1,7 @@
 """A directory of the user's, lent to a node: bound below the session's directory, and given back after it.
 
-One that is lent for reading stays whose it is: a repository of snapshots.
-
-Comes as a descriptor, so that nobody can put another directory in its place.
+A repository of snapshots is lent for reading alone, and keeps its owner. The directory is passed as a
+descriptor, so that nobody can put another one in its place.
 """
 
 import ctypes

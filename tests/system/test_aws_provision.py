@@ -24,7 +24,7 @@ from esrally_ebs.aws.clients import Aws, AwsError, action_of
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, place_of
 from esrally_ebs.aws.provision.execute import Executor
 from esrally_ebs.aws.provision.goal import TAG_OWNER, TAG_SESSION, RunOwner, new_goal
-from esrally_ebs.aws.provision.host import LinuxHost, LoopHost, is_held
+from esrally_ebs.aws.provision.host import LinuxHost, LoopHost, is_in_use
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.cli import main
 from esrally_ebs.errors import EbsError
@@ -32,8 +32,7 @@ from esrally_ebs.machine.mounts import mounts
 from esrally_ebs.machine.processes import Clock, run
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import AwsSpec, Kind, VolumeSpec
-from esrally_ebs.session import clean
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import clean, manual
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
@@ -112,7 +111,7 @@ def nothing_left(root: Path) -> bool:
 
 def test_arms_come_up_and_go_and_no_secret_is_kept_or_said(instance: str, plan: str, tmp_path: Path) -> None:
     lines: list[str] = []
-    gp2, gp3 = by_hand.up(plan, say=lines.append)
+    gp2, gp3 = manual.up(plan, say=lines.append)
     kept = [path.read_text() for path in run_dir().rglob("*") if path.is_file() and path.suffix != ""]
     for text in (*kept, *lines):
         assert not [secret for secret in (ACCOUNT, KEY_ID, SECRET, TOKEN) if secret in text]
@@ -126,7 +125,7 @@ def test_arms_come_up_and_go_and_no_secret_is_kept_or_said(instance: str, plan: 
     assert (raw["VolumeType"], raw["Size"], raw["Throughput"], raw["Encrypted"]) == ("gp3", 2, 125, True)
     assert raw["Attachments"][0]["InstanceId"] == instance
     assert {volume["Attachments"][0]["Device"] for volume in ours()} == {"/dev/sdg", "/dev/sdh"}
-    assert by_hand.down() == ["migrate"]
+    assert manual.down() == ["migrate"]
     assert nothing_left(tmp_path)
 
 
@@ -147,10 +146,10 @@ def test_an_up_that_was_killed_goes_on_where_it_was(instance: str, plan: str, tm
     before = {volume["VolumeId"] for volume in ours()}
     assert before
     assert [running.owner_lives(session) for session in running.sessions()[0]] == [False]
-    identities = {volume.identity for volume in by_hand.up(plan)}
+    identities = {volume.identity for volume in manual.up(plan)}
     assert before <= identities
     assert len(ours()) == 2
-    by_hand.down()
+    manual.down()
     assert nothing_left(tmp_path)
 
 
@@ -161,7 +160,7 @@ def forget() -> None:
 
 
 def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: str, tmp_path: Path) -> None:
-    for volume in by_hand.up(plan):
+    for volume in manual.up(plan):
         run(["umount", volume.mount], timeout_s=10)
     forget()
     earlier = RunOwner(instance=instance, boot="earlier", run_dir=run_dir()).tag
@@ -177,13 +176,13 @@ def test_what_a_reboot_made_forgotten_is_swept_by_its_tags(instance: str, plan: 
 def test_what_is_of_this_boot_is_left_alone_by_a_run_directory_that_does_not_know_it(
     instance: str, plan: str, tmp_path: Path
 ) -> None:
-    kept = [volume.identity for volume in by_hand.up(plan)]
+    kept = [volume.identity for volume in manual.up(plan)]
     aside = run_dir().rename(tmp_path / "of another container")
     lines: list[str] = []
     assert volumes.sweep_aws(lines.append) == []
     assert sorted(line.split()[0] for line in lines if "left alone" in line) == sorted(kept)
     aside.rename(run_dir())
-    by_hand.down()
+    manual.down()
     assert nothing_left(tmp_path)
 
 
@@ -195,15 +194,15 @@ def test_a_device_that_another_container_has_mounted_is_seen_as_held(tmp_path: P
     device = Path(run(["losetup", "--find", "--show", image], timeout_s=10).strip())
     try:
         run(["mkfs.ext4", "-q", device], timeout_s=30)
-        assert not is_held(device)
+        assert not is_in_use(device)
         mounting = ["unshare", "--mount", "sh", "-c", f"mount {device} {point} && echo done && read line"]
         with subprocess.Popen(mounting, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
             assert other.stdout.readline() == "done\n"
             assert not [mount for mount in mounts() if mount.mount_point == point]
-            assert is_held(device)
+            assert is_in_use(device)
             other.communicate("go\n", timeout=10)
-        assert not is_held(device)
+        assert not is_in_use(device)
     finally:
         run(["losetup", "--detach", device], timeout_s=10)
 
@@ -269,7 +268,7 @@ def test_an_efs_arm_is_made_and_removed(instance: str, tmp_path: Path) -> None:
 def test_a_volume_is_changed_in_place_while_it_is_used(
     instance: str, plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gp2, _ = by_hand.up(plan)
+    gp2, _ = manual.up(plan)
     assert (
         main(["volumes", "modify", "gp2", "--type", "gp3", "--iops", "3000", "--throughput", "250MiB/s"]) == 0
     )
@@ -278,12 +277,12 @@ def test_a_volume_is_changed_in_place_while_it_is_used(
     assert made_by_us
     assert (now.type, now.iops, now.throughput_mib) == ("gp3", 3000, 250)
     (gp2.mount / "file").write_text("x")
-    by_hand.down()
+    manual.down()
     assert nothing_left(tmp_path)
 
 
 def test_the_file_system_grows_with_its_volume(instance: str, plan: str, tmp_path: Path) -> None:
-    gp2, _ = by_hand.up(plan)
+    gp2, _ = manual.up(plan)
     before = os.statvfs(gp2.mount)
     (image,) = (tmp_path / "home").rglob(gp2.identity)
     with image.open("ab") as file:
@@ -293,7 +292,7 @@ def test_the_file_system_grows_with_its_volume(instance: str, plan: str, tmp_pat
     assert volumes.grow(gp2.mount) == f"{gp2.mount}: the file system is as large as its volume now"
     after = os.statvfs(gp2.mount)
     assert after.f_blocks * after.f_frsize > 1.5 * before.f_blocks * before.f_frsize
-    by_hand.down()
+    manual.down()
     assert nothing_left(tmp_path)
 
 

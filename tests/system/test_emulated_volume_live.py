@@ -22,7 +22,7 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Volume
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import change, read_state
@@ -177,7 +177,7 @@ def test_limiters_are_shown_and_set_from_the_command_line(
     arms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.toml").write_text(_PLAN)
-    by_hand.up(str(tmp_path / "plan.toml"))
+    manual.up(str(tmp_path / "plan.toml"))
     try:
         assert main(["volumes", "show", "small"]) == 0
         assert "50.0%" in capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_limiters_are_shown_and_set_from_the_command_line(
         assert main(["volumes", "show", "other"]) == 2
         assert "not attached" in capsys.readouterr().err
     finally:
-        by_hand.down()
+        manual.down()
     assert "by-hand-ebs-test-live" not in running.sessions()[0]
 
 
@@ -199,7 +199,7 @@ def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
     path = tmp_path / "plan.toml"
     head, _, arm = _PLAN.partition("[[arm]]")
     path.write_text(f"{head}[[arm]]{arm}[[arm]]{arm.replace('small', 'second')}")
-    attached = by_hand.up(str(path))
+    attached = manual.up(str(path))
     try:
         with (attached[1].mount / "open").open("w"):
             assert main(["volumes", "down"]) == 3
@@ -215,7 +215,7 @@ def test_volumes_in_use_stay_attached_all_of_them_and_who_uses_them_is_named(
         assert all(mount_at(volume.mount) is not None for volume in attached)
         assert main(["volumes", "down", str(path)]) == 0
     finally:
-        by_hand.down()
+        manual.down()
     assert all(mount_at(volume.mount) is None for volume in attached)
 
 
@@ -225,7 +225,7 @@ def test_credits_of_a_volume_without_any_are_refused(
 ) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(_PLAN.replace('"gp2"', '"gp3"').replace("credits = 0.5\n", ""))
-    by_hand.up(str(path))
+    manual.up(str(path))
     try:
         assert main(["volumes", "set", "small", "--credits", "0"]) == 2
         assert "has no burst credits" in capsys.readouterr().err
@@ -235,7 +235,7 @@ def test_credits_of_a_volume_without_any_are_refused(
         assert "125.0 MiB/s" in shown
         assert "small (gp3, emulated)" in shown
     finally:
-        by_hand.down()
+        manual.down()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from esrally_ebs.aws.instance import REHEARSAL_VARIABLE, place_of
 from esrally_ebs.cli import main
 from esrally_ebs.machine.processes import run
 from esrally_ebs.machine.resources import run_dir
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 
 pytestmark = pytest.mark.system
 
@@ -49,7 +49,7 @@ def production(aws: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     (tmp_path / "gp2-vs-gp3.toml").write_text(COMPARED + JOBS)
     (tmp_path / "gp2-to-gp3-in-place.toml").write_text(IN_PLACE + JOBS)
     yield volume
-    by_hand.down()
+    manual.down()
     listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout_s=10)
     assert str(tmp_path) not in listed
 
@@ -61,7 +61,7 @@ def commands() -> list[list[str]]:
 def leave_an_arm(plan: str) -> None:
     """What an ``up`` leaves whose process has died, and with it the owner of the session."""
     Path(plan).write_text('name = "left"\n[aws]\n[[arm]]\nname = "a"\ntype = "gp3"\nsize = "1GiB"\n')
-    by_hand.up(plan)
+    manual.up(plan)
     assert tagged_as_ours()
     (run_dir() / "by-hand-left" / "owner").write_text("1 0")
 

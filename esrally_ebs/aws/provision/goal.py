@@ -1,4 +1,4 @@
-"""What an arm on AWS shall become, and the tags that prove whose a volume or file system is."""
+"""What is to be made for an arm on AWS, and the tags by which its volumes and file systems are known."""
 
 import hashlib
 import os

@@ -113,7 +113,7 @@ def mark(device: Path, label: str) -> None:
         os.close(handle)
 
 
-def is_held(device: Path) -> bool:
+def is_in_use(device: Path) -> bool:
     """Whether something has the device to itself, a mount above all, wherever on this machine that is.
 
     The mounts of other containers are in no list that this process can read; the kernel still tells.
@@ -154,7 +154,7 @@ class LinuxHost:
 
     roots: Roots = field(default_factory=Roots)
     run: Callable[..., str] = run
-    is_held: Callable[[Path], bool] = is_held
+    is_in_use: Callable[[Path], bool] = is_in_use
     progress: ReadProgress = lambda done, total: None
 
     def look(self, query: DeviceQuery) -> HostState:
@@ -195,7 +195,7 @@ class LinuxHost:
         numbers = {text(part / "dev") for part in parts}
         mounts = [mount.mount_point for mount in mounts_of(self.roots) if mount.device_number in numbers]
         holders = {entry.name for part in parts for entry in _entries(part / "holders")}
-        if not mounts and not holders and self.is_held(path):
+        if not mounts and not holders and self.is_in_use(path):
             holders = {HIDDEN_HOLDER}
         return ArmDevice(
             serial=serial,

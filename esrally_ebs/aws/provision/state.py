@@ -1,4 +1,4 @@
-"""What there is of an arm now: volumes and file systems by AWS, devices and mounts by the kernel."""
+"""An arm as it is now: volumes and file systems as AWS lists them, devices and mounts as the kernel does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
-"""Resources on AWS that no journal speaks of any more (a reboot empties /run): known by our tags, adopted.
+"""Finds and adopts resources on AWS that have our tags and no journal any more: a reboot empties /run.
 
-Only what this very instance and run directory made in an earlier boot, and, when that is meant, what belonged
-to an instance that is no more. Other instances' are theirs. What is of this boot may be in use in another
-container: two of them may well have run directories of one name, and neither sees the other's journals and
-mounts. Backups are restored with the tags of what they were made from: such a copy is nobody's of ours.
+Only those that this instance and run directory made in an earlier boot, and on demand those of an instance
+that no longer exists. Those of other instances are theirs. Those of this boot may be in use in another
+container, whose run directory may have the same name and whose journals and mounts cannot be seen from here.
+What was restored from a backup has the tags of the original, and is not ours.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""In Rally's workers: waits that a schedule of many short blocks can bear, and no work within requests.
+"""In Rally's workers: shorter waits between tasks, and no other work while a request is measured.
 
 Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
 interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled

@@ -126,7 +126,7 @@ def test_what_uses_a_partition_uses_the_device(machine: FakeMachine) -> None:
 def test_what_the_kernel_lends_to_nobody_else_is_in_use_although_no_mount_is_seen(
     machine: FakeMachine,
 ) -> None:
-    here = replace(linux(machine)[0], is_held=lambda path: path.name == "nvme1n1")
+    here = replace(linux(machine)[0], is_in_use=lambda path: path.name == "nvme1n1")
     state = here.look(replace(WANTED, disks=True))
     assert state.devices[VOLUME].holders == (
         "what this process does not see (a mount in another container, swap)",
@@ -184,7 +184,7 @@ def test_a_device_that_changed_in_between_is_not_formatted(
 def test_a_device_that_somebody_has_taken_in_between_is_not_formatted(machine: FakeMachine) -> None:
     here, tools = linux(machine)
     with pytest.raises(SetupError, match="it is not formatted"):
-        replace(here, is_held=lambda path: True).do("mkfs", mkfs())
+        replace(here, is_in_use=lambda path: True).do("mkfs", mkfs())
     assert tools.commands == []
 
 

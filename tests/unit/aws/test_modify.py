@@ -9,7 +9,7 @@ from esrally_ebs.aws import modify
 from esrally_ebs.aws.clients import AwsError
 from esrally_ebs.aws.modify import ModificationProgress, Settings, VolumeChange
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 
 HOUR = 3600.0
 
@@ -75,7 +75,7 @@ def test_a_size_that_aws_cannot_count_is_refused_and_not_rounded(
     size: str | None, rate: str | None, text: str
 ) -> None:
     with pytest.raises(PlanError, match=text):
-        by_hand.change(type_=None, size=size, iops=None, throughput=rate)
+        manual.change(type_=None, size=size, iops=None, throughput=rate)
 
 
 class Rated:

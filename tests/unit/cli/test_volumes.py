@@ -15,8 +15,7 @@ from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, load_plan
 from esrally_ebs.rally.settings import plan_for
-from esrally_ebs.session import manual as by_hand
-from esrally_ebs.session import runs
+from esrally_ebs.session import manual, runs
 from esrally_ebs.store import running
 from esrally_ebs.store.context import Arm, Context, Member
 
@@ -109,7 +108,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     for name, number in (("nvme1n1", "259:2"), ("nvme2n1", "259:3")):
         made.nvme(name, number, serial=f"vol0123456789abcdef{number[-1]}")
         made.mount(f"/mnt/{name}", f"/dev/{name}", number)
-    monkeypatch.setattr(by_hand, "Roots", lambda: made.roots)
+    monkeypatch.setattr(manual, "Roots", lambda: made.roots)
     return made
 
 

@@ -18,7 +18,7 @@ from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.plan import load_plan, parse_plan
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 from esrally_ebs.session.steps import MachineSteps
 from esrally_ebs.store import load_session, running
 from esrally_ebs.units import GIB
@@ -51,7 +51,7 @@ def plan_file(folder: Path, text: str) -> str:
 def test_up_says_what_must_be_known_before_it_makes_an_arm(run: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     with pytest.raises(SetupError, match="volume 'nfs'"):
-        by_hand.up(plan_file(tmp_path, MADE), say=lines.append)
+        manual.up(plan_file(tmp_path, MADE), say=lines.append)
     assert len(lines) == len(OF_EFS)
     assert all(line.startswith(start) for line, start in zip(lines, OF_EFS, strict=True))
 
@@ -149,7 +149,7 @@ def test_up_says_how_far_a_volume_is_read_from_its_snapshot(
     Journal(directory).begin(goal, 1_000_000.0)
     (directory.parent / "owner").write_text("1 0")
     lines: list[str] = []
-    (volume,) = by_hand.up(plan, say=lines.append)
+    (volume,) = manual.up(plan, say=lines.append)
     assert volume.identity.startswith("vol-")
     progress = [line for line in lines if "initialised" in line]
     assert progress == ["a: initialised 1 of 2 GiB", "a: initialised 2 of 2 GiB"]

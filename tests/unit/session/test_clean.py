@@ -9,8 +9,7 @@ import pytest
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import VolumeSpec, short_name
-from esrally_ebs.session import clean
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import clean, manual
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
@@ -68,7 +67,7 @@ def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
     arm.mkdir()
     (arm / "volume.json").write_text("{")  # nobody can tell what it is
     with pytest.raises(SetupError):
-        by_hand.down()
+        manual.down()
     assert running.sessions() == (["by-hand-a"], [])
 
 
@@ -93,8 +92,8 @@ def test_a_context_that_was_cut_is_one_line_and_can_be_taken_down(run: Path, tex
     running.begin("by-hand-a")
     (run / "by-hand-a" / "context.json").write_text(text)
     with pytest.raises(SetupError, match=r"context\.json: not readable here; 'esrally-ebs volumes down'"):
-        by_hand.attached()
-    assert by_hand.down() == ["a"]
+        manual.attached()
+    assert manual.down() == ["a"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's file")

@@ -1,4 +1,4 @@
-"""Steady wake-up times while I/O goes on: nothing in, a request to the kernel's power management out."""
+"""Keeps processors from sleeping while I/O goes on, so that it takes no longer to wake them."""
 
 import contextlib
 import os

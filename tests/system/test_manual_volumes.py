@@ -6,7 +6,7 @@ import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.resources import run_dir
-from esrally_ebs.session import manual as by_hand
+from esrally_ebs.session import manual
 from esrally_ebs.store import running
 
 pytestmark = [pytest.mark.system, pytest.mark.beside]  # taking down asks Docker
@@ -29,43 +29,43 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_what_is_up_is_the_users_own_until_it_goes_down(plan: str) -> None:
-    assert [volume.spec.name for volume in by_hand.up(plan)] == ["a", "b"]
+    assert [volume.spec.name for volume in manual.up(plan)] == ["a", "b"]
     assert running.owner_lives("by-hand-two")
     with pytest.raises(SetupError, match="attached already"):
-        by_hand.up(plan)
-    assert by_hand.down() == ["two"]
+        manual.up(plan)
+    assert manual.down() == ["two"]
     assert not (run_dir() / "by-hand-two").exists()
 
 
 def test_an_up_that_was_killed_is_nobodys_and_the_next_one_begins_anew(plan: str) -> None:
-    first = by_hand.up(plan)
+    first = manual.up(plan)
     (first[0].mount / "file").touch()
     (run_dir() / "by-hand-two" / "owner").write_text("1 0")  # as if a process had died before it was done
     assert not running.owner_lives("by-hand-two")
-    second = by_hand.up(plan)
+    second = manual.up(plan)
     assert not (second[0].mount / "file").exists()
     assert running.owner_lives("by-hand-two")
-    by_hand.down()
+    manual.down()
 
 
 def test_an_arm_that_cannot_be_attached_takes_the_others_down(plan: str) -> None:
     Path(plan).write_text(PLAN + '[[arm]]\nname = "c"\ntype = "gp9"\n')
     with pytest.raises(PlanError, match="no type 'gp9'"):
-        by_hand.up(plan)
+        manual.up(plan)
     assert not (run_dir() / "by-hand-two").exists()
 
 
 def test_a_dry_run_without_an_arm_on_aws_says_how_to_have_one(plan: str) -> None:
     with pytest.raises(PlanError, match=r"add --set 'aws=\{\}'"):
-        by_hand.dry_run(plan)
+        manual.dry_run(plan)
 
 
 def test_an_arm_that_is_not_on_one_ebs_volume_is_not_changed(plan: str) -> None:
-    change = by_hand.change(type_="gp3", size="1TiB", iops=None, throughput="250MiB/s")
+    change = manual.change(type_="gp3", size="1TiB", iops=None, throughput="250MiB/s")
     assert (change.size_gib, change.throughput_mib) == (1024, 250)
     with pytest.raises(PlanError, match="arm a: not attached"):
-        by_hand.modify("a", change)
-    by_hand.up(plan)
+        manual.modify("a", change)
+    manual.up(plan)
     with pytest.raises(PlanError, match="only an arm on one EBS volume"):
-        by_hand.modify("a", change)
-    by_hand.down()
+        manual.modify("a", change)
+    manual.down()
