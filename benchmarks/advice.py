@@ -21,7 +21,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ from races import be_called
 from scipy.stats import kendalltau
 
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.prediction import Predictor, by_turns
 from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
@@ -74,6 +74,8 @@ SETTINGS = {
     "efs-elastic": of_type("efs", mode="elastic"),
     "instance-store": of_type("instance-store", iops=200_000),
 }
+# Each beside today's volume; predictions are made for their pace.
+RACES = [list(SETTINGS)[first : first + 3] for first in range(0, len(SETTINGS), 3)]
 
 
 def run(name: str, arms: list[VolumeSpec], size: tuple[int, int, int], trace: str = "true") -> None:
@@ -161,20 +163,25 @@ def old_formula(of: Recording, spec: VolumeSpec) -> np.ndarray:
     return of.latency_s + sums[of.first[1:]] - sums[of.first[:-1]]
 
 
-def foreseen(of: Recording, names: Iterable[str]) -> Predictions:
-    """What settings would do to recorded requests; raises MeasurementError where the self-check fails."""
+def foreseen(of: Recording, beside: Mapping[str, Sequence[VolumeSpec]]) -> Predictions:
+    """What settings would do to recorded requests, with which others take turns in the race to come.
+
+    Raises MeasurementError where the self-check fails.
+    """
     thread = thread_of(of)
     predictor = Predictor(of, thread)
     print("self-check", {p: f"{error:+.2%}" for p, error in predictor.errors.items()}, predictor.slope or "")
     predictor.require_right()
-    settings = {TODAY.name: TODAY, **{name: SETTINGS[name] for name in names}}
+    settings = {TODAY.name: TODAY, **{name: SETTINGS[name] for name in beside}}
     written = {}
     for key, spec in settings.items():
-        made, old_s = predictor.predict(spec), old_formula(of, spec)
+        others = beside.get(key, ())
+        paced = by_turns(of, thread, others) if others else thread
+        made, old_s = predictor.predict(spec, beside=others), old_formula(of, spec)
         written[key] = {
             "p99_s": made.percentile(99).value,
             "p50_s": {task: times[0] for task, times in made.tasks.items()},
-            "wait_s": waiting(of, thread, replay(thread, model_for(spec), credits=spec.credits).latency_s),
+            "wait_s": waiting(of, thread, replay(paced, model_for(spec), credits=spec.credits).latency_s),
             "old_wait_s": waiting(of, thread, old_s),
             "binds": made.binds,
             "compute_s": computing(of, thread),
@@ -185,7 +192,10 @@ def foreseen(of: Recording, names: Iterable[str]) -> Predictions:
 def predict(name: str) -> None:
     """Write the predictions and note their hash."""
     folder = SessionFolder(find_session(home(), name))
-    text = json.dumps(foreseen(raced(name)[TODAY.name], SETTINGS), indent=1)
+    beside = {
+        one: [TODAY, *(SETTINGS[other] for other in race if other != one)] for race in RACES for one in race
+    }
+    text = json.dumps(foreseen(raced(name)[TODAY.name], beside), indent=1)
     folder.write_file(FILE, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
     folder.note("predictions", sha256=digest)
@@ -230,7 +240,7 @@ def table(races: list[str], name: str | None = None) -> None:
     for race in races:
         arms = raced(race)
         today = arms.pop(TODAY.name)
-        expected = foreseen(today, arms) if name is None else predictions(name, race)
+        expected = foreseen(today, dict.fromkeys(arms, ())) if name is None else predictions(name, race)
         recorded = today if name is None else raced(name)[TODAY.name]
         recorded_s = waiting(recorded, thread_of(recorded), recorded.latency_s)
         today_s = fio_s(recorded, thread_of(recorded), TODAY)

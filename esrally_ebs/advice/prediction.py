@@ -1,6 +1,6 @@
 """Recorded requests on another volume: percentiles with their intervals, and what held them back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -120,13 +120,17 @@ class Predictor:
         """Of what requests read; None where caches were not dropped, so that not all of it was recorded."""
         return footprint_bytes(self._of) if self._of.cold.all() else None
 
-    def predict(self, spec: VolumeSpec, *, cache_bytes: int = 0) -> Prediction:
+    def predict(
+        self, spec: VolumeSpec, *, cache_bytes: int = 0, beside: Sequence[VolumeSpec] = ()
+    ) -> Prediction:
         """The requests on the volume of ``spec``, and with a page cache that is never dropped.
 
-        Raises PlanError when its type does not allow it.
+        At the pace at which they were recorded; or at that of a race in which volumes take turns, with those
+        of ``beside``: then credits come back meanwhile. Raises PlanError when a type does not allow its spec.
         """
         model = model_for(spec)
         thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
+        thread = by_turns(self._of, thread, beside) if beside else thread
         runs = [replay(thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
         latency_s = np.array([run.latency_s for run in runs])
         total_s = float(latency_s.mean(axis=0).sum())
@@ -194,6 +198,12 @@ class Predictor:
             for task in self.check.tasks
         ]
         return float(np.exp(np.mean(np.log(ratios)))) - 1
+
+
+def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec]) -> Thread:
+    """The requests at the pace of a race in which those on other volumes take turns with them."""
+    others_s = [replay(thread, model_for(spec), credits=spec.credits).latency_s for spec in beside]
+    return thread._replace(rest_s=recording.pause_s * (1 + len(beside)) + sum(others_s))
 
 
 def _without_limits(model: Model) -> Model:

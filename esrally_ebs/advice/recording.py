@@ -45,6 +45,7 @@ class Recording:
     round: Column
     began_s: Column  # since the epoch
     latency_s: Column  # of the service
+    pause_s: Column  # of the load generator before each request
     cold: Column  # whether caches were dropped, and buckets full, right before
     ios: dict[str, Column]  # of ``_columns``
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
@@ -73,7 +74,7 @@ class Recording:
             self,
             **{
                 name: getattr(self, name)[chosen]
-                for name in ("task", "round", "began_s", "latency_s", "cold")
+                for name in ("task", "round", "began_s", "latency_s", "pause_s", "cold")
             },
             ios={name: column[ios] for name, column in self.ios.items()},
             first=np.append(0, np.cumsum(np.diff(self.first)[chosen])),
@@ -122,12 +123,26 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         round=rows["round"].to_numpy(),
         began_s=began_s,
         latency_s=latency_s,
+        pause_s=_pauses(session, began_s, latency_s),
         cold=(rows["iteration"].to_numpy() == 1) & (session.plan.cache.mode == "cold"),
         ios=columns,
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
         slower_s=slower_s,
     )
     return _unperturbed(whole, session)
+
+
+def _pauses(session: Session, began_s: Column, latency_s: Column) -> Column:
+    """Before each request: the time since the one before, without others' requests, by turn."""
+    samples = session.samples.sort_by("started_s")
+    starts_s = samples["started_s"].to_numpy()
+    served_s = np.append(0.0, np.cumsum(samples["service_time_s"].to_numpy()))
+    ended_s = np.append(began_s[0], (began_s + latency_s)[:-1])
+    first, last = np.searchsorted(starts_s, ended_s), np.searchsorted(starts_s, began_s)
+    pauses: Column = np.maximum(began_s - ended_s - served_s[last] + served_s[first], 0.0) / (
+        last - first + 1
+    )
+    return pauses
 
 
 def _columns(ios: pa.Table) -> dict[str, Column]:

@@ -61,7 +61,7 @@ def build_advice(
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
-        tables.insert(0, _proof(advice, session, proof))
+        tables.insert(0, _proof(advice, session, proof, predictor))
     tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
@@ -130,20 +130,17 @@ def raced_settings(advice: Advice, session: Session) -> list[VolumeSpec]:
     return [replace(today, name="today"), *(replace(o, name=f"advised-{n}") for n, o in enumerate(others, 1))]
 
 
-def _proof(advice: Advice, session: Session, proof: Session) -> Table:
+def _proof(advice: Advice, session: Session, proof: Session, predictor: Predictor) -> Table:
     """Predicted and measured side by side, and by what the change against today's volume is off."""
-    options = [option for option in (advice.today, advice.doubtful, advice.best) if option is not None]
-    predicted = {setting_text(option.spec): option for option in reversed(options)}
     rows, first = [], np.zeros(0)
-    for spec in raced_settings(advice, session):
+    raced = raced_settings(advice, session)
+    for spec in raced:
         measured_s = _measured_s(proof, spec.name)
+        predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
         if not len(first):
-            first = measured_s / [
-                estimate.value for estimate in predicted[setting_text(spec)].prediction.whole
-            ]
-        option = predicted[setting_text(spec)]
+            first = measured_s / [estimate.value for estimate in predicted]
         for percentile, estimate, seconds, base in zip(
-            PERCENTILES, option.prediction.whole, measured_s, first, strict=True
+            PERCENTILES, predicted, measured_s, first, strict=True
         ):
             off = f"{estimate.value / seconds - 1:+.1%}", f"{estimate.value * base / seconds - 1:+.1%}"
             is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
@@ -152,8 +149,9 @@ def _proof(advice: Advice, session: Session, proof: Session) -> Table:
             rows.append((f"{spec.name}: {setting_text(spec)}", *row))
     titles = ["arm", "", "predicted", "raced", "off", "change off", f"kept {advice.bound}"]
     note = (
-        "Change off: of the ratio to the first arm. What a request computes differs from session to session,"
-        " which that ratio is free of."
+        "Predicted at the pace of that race, in which volumes take turns, and credits come back meanwhile;"
+        " tables below are of the recorded pace. Change off: of the ratio to the first arm. What a request"
+        " computes differs from session to session, which that ratio is free of."
     )
     title = f"Predicted beforehand, and raced in session {proof.id}"
     return plain_table("proof", title, titles, rows, note)

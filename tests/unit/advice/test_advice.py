@@ -102,6 +102,7 @@ def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
         round=np.array([1]),
         began_s=np.array([0.0]),
         latency_s=np.array([0.0065]),
+        pause_s=np.zeros(1),
         cold=np.array([True]),
         ios={**ios, "at_s": at_s, "done_s": done_s, "offset": np.array([0, BLOCK, 9 * BLOCK])},
         first=np.array([0, 3]),
@@ -207,6 +208,27 @@ def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:
     assert predictor.check.binds == "latency"
 
 
+def test_beside_other_volumes_of_a_race_one_that_lives_on_credits_gets_more_back(
+    predictor: Predictor,
+) -> None:
+    """Requests came 1 s after one another; by turns with another such volume they come twice as far apart."""
+    empty = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, credits=0.0)
+    alone = predictor.predict(empty)
+    by_turns = predictor.predict(empty, beside=[GP3])
+    assert by_turns.waits["credits"] < alone.waits["credits"]
+    times_s = [one.percentile(50).value for one in (predictor.predict(GP3, beside=[GP3]), predictor.check)]
+    assert times_s[0] == pytest.approx(times_s[1])
+
+
+def test_the_pause_before_a_request_is_without_those_of_other_arms() -> None:
+    made = recorded()
+    others = [{**one, "arm": "b", "started_s": one["started_s"] + 0.2} for one in made.samples.to_pylist()]
+    others = [{**one, "service_time_s": 0.5} for one in others]
+    both = pa.concat_tables([made.samples, pa.Table.from_pylist(others, schema=made.samples.schema)])
+    assert recording(made).pause_s == pytest.approx([0.0, *[1.0] * (REQUESTS - 1)])
+    assert recording(replace(made, samples=both)).pause_s == pytest.approx([0.0, *[0.25] * (REQUESTS - 1)])
+
+
 def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predictor: Predictor) -> None:
     today = predictor.check.percentile(99).value
     advice = advise(predictor, GP3, Bound(percentile=99, seconds=today * 1.2), region="us-east-1")
@@ -277,13 +299,13 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
     made = recorded()
     advice = advise(predictor, GP3, bound, region="us-east-1")
     rows = []
-    by_arm = zip(raced_settings(advice, made), (advice.today, advice.doubtful, advice.best), strict=True)
-    for spec, option in by_arm:
-        assert option is not None
+    raced = raced_settings(advice, made)
+    for spec in raced:
+        prediction = predictor.predict(spec, beside=[one for one in raced if one is not spec])
         times_s = np.interp(
             np.linspace(0, 1, 201),
             [0, 0.5, 0.9, 0.99, 1],
-            [0, *[2 * e.value for e in option.prediction.whole], 9],
+            [0, *[2 * e.value for e in prediction.whole], 9],
         )
         rows += [row(arm=spec.name, service_time_s=float(seconds)) for seconds in times_s]
     report = build_advice(
@@ -514,7 +536,15 @@ def recording_of_cache() -> Recording:
     """Of which only the I/Os matter."""
     none = np.zeros(0)
     return Recording(
-        spec=GP3, task=none, round=none, began_s=none, latency_s=none, cold=none, ios={}, first=none
+        spec=GP3,
+        task=none,
+        round=none,
+        began_s=none,
+        latency_s=none,
+        pause_s=none,
+        cold=none,
+        ios={},
+        first=none,
     )
 
 
