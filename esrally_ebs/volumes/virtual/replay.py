@@ -46,6 +46,7 @@ class Replayed(NamedTuple):
     latency_s: Column  # by request
     limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
     credits: float  # the fraction that is left of burst credits, of the emptiest bucket; 1.0 without
+    done_s: Column  # by event: when its I/O was done
 
 
 def refill(buckets: Buckets, of_credits: Sequence[bool], now_s: float) -> None:
@@ -128,7 +129,7 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
             buckets.levels[i] *= credits
     requests = len(thread.rest_s)
     normals = np.random.default_rng(seed).standard_normal(max(1, min(len(thread.size), 1 << 18)))
-    latency_s = np.zeros(requests)
+    latency_s, done_s = np.zeros(requests), np.zeros(len(thread.size))
     buckets = arrays(buckets)
     _compiled()(
         thread,
@@ -138,7 +139,7 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
         np.array([limit.of_credits for limit in limits]),
         normals,
         np.full(len(limits), -1),
-        np.zeros(len(thread.size)),
+        done_s,
         latency_s,
     )
     by_limit: dict[str, float] = {}
@@ -150,7 +151,7 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
         for limit, level in zip(limits, buckets.levels, strict=True)
         if limit.of_credits
     ]
-    return Replayed(latency_s, by_limit, min(left, default=1.0))
+    return Replayed(latency_s, by_limit, min(left, default=1.0), done_s)
 
 
 @functools.cache
