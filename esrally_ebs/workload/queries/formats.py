@@ -45,14 +45,13 @@ class Format:
     has_arrivals: bool = True  # its times are those of a load, not only of a set of queries
 
 
-def _json_lines(entry: Callable[[Fields], Entry]) -> Parser:
-    """A parser of one JSON object per line."""
+def _json_lines(entries: Callable[[Fields], Iterable[Entry]]) -> Parser:
+    """A parser of one JSON object per line, which may hold several entries."""
 
     def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
             try:
-                fields = orjson.loads(line)
-                yield entry(fields)
+                yield from entries(orjson.loads(line))
             except orjson.JSONDecodeError:
                 if line.strip():
                     yield _LONG if line is TOO_LONG else _LINE
@@ -60,6 +59,11 @@ def _json_lines(entry: Callable[[Fields], Entry]) -> Parser:
                 yield _LINE
 
     return parse
+
+
+def _one_entry(entry: Callable[[Fields], Entry]) -> Parser:
+    """A parser of one JSON object, and one entry, per line."""
+    return _json_lines(lambda fields: (entry(fields),))
 
 
 def _with_keys(*keys: str) -> Callable[[bytes], bool]:
@@ -206,28 +210,20 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
     )
 
 
-def _audit_log(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for line in lines:
-        try:
-            fields = _flat(orjson.loads(line))
-            action = fields.get("event.action")
-            if "url.path" not in fields or action != "authentication_success":
-                refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
-                yield Skipped(Reason.FAILED) if refused else _EVENT
-                continue
-            body = fields.get("request.body", fields.get("http.request.body.content"))
-            at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
-            client = _client(fields.get("opaque_id") or fields.get("user.name"))
-            method = fields.get("request.method") or fields["http.request.method"]
-            params = dict(parse_qsl(_text(fields.get("url.query"))))
-            search = LoggedSearch(at_us=at_us, targets="", body=_body(body or ""), client=client, zoned=zoned)
-            missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
-            yield from rest.searches(search, method, fields["url.path"], params, missing=missing)
-        except orjson.JSONDecodeError:
-            if line.strip():
-                yield _LONG if line is TOO_LONG else _LINE
-        except FIELD_ERRORS:
-            yield _LINE
+def _audit_log(fields: Fields) -> Iterable[Entry]:
+    fields = _flat(fields)
+    action = fields.get("event.action")
+    if "url.path" not in fields or action != "authentication_success":
+        refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
+        return (Skipped(Reason.FAILED) if refused else _EVENT,)
+    body = fields.get("request.body", fields.get("http.request.body.content"))
+    at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
+    client = _client(fields.get("opaque_id") or fields.get("user.name"))
+    method = fields.get("request.method") or fields["http.request.method"]
+    params = dict(parse_qsl(_text(fields.get("url.query"))))
+    search = LoggedSearch(at_us=at_us, targets="", body=_body(body or ""), client=client, zoned=zoned)
+    missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
+    return rest.searches(search, method, fields["url.path"], params, missing=missing)
 
 
 # --- OpenSearch ---------------------------------------------------------------------------------------------
@@ -359,26 +355,18 @@ def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
             yield entry._replace(change="") if isinstance(entry, LoggedSearch) else entry
 
 
-def _own(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for line in lines:
-        try:
-            fields = orjson.loads(line)
-            body = fields.get("body")
-            search = LoggedSearch(
-                at_us=round(fields["at"] * 1e6),
-                targets="",
-                body=_body("" if body is None else body),
-                took_ms=_milliseconds(fields.get("took_ms")),
-                hits=_number(fields.get("hits")),
-                client=_text(fields.get("client")),
-            )
-            params = {name: str(value) for name, value in (fields.get("params") or {}).items()}
-            yield from rest.searches(search, fields["method"], fields["path"], params)
-        except orjson.JSONDecodeError:
-            if line.strip():
-                yield _LONG if line is TOO_LONG else _LINE
-        except FIELD_ERRORS:
-            yield _LINE
+def _own(fields: Fields) -> Iterable[Entry]:
+    body = fields.get("body")
+    search = LoggedSearch(
+        at_us=round(fields["at"] * 1e6),
+        targets="",
+        body=_body("" if body is None else body),
+        took_ms=_milliseconds(fields.get("took_ms")),
+        hits=_number(fields.get("hits")),
+        client=_text(fields.get("client")),
+    )
+    params = {name: str(value) for name, value in (fields.get("params") or {}).items()}
+    return rest.searches(search, fields["method"], fields["path"], params)
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -398,28 +386,28 @@ _ALL: Final = (
         name="es-query-log",
         title="Elasticsearch query log (9.4 and later)",
         matches=_with_keys(_KIND),
-        parse=_json_lines(_query_log),
+        parse=_one_entry(_query_log),
         lacks=f"entries are dropped under load; {_NO_PARAMETERS}",
     ),
     Format(
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
         matches=_with_keys(_SLOW_8.message, _SLOW_8.source),
-        parse=_json_lines(_slow_log_8),
+        parse=_one_entry(_slow_log_8),
         lacks=_SHARDS,
     ),
     Format(
         name="es-slow-log-7",
         title="Elasticsearch 7 search slow log",
         matches=_with_keys("type", "component", "message", "source", "total_shards"),
-        parse=_json_lines(_slow_log_7),
+        parse=_one_entry(_slow_log_7),
         lacks=_SHARDS,
     ),
     Format(
         name="es-audit",
         title="Elasticsearch audit log with request bodies",
         matches=_with_keys("event.action", "url.path"),
-        parse=_audit_log,
+        parse=_json_lines(_audit_log),
         lacks="an audit log has no durations and no hits",
     ),
     Format(
@@ -428,7 +416,7 @@ _ALL: Final = (
         matches=lambda line: (
             _with_keys("phase_took_millis", "source")(line) or _with_keys("phase_took", "source")(line)
         ),
-        parse=_json_lines(_request_slow_log),
+        parse=_one_entry(_request_slow_log),
         lacks=f"{_THRESHOLD}; {_NO_PARAMETERS}",
     ),
     Format(
@@ -457,7 +445,7 @@ _ALL: Final = (
         name="queries",
         title="our own queries.ndjson",
         matches=_with_keys("at", "method", "path"),
-        parse=_own,
+        parse=_json_lines(_own),
         lacks="",
     ),
     Format(
