@@ -1,15 +1,15 @@
-"""Nobody gets in: Rally's actors, which run whatever is sent to them, listen nowhere."""
+"""Nobody gets in: Rally's actors, which run whatever is sent to them, listen nowhere.
+
+What listens during a race is in tests/system/test_faults.py.
+"""
 
 import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
-from race_under_test import Race, docker, plan, race
 
 from esrally_ebs.checks.machine_facts import look
 from esrally_ebs.errors import SetupError
@@ -17,11 +17,6 @@ from esrally_ebs.rally import local_actors
 
 SHOWS_SYSTEM = "import esrally.actor as actor\nprint(getattr(actor, '__SYSTEM_BASE'))\n"
 HOOK = Path(__file__).parents[2] / "esrally_ebs.pth"
-
-
-def listeners() -> set[tuple[str, int]]:
-    connections = psutil.net_connections("tcp")
-    return {(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.parametrize(
@@ -74,29 +69,3 @@ def test_the_doctor_sees_actors_that_listen() -> None:
         pytest.skip("port 1900 is taken")
     with server:
         assert look().listening == ("0.0.0.0:1900",)
-
-
-@pytest.mark.system
-@pytest.mark.usefixtures("able_machine")
-def test_during_a_race_only_elasticsearch_listens_and_on_loopback_alone(home: Path) -> None:
-    before = listeners()
-    new: set[tuple[str, int]] = set()
-    of_rally: set[tuple[str, int]] = set()
-    actors: set[str] = set()
-
-    def measured(running: Race) -> bool:
-        new.update(listeners() - before)
-        for process in [psutil.Process(running.main.pid), *running.actors()]:
-            with suppress(psutil.NoSuchProcess):
-                own = process.connections("tcp")
-                of_rally.update(each.laddr for each in own if each.status == psutil.CONN_LISTEN)
-                actors.update(word.split()[0] for word in process.cmdline()[:1])
-        return any(running.folder.glob("samples/*.parquet"))
-
-    with race(home, plan(iterations=2_000)) as running:
-        running.reach(measured)
-        published = docker("port", running.containers()[0], "9200/tcp").strip()
-    assert {"BenchmarkActor", "DriverActor", "Worker"} <= actors
-    assert of_rally == set()
-    assert {address for address, _ in new} == {"127.0.0.1"}
-    assert published in {f"{address}:{port}" for address, port in new}

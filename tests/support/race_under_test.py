@@ -50,8 +50,12 @@ class Race:
         ]
         if as_user:
             command = ["setpriv", f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups", *command]
-        await_no_rally()
         self._sessions: set[int] = set()
+        self._env = {**os.environ, "ESRALLY_EBS_HOME": str(home), **(env or {})}
+        self._start(command)
+
+    def _start(self, command: Sequence[str]) -> None:
+        await_no_rally()
         with self._output.open("w") as output:
             self.main = subprocess.Popen(
                 command,
@@ -59,7 +63,7 @@ class Race:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "ESRALLY_EBS_HOME": str(home), **(env or {})},
+                env=self._env,
             )
 
     @property
@@ -89,7 +93,7 @@ class Race:
         until = time.monotonic() + REACHES_S
         while not stage(self):
             self._note_actors()
-            assert self.main.poll() is None, f"ended before the fault could strike: {self.output[-2000:]}"
+            assert not self._has_ended(), f"ended before the fault could strike: {self.output[-2000:]}"
             assert time.monotonic() < until, (
                 f"never came to where the fault shall strike: {self.output[-2000:]}"
             )
@@ -98,11 +102,20 @@ class Race:
     def exit_code(self) -> int:
         """Of the command, which must end by itself."""
         until = time.monotonic() + ENDS_S
-        while self.main.poll() is None:
+        while not self._has_ended():
             self._note_actors()
             assert time.monotonic() < until, f"does not end: {self.output[-2000:]}"
             time.sleep(_POLL_S)
         return self.main.returncode
+
+    def _has_ended(self) -> bool:
+        """Starts it again, too, where Rally took a process of a test beside this one for another Rally."""
+        if self.main.poll() is None:
+            return False
+        if "There are other Rally processes" not in self.output:
+            return True
+        self._start(self.main.args)
+        return False
 
     def _note_actors(self) -> None:
         """Rally's actors leave its process tree; the leader of their session stays its child, as a zombie."""
@@ -143,6 +156,19 @@ class Race:
         remains += [str(path) for path in [self.run] if path.exists()]
         remains += [f"process {process.pid}: {title[:80]}" for process, title in self._own_processes()]
         return remains
+
+    def listeners(self) -> dict[str, list[tuple[str, int]]]:
+        """Where each of its processes listens, by their titles: its command, actors, daemons and reaper."""
+        own = [psutil.Process(self.main.pid), *(process for process, _ in self._own_processes())]
+        of: dict[str, list[tuple[str, int]]] = {}
+        for process in own:
+            with suppress(psutil.NoSuchProcess):
+                title = (process.cmdline() or [""])[0].partition(" ")[0]
+                sockets = process.connections("tcp")
+                of.setdefault(title, []).extend(
+                    each.laddr for each in sockets if each.status == psutil.CONN_LISTEN
+                )
+        return of
 
     def _own_processes(self) -> list[tuple[psutil.Process, str]]:
         actors = {process.pid for process in self.actors()}

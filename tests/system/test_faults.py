@@ -6,6 +6,7 @@ be none, test_faults_measurement.py the measurements that are invalid.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -174,9 +175,16 @@ def test_ctrl_c_while_the_report_is_made_leaves_nothing(home: Path, afterwards: 
     afterwards.listed(running, "complete", "^$")
 
 
-def test_a_second_race_is_refused_and_the_first_ends_by_ctrl_c(home: Path, afterwards: Afterwards) -> None:
+def test_during_a_race_only_elasticsearch_listens_a_second_is_refused_and_ctrl_c_ends_it(
+    home: Path, afterwards: Afterwards
+) -> None:
     with race(home, QUERIES) as running:
         running.reach(searching)
+        listeners = running.listeners()
+        assert {"BenchmarkActor", "DriverActor", "Worker", "ebs-reaper", "ebs-volume"} <= listeners.keys()
+        assert [places for places in listeners.values() if places] == []
+        (node,) = running.containers()
+        assert re.fullmatch(r"9200/tcp -> 127\.0\.0\.1:\d+", docker("port", node).strip())
         second = subprocess.run(running.main.args, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 64
         assert "There are other Rally processes running on this machine" in second.stdout + second.stderr

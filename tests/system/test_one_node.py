@@ -1,6 +1,5 @@
-"""One node for all arms, for real: what it records, and what is left when it ends badly."""
+"""One node for all arms, for real: what it records, when its rounds end, what is left when it ends badly."""
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,25 +8,43 @@ from pathlib import Path
 
 import pytest
 from faulted import Afterwards, assert_one_line
-from race_under_test import Race, docker, plan, race
+from quick_node import NODE_TABLE
+from race_under_test import Race, docker, race
 from rally_command import Homes
-from small_race import ARMS, ITERATIONS, TASKS, raced
+from small_race import ARMS, ITERATIONS, PLAN, SHORT, TASKS, Raced, raced
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
-ENDLESS = plan('nodes = "one"\n', arms=("gp3", "gp3"), iterations=100_000)
+ONE = ("[design]", '[design]\nnodes = "one"')
+ENDLESS = SHORT.replace(*ONE).replace(f"\niterations = {ITERATIONS}", "\niterations = 100_000")
+MOST, BUDGET_S = 60, 3
 
 
-def test_each_arms_index_is_read_from_its_own_volume_in_pairs(own: Homes) -> None:
-    text = (own.rally / "short.toml").read_text()
-    (own.rally / "one.toml").write_text(text.replace("[design]", '[design]\nnodes = "one"'))
-    one = raced(own, f"--include-tasks={TASKS[0]}", plan="one.toml")
+@pytest.fixture(scope="module")
+def one(own: Homes) -> Raced:
+    """One race for all that is looked at after one; it leaves the dataset and its copies to the others."""
+    (own.rally / "one.toml").write_text((PLAN + NODE_TABLE).replace(*ONE))
+    auto = {"rounds": "auto", "max_rounds": MOST, "budget": f"{BUDGET_S}s"}
+    return raced(own, f"--include-tasks={TASKS[0]}", plan="one.toml", **auto)
+
+
+def test_rounds_end_when_their_time_is_spent_and_what_follows_them_still_runs(one: Raced) -> None:
+    last = [event.fields for event in one.session.events if event.kind == "look"][-1]
+    assert last["ends"] == "the time budget is spent" or last["undecided"] == []
+    assert {row["round"] for row in one.measured} == set(range(1, int(last["rounds"]) + 1))
+    assert last["rounds"] < MOST
+    assert set(one.session.baseline["round"].to_pylist()) == {0, 1}
+    assert f"at most {MOST}" in one.report("txt")
+
+
+def test_each_arms_index_is_read_from_its_own_volume_in_pairs(one: Raced) -> None:
     # volumes are late where the machine is busy with whatever else it does
     assert {check.name for check in one.session.checks if check.forbids} <= {"lateness"}
     assert {row["success"] for row in one.measured} == {True}
     assert max(row["resident_before"] for row in one.measured) <= 0.01
     rounds = Counter((row["arm"], row["round"]) for row in one.measured)
-    assert rounds == {(arm, number): ITERATIONS for arm in ARMS for number in (1, 2, 3, 4)}
+    numbers = range(1, max(row["round"] for row in one.measured) + 1)
+    assert rounds == {(arm, number): ITERATIONS for arm in ARMS for number in numbers}
     pairs = list(zip(one.measured[::2], one.measured[1::2], strict=True))
     assert {frozenset((a["arm"], b["arm"])) for a, b in pairs} == {frozenset(ARMS)}
     assert {first["arm"] for first, _ in pairs} == set(ARMS)
@@ -47,9 +64,7 @@ def test_each_arms_index_is_read_from_its_own_volume_in_pairs(own: Homes) -> Non
 
 
 def test_what_one_node_cannot_serve_is_refused_before_anything_starts(own: Homes) -> None:
-    (own.rally / "one.toml").write_text(
-        (own.rally / "short.toml").read_text().replace("[design]", '[design]\nnodes = "one"')
-    )
+    (own.rally / "one.toml").write_text(SHORT.replace(*ONE))
     words = f"--track-params=plan:{own.rally / 'one.toml'}"
     ended = own.race(words, "--challenge=index-only")
     assert ended.exit_code == 2
@@ -57,14 +72,6 @@ def test_what_one_node_cannot_serve_is_refused_before_anything_starts(own: Homes
 
 
 KILLED = r"main process.*was killed; everything it started was taken down"
-
-
-@pytest.fixture(scope="module")
-def prepared(home: Path) -> Path:
-    """A home that has the dataset and its copies, so that a race is soon where it shall be struck."""
-    with race(home, plan('nodes = "one"\n', arms=("gp3", "gp3"))) as running:
-        assert running.exit_code() == 0, running.output
-    return home
 
 
 def events(race: Race) -> str:
@@ -98,7 +105,7 @@ def kill_main(race: Race) -> None:
     ("stage", "strike", "code", "reason"),
     [
         (searching, kill_node, 3, r"^the node of all arms has died: killed from outside"),
-        (searching, kill_volume, 3, r"^arm arm[01]: its emulated volume has died"),
+        (searching, kill_volume, 3, r"^arm gp[23]: its emulated volume has died"),
         pytest.param(searching, kill_main, -9, KILLED, marks=pytest.mark.long),
         (mounted, kill_main, -9, KILLED),
     ],
@@ -108,10 +115,11 @@ def test_all_arms_end_in_one_line_and_nothing_stays(
     strike: Callable[[Race], None],
     code: int,
     reason: str,
-    prepared: Path,
+    own: Homes,
+    one: Raced,
     afterwards: Afterwards,
 ) -> None:
-    with race(prepared, ENDLESS) as running:
+    with race(own.pack, ENDLESS, env={"RALLY_HOME": str(own.rally)}) as running:
         running.reach(stage)
         assert len(running.containers()) == 1
         struck = time.monotonic()
@@ -121,7 +129,4 @@ def test_all_arms_end_in_one_line_and_nothing_stays(
         assert ended == code
     afterwards.listed(running, "failed", reason)
     assert_one_line(running, reason)
-    mounts = subprocess.run(
-        ["cat", "/proc/self/mountinfo"], capture_output=True, text=True, check=True
-    ).stdout
-    assert running.id not in mounts
+    assert running.id not in Path("/proc/self/mountinfo").read_text()
