@@ -1,12 +1,17 @@
 """A data directory of the user's: what is refused, what makes another dataset, and that it stays as it is."""
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
+from loopback_server import serving
 
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.node import data_directory
@@ -114,3 +119,35 @@ def test_a_directory_is_not_copied_into_itself(data: Path) -> None:
     with pytest.raises(PlanError, match=r"^dataset.data: .*/data holds .*/datasets/key, .*ESRALLY_EBS_HOME"):
         DataDirectory(path=data).lay_out(data / "home" / "datasets" / "key")
     assert not (data / "home").exists()
+
+
+class Indices(BaseHTTPRequestHandler):
+    """A node that serves three indices, one of which has an alias, and removes none."""
+
+    def do_GET(self) -> None:
+        indices = [{"name": name} for name in ("logs-1", "logs-2", "other")]
+        aliases = [{"name": "current", "indices": ["logs-2"]}]
+        there = {"indices": indices, "aliases": aliases, "data_streams": []}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(there).encode() if self.path.startswith("/_resolve") else b"{}")
+
+    do_POST = do_GET
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [
+        (
+            ("logs-1", "nothing"),
+            "no index is named 'nothing' in .*; there are current, logs-1, logs-2, other",
+        ),
+        (("logs-1", "other"), "lacks logs-2, which the track searches; add it"),
+    ],
+)
+def test_a_name_that_is_not_there_and_a_searched_index_that_is_missing_are_refused(
+    data: Path, indices: Sequence[str], says: str
+) -> None:
+    source = DataDirectory(path=data, indices=indices, searched=("logs-1", "current"))
+    with serving(Indices) as port, pytest.raises(PlanError, match=f"^dataset.indices: {says}"):
+        source.build(replace(node_of(1, data), port=port))

@@ -168,3 +168,16 @@ def test_the_node_sees_the_repository_and_may_only_read_it() -> None:
     (mount,) = part["volumes"]
     assert mount == {"type": "bind", "source": "/mnt/a$$b", "target": life.REPOSITORY, "read_only": True}
     assert life._seeing(None, {"ports": []}) == {"ports": []}
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [
+        (["logs-1", "logs-2"], "no index is named 'none' in .*; there are logs-1, logs-2"),
+        ([], "there is no index in .*; there are none"),
+    ],
+)
+def test_a_name_that_is_not_in_it_is_refused(there: Path, indices: list[str], says: str) -> None:
+    wanted = ("logs-1", "none") if indices else ()
+    with pytest.raises(PlanError, match=says):
+        Snapshot(path=there / "whole", indices=wanted)._names({"indices": indices})
