@@ -30,7 +30,7 @@ LOG_S = 1e-3  # a query log's time and duration are cut to it
 
 
 class PerturbedRound(NamedTuple):
-    """What requests took in a round in which reads took so many times as long as usual."""
+    """What requests took in a round in which reads were slower by a factor."""
 
     times: float
     medians_s: dict[str, float]  # by task

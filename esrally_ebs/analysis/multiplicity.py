@@ -73,7 +73,7 @@ def behind_gate(family: PValues, arms: int) -> PValues:
 
 
 def needed_rounds(arms: int, tasks: int, confidence: float) -> int:
-    """The fewest rounds with which a session of so many arms and tasks can tell any difference at all.
+    """The fewest rounds with which a session of these arms and tasks can show any difference at all.
 
     With fewer, no agreement between rounds is strong enough: its p stays above what ``adjusted`` asks for.
     """

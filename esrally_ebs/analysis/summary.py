@@ -74,7 +74,7 @@ def by_start(starts: Starts, rounds: Sequence[int]) -> list[list[int]]:
 
 
 def has_enough_requests(percentile: int, requests: int) -> bool:
-    """Whether so many requests of an arm are enough for an interval of this percentile."""
+    """Whether this number of requests of an arm is enough for an interval of this percentile."""
     return percentile <= 50 or requests * (100 - percentile) / 100 >= _BEYOND
 
 
@@ -204,7 +204,7 @@ def _over_starts(percentile: int, arm: ArmTimes, parts: Sequence[ArmTimes], conf
 
 
 def is_known_alone(percentile: int, rounds: int) -> bool:
-    """Whether so many rounds tell how sure an arm's own percentile is."""
+    """Whether this number of rounds is enough for an interval of an arm's own percentile."""
     return percentile <= _HIGHEST_ALONE and rounds >= (MIN_ROUNDS if percentile <= 50 else _MIN_ROUNDS_ALONE)
 
 

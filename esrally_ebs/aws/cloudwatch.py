@@ -81,7 +81,7 @@ class Query:
 
 
 def queries(subjects: Sequence[Subject], instance_id: str = "") -> list[Query]:
-    """All that there is to ask of these arms; what needs the instance's id is left out without one."""
+    """All metrics of these arms; without the instance's id, those of the instance are left out."""
     result: list[Query] = []
     for subject in subjects:
         for volume in subject.volume_ids:

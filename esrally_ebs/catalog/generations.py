@@ -37,7 +37,7 @@ def who(spec: VolumeSpec) -> str:
 
 
 def outside(number: float, low: float, high: float, unit: str) -> str:
-    """That a number is outside of bounds, with so many digits that it is not written as one of them."""
+    """Text: a number is outside of bounds; with enough digits to tell it from the bounds."""
     texts = (f"{number:.{digits}g}" for digits in range(6, 18))
     text = next((text for text in texts if not low <= float(text) <= high), str(number))
     forgotten = " (a number without a unit is bytes)" if number < _FORGOTTEN_UNIT else ""

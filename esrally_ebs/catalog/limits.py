@@ -30,12 +30,12 @@ class Limit:
 
 
 def per_second(name: str, counts: Literal["operations", "bytes"], rate: float, seconds: float = 1.0) -> Limit:
-    """The limit of a provisioned rate: its bucket holds so many seconds of it."""
+    """The limit of a provisioned rate, with the seconds of it that its bucket holds."""
     return Limit(name=name, counts=counts, rate=rate, capacity=rate * seconds)
 
 
 def shrunk(limits: Sequence[Limit], times: float) -> tuple[Limit, ...]:
-    """The limits in a time that runs so many times faster: the same rates, and less saved up."""
+    """The limits where time runs faster by this factor: the same rates, and less saved up."""
     return tuple(replace(limit, capacity=limit.capacity / times) for limit in limits)
 
 

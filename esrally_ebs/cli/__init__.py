@@ -60,7 +60,7 @@ _HUNG_UP = 141  # as a shell says of a process that ended because nobody reads i
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code and prints every error of ours as one line."""
+    """Run one command; returns its exit code and prints every EbsError as one line."""
     _take_any_text()
     if argv is None:
         _be_who_called(sys.argv[1:])
@@ -136,7 +136,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """One line for an error that is none of ours. Never 1, which means that a gate failed."""
+    """One line for an error that is no EbsError. Its exit code is never 1, which means that a gate failed."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     place = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""The kernel's tracefs: an instance with tracepoints, a filter and a buffer, that goes as it came.
+"""The kernel's tracefs: an instance with tracepoints, a filter and a buffer, removed after use.
 
 An instance has a buffer and switches apart from all others, so nothing is seen of, or done to, whatever else
 is traced on the machine.
@@ -62,7 +62,7 @@ class TracingInstance:
     def create(
         cls, name: str, events: Mapping[str, str], *, buffer_bytes: int, threads: Sequence[int] = ()
     ) -> "TracingInstance":
-        """Trace events from now on, each with its filter, into a buffer of so many bytes a processor.
+        """Trace events from now on, each with its filter; the size of the buffer is in bytes per processor.
 
         With ``threads``: of these and of those that they start, alone. Filters may be empty. Times
         are of CLOCK_MONOTONIC. Raises SetupError, and leaves nothing, where the machine cannot.

@@ -41,7 +41,7 @@ class Container:
 
 
 class EngineDownError(SetupError):
-    """No container can run, and none of ours does: there is no engine or it does not answer."""
+    """There is no engine, or it does not answer: no container runs or can be started."""
 
 
 def docker(*words: str, timeout_s: float = _SHORT_S, env: Mapping[str, str] | None = None) -> str:

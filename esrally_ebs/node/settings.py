@@ -35,7 +35,7 @@ def page_cache_bytes(settings: NodeSettings) -> int:
 
 
 def of_all_arms(settings: NodeSettings, arms: int) -> NodeSettings:
-    """The settings of one node that serves so many arms: one heap, and page cache for each arm's index."""
+    """The settings of one node for this many arms: one heap, and page cache for each arm's index."""
     more = (arms - 1) * page_cache_bytes(settings)
     return replace(settings, memory_bytes=settings.memory_bytes + more)
 

@@ -17,7 +17,7 @@ _VARIABLE = "ESRALLY_EBS_RACE"
 
 
 def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of a race with these track parameters of ours."""
+    """The variables of a race with these track parameters of the pack."""
     return {_VARIABLE: json.dumps(parameters)}
 
 

@@ -101,7 +101,7 @@ class TrackIndexing:
 
     @contextmanager
     def _one_line(self, what: str) -> Iterator[None]:
-        """Rally's errors as one of ours, and Ctrl-C as what it was before Rally made an error of it."""
+        """Rally's errors as an EbsError, and Ctrl-C as what it was before Rally made an error of it."""
         try:
             yield
         except exceptions.RallyError as error:

@@ -88,7 +88,7 @@ async def _perform(es: Any, params: dict[str, Any]) -> None:
 
 
 async def _settle(es: Any, index: str, nodes: Sequence[str], *, replicas: int) -> None:
-    """Allow an index these nodes and so many replicas, and wait until all copies are there."""
+    """Allow an index these nodes and this number of replicas, and wait until all copies are there."""
     await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
     green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
     await es.cluster.health(index=index, timeout=f"{_PATIENCE_S:.0f}s", **green)

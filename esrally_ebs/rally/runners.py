@@ -185,7 +185,7 @@ class Search:
 
     @contextmanager
     def _perturbed(self) -> Iterator[None]:
-        """Reads take so many times as long as the plan has it for the round of this request."""
+        """Slow reads down by the factor that the plan has for the round of this request."""
         times = self.context.plan.read_latency_of(self.request_.block.round)
         if times == 1.0:
             yield

@@ -45,7 +45,7 @@ def tables(session: Session) -> list[Table]:
 
 
 def arms_table(arms: Sequence[Volume], nodes: int) -> Table | None:
-    """What is compared; each arm has so many nodes, all on volumes of one kind."""
+    """What is compared; ``nodes`` is the number of an arm's nodes, all on volumes of one kind."""
     if not arms:
         return None
     return Table(

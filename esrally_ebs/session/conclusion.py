@@ -50,6 +50,6 @@ def spans(samples: pa.Table) -> list[tuple[str, float]]:
 
 
 def _record_marks(folder: SessionFolder, recorded: Session) -> None:
-    """What befell one arm of a round only, for whoever reads the session without this package."""
+    """Events that hit one arm of a round only, for readers of the session who lack this package."""
     for (arm, task, round_), causes in marked_blocks(recorded).items():
         folder.note("marked", arm=arm, task=task, round=round_, causes=causes)

@@ -33,7 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def read_study(name: str) -> Study:
-    """What an article published; PlanError for a study that there is not."""
+    """What an article published; PlanError for an unknown study."""
     if name not in _PARTS:
         raise PlanError(f"study {name!r}: not known; there is {', '.join(_PARTS)}{near(name, _PARTS)}")
     path = resource("pipelines") / f"{name}.json"

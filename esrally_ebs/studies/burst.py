@@ -162,7 +162,7 @@ def _second_plots(phases: Sequence[LoadPhase]) -> tuple[Plot, Plot]:
 
 
 def _thinned(phase: LoadPhase, *, by_io: bool) -> list[tuple[float, float]]:
-    """Await in ms of every so many seconds, or the queue's length: latencies of a second added up."""
+    """Await in ms at every n-th second, or the queue's length: latencies of a second added up."""
     step = -(-len(phase.seconds) // _POINTS) or 1
     points = []
     for begin in range(0, len(phase.seconds), step):

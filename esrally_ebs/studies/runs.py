@@ -248,7 +248,7 @@ def marks(
     figures: Mapping[tuple[str, str, str], float],
     unit: float,
 ) -> Curve:
-    """A mark of each figure that there is, at its key's place, in units of so many base units."""
+    """A mark for each figure that exists, at its key's place; ``unit`` is in base units."""
     points = ((float(place), figures[key] / unit) for place, key in enumerate(keys) if key in figures)
     return curve_through(name, points, "marks")
 

@@ -255,7 +255,7 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
 
 
 def check_machine(spec: VolumeSpec, roots: Roots) -> None:
-    """SetupError where no device could be told to be the volume, so that none would ever be formatted."""
+    """SetupError where devices do not say which volume they are: none could be formatted safely."""
     if sort_of(spec) == "ebs" and roots.on_xen() and rehearsed_instance() is None:
         raise SetupError(
             f"volume '{spec.name}': this instance is on Xen, where a device does not say which EBS volume it"

@@ -18,7 +18,7 @@ class Driving(Protocol):
         """What Rally starts and stops with the benchmark."""
 
     def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
-        """These of Rally's tasks are next; so many join points are left."""
+        """These of Rally's tasks are next; ``left`` join points remain."""
 
     def is_over(self, round_: int) -> bool:
         """Whether this round is not needed any more."""

@@ -238,7 +238,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _heading(row: Row, lower: int) -> str:
-    """The item of a row, and of so many rows below it."""
+    """The item of a row, which also names the ``lower`` rows below it."""
     span = f' scope="rowgroup" rowspan="{lower + 1}"' if lower else ' scope="row"'
     return f"<th{span}>{_name(row.item)}</th>"
 

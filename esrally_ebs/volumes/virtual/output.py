@@ -125,7 +125,7 @@ def _mean_and_deviation(tally: Tally, at: int, count: int) -> tuple[float, float
 
 
 def _nothing() -> dict[str, Any]:
-    """What fio writes of a direction that there is none of."""
+    """What fio writes for a direction without I/Os."""
     done = (
         "io_bytes",
         "io_kbytes",

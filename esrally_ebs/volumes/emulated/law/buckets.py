@@ -231,7 +231,7 @@ class Limiter:
         return {limit.name: level for limit, level in zip(self._limits, self._buckets.levels, strict=True)}
 
     def shrink(self, times: float, now: float) -> None:
-        """Let the volumes' buckets hold so many times less, as full as they are; rates and debts stay."""
+        """Divide what the volumes' buckets hold by this factor, as full as they are; rates and debts stay."""
         fill(self._buckets, now)
         self._limits = shrunk(self._limits[: self._owns], times) + self._limits[self._owns :]
         self._buckets = self._buckets._replace(capacities=[limit.capacity for limit in self._limits])

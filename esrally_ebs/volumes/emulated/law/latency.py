@@ -25,7 +25,7 @@ class Latency:
         self.slow_reads(1.0)
 
     def slow_reads(self, times: float) -> None:
-        """Let reads take so many times as long as their service says, from now on."""
+        """Multiply the service time of reads by this factor from now on."""
         # Plain numbers in tuples, as the daemon draws tens of thousands a second.
         self._of = tuple((*s.line_s(), s.sigma) for s in (self._read.slowed(times), self._write))
 
