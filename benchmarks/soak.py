@@ -25,11 +25,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "support")]
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import psutil  # noqa: E402 - after the path of the tests
-from race_under_test import docker, find_all_other_rally_processes, fio_job, plan  # noqa: E402
+from race_under_test import docker, find_all_other_rally_processes, fio_job, plan, processes  # noqa: E402
 from races import TRACK, be_called  # noqa: E402
 from shared_python import NOBODY, by_sudo, environment  # noqa: E402
 
@@ -39,15 +38,13 @@ from esrally_ebs.model import State  # noqa: E402
 from esrally_ebs.store import SessionFolder, list_sessions, load_session  # noqa: E402
 from esrally_ebs.store.session import SessionSummary  # noqa: E402
 
-MAX_LOST_BYTES = 512 * 1024**2  # of memory and of disk, beside what others on the machine do meanwhile
-DISK_BYTES = 2 * 1024**3  # where sessions are recorded: a tmpfs that a fault may fill
+MAX_LOST_MIB = 512  # of memory and of disk, beside what others on the machine do meanwhile
+DISK = f"size={2 * 1024**3},mode=0755"  # where sessions are recorded: a tmpfs that a fault may fill
 ENDS_S, GONE_S = 240.0, 30.0
 FROZEN_S = 3.0
 UNNOTICED_S = 0.5  # from the last look at a volume until its job is recorded
-VOLUMES = "volumes by hand"
 FILLER = "filler"
 _POLL_S = 0.05
-_RESULTS = Path(__file__).with_name("results") / "soak.json"
 _SUBREAPER = 36  # of prctl: what loses its parent becomes this process's child
 _SIGNS = 3000  # of what a command said that are kept
 
@@ -68,28 +65,21 @@ class Kind:
     words: tuple[str, ...]  # of the command; {folder} is the world's
     typical_s: float  # for which it runs undisturbed, on two cores beside other work
     weight: int
-
-    @property
-    def is_by_sudo(self) -> bool:
-        return self.name.endswith("by sudo")
-
-    @property
-    def stays(self) -> bool:
-        """Whether what it began stays when its command has ended."""
-        return self.name == VOLUMES
+    is_by_sudo: bool = False
+    stays: bool = False  # what it began, when its command has ended
 
 
-_FIO = ("esrally-ebs", "run", "{folder}/fio.toml")
+_FIO = ("{folder}/bin/esrally-ebs", "run", "{folder}/fio.toml")
 _RACE = (
-    *("esrally", "race", f"--track-path={TRACK}", "--offline", "--include-tasks=range_field_big_range"),
-    "--track-params=plan:{folder}/race.toml",
+    *("{folder}/bin/esrally", "race", f"--track-path={TRACK}", "--offline"),
+    *("--include-tasks=range_field_big_range", "--track-params=plan:{folder}/race.toml"),
 )
 KINDS = (
     Kind("fio by root", _FIO, 12, 3),
-    Kind("fio by sudo", _FIO, 14, 4),
+    Kind("fio by sudo", _FIO, 14, 4, is_by_sudo=True),
     Kind("race by root", _RACE, 40, 2),
-    Kind("race by sudo", _RACE, 45, 3),
-    Kind(VOLUMES, ("esrally-ebs", "volumes", "up", "{folder}/fio.toml"), 5, 1),
+    Kind("race by sudo", _RACE, 45, 3, is_by_sudo=True),
+    Kind("volumes by hand", (_FIO[0], "volumes", "up", "{folder}/fio.toml"), 5, 1, stays=True),
 )
 QUIET_SHARE = 0.08  # of sessions that nothing shall befall
 
@@ -99,18 +89,9 @@ class World:
     """What the sessions have to themselves: homes on a small disk, a run directory, a Python for all."""
 
     folder: Path
-
-    @property
-    def disk(self) -> Path:
-        return self.folder / "disk"
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-    @property
-    def homes(self) -> list[Path]:
-        return [self.disk / "root", self.disk / "user"]
+    disk: Path
+    run: Path
+    homes: tuple[Path, Path]  # root's and the user's
 
     def env(self, *, is_by_sudo: bool = False) -> Mapping[str, str]:
         own = self.homes[is_by_sudo]
@@ -124,15 +105,15 @@ class World:
             command, env=self.env(), cwd="/", capture_output=True, text=True, timeout=ENDS_S, check=False
         )
 
-    def listed(self) -> list[SessionSummary]:
-        """All sessions, root's and the user's."""
-        return [one for home in self.homes for one in list_sessions(home / "ebs")]
-
-    def states(self) -> Mapping[str, State]:
-        return {one.id: one.state for one in self.listed()}
+    def listed(self) -> dict[str, SessionSummary]:
+        """All sessions by their ids, root's and the user's."""
+        return {one.id: one for home in self.homes for one in list_sessions(home / "ebs")}
 
     def containers(self) -> list[str]:
-        return docker("ps", "-aq", "--no-trunc", "--filter", f"label=esrally-ebs.run={self.run}").split()
+        return self._of_engine("ps", "-a", "--no-trunc")
+
+    def _of_engine(self, *words: str) -> list[str]:
+        return docker(*words, "-q", "--filter", f"label=esrally-ebs.run={self.run}").split()
 
     def mounts(self) -> list[str]:
         lines = Path("/proc/mounts").read_text().splitlines()
@@ -142,14 +123,13 @@ class World:
         names = []
         for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
             with suppress(OSError):
-                names += [backing.parts[3]] if str(self.run) in backing.read_text() else []
+                names += [f"/dev/{backing.parts[3]}"] if str(self.run) in backing.read_text() else []
         return names
 
     def remains(self) -> list[str]:
         """All of sessions that is still on the machine."""
         remains = [f"container {name}" for name in self.containers()]
-        networks = docker("network", "ls", "-q", "--filter", f"label=esrally-ebs.run={self.run}").split()
-        remains += [f"network {name}" for name in networks]
+        remains += [f"network {name}" for name in self._of_engine("network", "ls")]
         remains += [f"mount {point}" for point in self.mounts()]
         remains += [f"loop device {name}" for name in self.loops()]
         remains += [str(path) for path in self.run.glob("*")]
@@ -171,7 +151,7 @@ class Running:
         """Its processes whose title begins so; "command" is the one that a user would see."""
         if name != "command":
             return sorted(
-                (each for each, title in descendants() if title.startswith(name)), key=lambda each: each.pid
+                (one for one, title in descendants() if title.startswith(name)), key=lambda one: one.pid
             )
         mine = psutil.Process(self.command.pid)
         if not self.kind.is_by_sudo:
@@ -220,10 +200,12 @@ def freeze(running: Running) -> bool:
     return bool(daemons)
 
 
-def on_container(*words: str) -> Strike:
+def tool(*words: str, on: Callable[[World], Sequence[str]]) -> Strike:
+    """A command, on the first that there is."""
+
     def strike(running: Running) -> bool:
-        containers = running.world.containers()[:1]
-        return bool(containers) and not _failed("docker", *words, *containers)
+        first = on(running.world)[:1]
+        return bool(first) and not _failed(*words, *first)
 
     return strike
 
@@ -236,17 +218,11 @@ def unmount(running: Running) -> bool:
     return True
 
 
-def detach_loop(running: Running) -> bool:
-    loops = running.world.loops()
-    return bool(loops) and not _failed("losetup", "--detach", f"/dev/{loops[0]}")
-
-
 def fill_disk(running: Running) -> bool:
     """Until the session has ended, nothing more can be written where it is recorded."""
-    with suppress(OSError), (running.world.disk / FILLER).open("wb") as filler:
+    with suppress(OSError), (running.world.disk / FILLER).open("wb", buffering=0) as filler:
         while True:
             filler.write(bytes(1 << 20))
-            filler.flush()
     return True
 
 
@@ -275,14 +251,12 @@ FAULTS = (
     Fault("kill -9 of fio", kill("fio --output"), _SESSIONS),
     Fault("kill -9 of a volume's daemon", kill("ebs-volume")),
     Fault("a volume's daemon frozen for 3 s", freeze),
-    Fault("SIGINT", tell(signal.SIGINT)),
-    Fault("SIGTERM", tell(signal.SIGTERM)),
-    Fault("SIGHUP", tell(signal.SIGHUP)),
+    *(Fault(each.name, tell(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
     Fault("disk full", fill_disk, _SESSIONS),
-    Fault("docker kill of a node", on_container("kill"), ("race",)),
-    Fault("docker rm -f of a node", on_container("rm", "--force"), ("race",)),
+    Fault("docker kill of a node", tool("docker", "kill", on=World.containers), ("race",)),
+    Fault("docker rm -f of a node", tool("docker", "rm", "--force", on=World.containers), ("race",)),
     Fault("a volume unmounted", unmount),
-    Fault("a loop device detached", detach_loop),
+    Fault("a loop device detached", tool("losetup", "--detach", on=World.loops)),
 )
 
 
@@ -307,65 +281,37 @@ class Results:
     """What the soak saw until now; a file of it at any time."""
 
     seed: int
-    free_at_first: tuple[int, int]
-    lost: tuple[int, int] = (0, 0)  # bytes of memory and of disk
-    outcomes: list[Outcome] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
+    struck: int = 0
+    wrong: int = 0
+    hours: float = 0.0
+    lost_mib: Mapping[str, int] = field(default_factory=dict)  # of memory and of disk
+    load: tuple[float, ...] = ()
+    sessions: list[Outcome] = field(default_factory=list)
 
-    @property
-    def count(self) -> int:
-        return len(self.outcomes)
-
-    @property
-    def struck(self) -> int:
-        return sum(one.fault != "none" for one in self.outcomes)
-
-    @property
-    def wrong(self) -> int:
-        return sum(bool(one.wrong) for one in self.outcomes) + any(
-            each > MAX_LOST_BYTES for each in self.lost
-        )
-
-    def add(self, outcome: Outcome, free_now: tuple[int, int], file: Path) -> None:
-        self.outcomes.append(outcome)
-        memory, disk = (then - now for then, now in zip(self.free_at_first, free_now, strict=True))
-        self.lost = memory, disk
-        facts = {
-            **{name: getattr(self, name) for name in ("seed", "count", "struck", "wrong")},
-            "hours": round((time.monotonic() - self.began) / 3600, 2),
-            "lost_mib": {"memory": memory >> 20, "disk": disk >> 20},
-            "load": os.getloadavg(),
-            "sessions": [asdict(one) for one in self.outcomes],
-        }
+    def add(self, outcome: Outcome, lost_mib: Mapping[str, int], hours: float, file: Path) -> None:
+        self.sessions.append(outcome)
+        self.lost_mib, self.hours, self.load = lost_mib, round(hours, 2), os.getloadavg()
+        self.struck = sum(one.fault != "none" for one in self.sessions)
+        too_much = any(each > MAX_LOST_MIB for each in lost_mib.values())
+        self.wrong = sum(bool(one.wrong) for one in self.sessions) + too_much
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(facts, indent=1) + "\n")
+        file.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
 
 def descendants() -> list[tuple[psutil.Process, str]]:
     """All live processes that sessions started, wherever they went."""
-    alive = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                alive.append((process, " ".join(process.cmdline())[:120]))
-    return alive
+    return processes(psutil.Process().children(recursive=True))
 
 
 def live(world: World, kind: Kind, fault: Fault | None, share: float) -> Outcome:
     """One session, struck after that share of its time, and everything that is checked after it."""
     outcome = Outcome(kind.name, "none", round(share * kind.typical_s, 1))
-    before, output = world.states(), world.folder / "output"
-    words = (word.format(folder=world.folder) for word in kind.words[1:])
+    before, output = world.listed(), world.folder / "output"
+    words = [word.format(folder=world.folder) for word in kind.words]
+    env, nowhere = world.env(is_by_sudo=kind.is_by_sudo), subprocess.DEVNULL
     with output.open("w") as text:
         command = subprocess.Popen(
-            [f"{world.folder}/bin/{kind.words[0]}", *words],
-            env=world.env(is_by_sudo=kind.is_by_sudo),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=text,
-            stderr=text,
-            start_new_session=True,
-            text=True,
+            words, env=env, cwd="/", stdin=nowhere, stdout=text, stderr=text, start_new_session=True
         )
     struck_at = _strike(Running(world, kind, command), fault, outcome)
     outcome.exit_code = command.wait()
@@ -376,9 +322,10 @@ def live(world: World, kind: Kind, fault: Fault | None, share: float) -> Outcome
     if "reaper" in outcome.fault:
         world.call("clean")
     outcome.gone_s = round(_wait_until_gone(world, outcome), 1)
-    _check_machine(world, outcome, output.read_text(errors="replace"))
-    _check_records(world, outcome, before, struck_at)
-    outcome.text = output.read_text(errors="replace")[-_SIGNS:] if outcome.wrong else ""
+    said = output.read_text(errors="replace")
+    _check_machine(world, outcome, said)
+    _check_records(world, outcome, before, struck_at, stays=kind.stays)
+    outcome.text = said[-_SIGNS:] if outcome.wrong else ""
     return outcome
 
 
@@ -425,14 +372,16 @@ def _check_machine(world: World, outcome: Outcome, output: str) -> None:
         outcome.wrong.append(f"clean: {clean.stdout}{clean.stderr}")
 
 
-def _check_records(world: World, outcome: Outcome, before: Mapping[str, State], struck_at: float) -> None:
+def _check_records(
+    world: World, outcome: Outcome, before: Mapping[str, SessionSummary], struck_at: float, *, stays: bool
+) -> None:
     """Note down what is not listed as it must be: this session, and those before."""
     listed = world.listed()
-    now = {one.id: one.state for one in listed}
-    changed = {id_: now.get(id_) for id_, state in before.items() if now.get(id_) != state}
-    outcome.wrong += [f"session {id_}: {before[id_]} before, now {state}" for id_, state in changed.items()]
-    new = [one for one in listed if one.id not in before]
-    if len(new) > 1 or (outcome.exit_code == 0 and not new and outcome.kind != VOLUMES):
+    for id_, earlier in before.items():
+        now = listed[id_].state if id_ in listed else None
+        outcome.wrong += [f"session {id_}: {earlier.state} before, now {now}"] if now != earlier.state else []
+    new = [one for id_, one in listed.items() if id_ not in before]
+    if len(new) > 1 or (outcome.exit_code == 0 and not new and not stays):
         outcome.wrong.append(f"{len(new)} sessions were recorded, not one")
     for one in new:
         outcome.ended = one.state.value
@@ -449,9 +398,10 @@ def _check_records(world: World, outcome: Outcome, before: Mapping[str, State], 
             outcome.wrong.append(f"exit code {outcome.exit_code}, and it is {one.state}: {one.reason}")
 
 
-def free(world: World) -> tuple[int, int]:
-    """Bytes of memory, with what the sessions recorded in it, and of disk that are free."""
-    return psutil.virtual_memory().available + shutil.disk_usage(world.disk).used, shutil.disk_usage("/").free
+def free_mib(world: World) -> dict[str, int]:
+    """Memory, with what the sessions recorded in it, and disk."""
+    memory = psutil.virtual_memory().available + shutil.disk_usage(world.disk).used
+    return {"memory": memory >> 20, "disk": shutil.disk_usage("/").free >> 20}
 
 
 def _may_race(lock: Path | None, turn: ExitStack) -> bool:
@@ -474,25 +424,24 @@ def _reap() -> None:
 
 def soak(world: World, args: argparse.Namespace) -> Results:
     """Sessions until the time is over."""
-    results, draw = Results(args.seed, free(world)), random.Random(args.seed)
-    until = time.monotonic() + 3600 * args.hours
-    while time.monotonic() < until:
+    results, draw = Results(args.seed), random.Random(args.seed)
+    began, before = time.monotonic(), free_mib(world)
+    while (hours := (time.monotonic() - began) / 3600) < args.hours:
         with ExitStack() as turn:
             kind, fault = drawn(draw, may_race=_may_race(args.lock, turn))
-            if "race" not in kind.name:
-                turn.close()
             outcome = live(world, kind, fault, draw.random())
             _reap()
-        results.add(outcome, free(world), args.results)
+        lost_mib = {name: before[name] - now for name, now in free_mib(world).items()}
+        results.add(outcome, lost_mib, hours, args.results)
         ending = f"{outcome.exit_code:>4} {outcome.ended:<10} {outcome.lasted_s:>6} s {outcome.wrong}"
-        print(f"{results.count:>4} {outcome.kind:<16} {outcome.fault:<34} {ending}", flush=True)
+        print(f"{len(results.sessions):>4} {outcome.kind:<16} {outcome.fault:<34} {ending}", flush=True)
     return results
 
 
 def drawn(draw: random.Random, *, may_race: bool) -> tuple[Kind, Fault | None]:
     """What comes next; no race while somebody else's Rally runs, beside which ours would be refused."""
-    may_race = may_race and not find_all_other_rally_processes()
-    kinds = [kind for kind in KINDS if "race" not in kind.name or may_race]
+    beside = not may_race or find_all_other_rally_processes()
+    kinds = [kind for kind in KINDS if not (beside and "race" in kind.name)]
     (kind,) = draw.choices(kinds, [kind.weight for kind in kinds])
     fitting = [fault for fault in FAULTS if any(word in kind.name for word in fault.words)]
     return kind, None if draw.random() < QUIET_SHARE else draw.choice(fitting)
@@ -512,33 +461,28 @@ def show(outcomes: Sequence[Outcome]) -> None:
 def made_world() -> Iterator[World]:
     """Gone after the block, sessions and all."""
     with environment() as folder:
-        world = World(folder)
-        world.disk.mkdir()
+        disk = folder / "disk"
+        world = World(folder, disk, folder / "run", (disk / "root", disk / "user"))
+        disk.mkdir()
         (folder / "fio.toml").write_text(FIO)
         (folder / "race.toml").write_text(RACE)
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0755", "tmpfs", world.disk], check=True
-        )
+        subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", disk], check=True)
         try:
             for home, owner in zip(world.homes, (0, NOBODY), strict=True):
                 home.mkdir(mode=0o700)
                 os.chown(home, owner, owner)
             yield world
         finally:
-            subprocess.run(["umount", world.disk], check=True)
+            subprocess.run(["umount", disk], check=True)
 
 
 def main() -> int:
     """Soak, show what befell; exit code 1 when anything was wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser()
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--lock", type=Path, help="taken for races; while somebody else has it there are none"
-    )
-    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--lock", type=Path, help="taken by turns; no races without it")
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results") / "soak.json")
     args = parser.parse_args()
     be_called("soak")
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
@@ -546,10 +490,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with made_world() as world:
         results = soak(world, args)
-    show(results.outcomes)
-    memory, disk = (bytes_ >> 20 for bytes_ in results.lost)
-    print(f"{results.count} sessions, {results.struck} faults, {results.wrong} wrong;", end=" ")
-    print(f"{memory} MiB less memory, {disk} MiB less disk than before")
+    show(results.sessions)
+    print(f"{len(results.sessions)} sessions, {results.struck} faults, {results.wrong} wrong;", end=" ")
+    print(", ".join(f"{lost} MiB less {name}" for name, lost in results.lost_mib.items()), "than before")
     return 1 if results.wrong else 0
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -214,10 +214,10 @@ def race(
         running.destroy()
 
 
-def processes() -> list[tuple[psutil.Process, str]]:
-    """All live processes with their command lines."""
+def processes(among: Iterable[psutil.Process] | None = None) -> list[tuple[psutil.Process, str]]:
+    """All live processes, or those among some, with their command lines."""
     live = []
-    for process in psutil.process_iter():
+    for process in psutil.process_iter() if among is None else among:
         with suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:
                 live.append((process, " ".join(process.cmdline())))
