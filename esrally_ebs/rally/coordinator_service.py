@@ -28,7 +28,7 @@ from esrally_ebs.rally import activation, open_loop, runners
 from esrally_ebs.rally.coordinator_client import Coordinator
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.sample_recorder import DrivenSession
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, refusal
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, read_page, refusal
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Context
 from esrally_ebs.telemetry.observation import observe
@@ -187,7 +187,8 @@ class CoordinatorService:
     ) -> None:
         """Observe an arm's volumes until the load host says that its request was answered."""
         context = activation.current()
-        async with observe(context.arm(block.arm).members, SessionFolder(context.folder), block) as more:
+        members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
+        async with observe(members, folder, block, read_page=read_page()) as more:
             _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})
             line = await reader.readline()
             if not line:

@@ -26,7 +26,7 @@ from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
 from esrally_ebs.session import diagnosis, protocol
-from esrally_ebs.session.keeper import root_steps
+from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
@@ -270,7 +270,8 @@ def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[object
         return nullcontext()
     if remote := activation.coordinator():
         return remote.observed(block)
-    return observe(context.arm(block.arm).members, SessionFolder(context.folder), block)
+    members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
+    return observe(members, folder, block, read_page=read_page())
 
 
 class BetweenRequests:

@@ -20,7 +20,7 @@ from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
-from esrally_ebs.session.keeper import root_steps
+from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.store.context import ENOUGH, STEP, Context
 from esrally_ebs.telemetry.gc_log import GcLog
@@ -130,6 +130,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
             clock=SYSTEM_CLOCK,
             read_state=read_state,
             read_work=_index_work if self._context.has_writes else None,
+            read_page=read_page(),
             on_cut=self._on_cut,
         )
         self._thread = SamplerThread(sampler, partial(self._keep, self._writer))

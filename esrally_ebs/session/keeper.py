@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, BinaryIO
@@ -29,6 +29,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError, validate_call
 
 from esrally_ebs import errors
 from esrally_ebs import node as nodes
+from esrally_ebs.aws.ebs_statistics import LogPage
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
@@ -38,13 +39,14 @@ from esrally_ebs.node.kept import BroughtBack
 from esrally_ebs.session import reaper
 from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
 from esrally_ebs.store.context import Context
+from esrally_ebs.telemetry.ebs import ReadPage
 
 # All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
 OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
     *("attach_neutral", "start_shared", "stop_nodes", "restart_nodes", "remove_nodes", "segments"),
     *("content_hash", "keep", "bring_back", "require_kept", "publish", "evict", "cause", "gc_log"),
-    *("ending", "take_down"),
+    *("ebs_page", "ending", "take_down"),
 )
 MAX_REQUEST_BYTES = 1 << 18
 _MAX_CALLS = 64  # at once
@@ -134,6 +136,9 @@ class KeeperClient:
         descriptors: list[int] = []
         self._ask("gc_log", descriptors=descriptors, arm=arm)
         return os.fdopen(descriptors[0], "rb")
+
+    def ebs_page(self, arm: str, disk: int) -> LogPage:
+        return _LOG_PAGE.validate_python(self._ask("ebs_page", arm=arm, disk=disk))
 
     def ending(self) -> None:
         self._ask("ending")
@@ -254,6 +259,17 @@ def root_steps(
     if context is not None:
         steps.take(context)
     return steps
+
+
+def read_page() -> ReadPage | None:
+    """Who reads EBS statistics for this process, always the same; None where it may do so itself."""
+    address = os.environ.get(KEEPER)
+    return _page_reader(address) if address else None
+
+
+@cache
+def _page_reader(address: str) -> ReadPage:
+    return KeeperClient(address).ebs_page
 
 
 # --- of root ---
@@ -452,6 +468,7 @@ _NODES = TypeAdapter(tuple[Node, ...])
 _BROUGHT_BACK = TypeAdapter(BroughtBack)
 _EVICTION = TypeAdapter(Eviction)
 _CONTEXT = TypeAdapter(Context)
+_LOG_PAGE = TypeAdapter(LogPage)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Annotated, Any, BinaryIO
 from pydantic import Field
 
 from esrally_ebs import node as nodes
+from esrally_ebs.aws.ebs_statistics import LogPage, StatisticsReader
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.mounts import unmounted
@@ -30,6 +31,7 @@ from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.store import running
 from esrally_ebs.store.context import ENDING, OF_CALLER, Context, Member
+from esrally_ebs.telemetry.ebs import readers_of
 from esrally_ebs.telemetry.gc_log import log_of
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
@@ -55,6 +57,7 @@ class RootSteps:
         self._volumes: dict[str, Volume] = {}
         self._lent: dict[str, Volume] = {}
         self._nodes: dict[str, Node] = {}
+        self._readers: dict[str, list[StatisticsReader]] = {}
         self._starting = 0  # threads that start nodes
         self._start_reaper = start_reaper
         self._wait_for_reaper: Callable[[], None] | None = None
@@ -286,6 +289,18 @@ class RootSteps:
             raise SetupError(f"arm {arm}: the log of collections is no file of its node's; see its container")
         return os.fdopen(descriptor, "rb")
 
+    def ebs_page(self, arm: str, disk: int) -> LogPage:
+        """The EBS performance statistics of an arm's disk, counted from 0 among those that have some."""
+        volume = self._of(self._volumes, arm)
+        with self._lock:
+            if arm not in self._readers:
+                self._readers[arm] = readers_of(volume)
+            if not 0 <= disk < len(self._readers[arm]):
+                raise SetupError(
+                    f"arm {arm}: has no disk {disk} with EBS statistics; see 'esrally-ebs doctor'"
+                )
+            return self._readers[arm][disk].read()
+
     def ending(self) -> None:
         """Have the reaper wait: the session is about to be taken down."""
         with suppress(OSError):  # taken down already; or a full disk, which must not keep what is attached
@@ -299,8 +314,10 @@ class RootSteps:
         if self._starting:  # for one who has gone: nothing may come up once its volume has gone
             self.remove_nodes()
         with self._lock:
+            for reader in (reader for readers in self._readers.values() for reader in readers):
+                reader.close()
             problems = clean.take_down(self._session)
-            for each in (self._volumes, self._lent, self._nodes):
+            for each in (self._volumes, self._lent, self._nodes, self._readers):
                 each.clear()
             return problems
 

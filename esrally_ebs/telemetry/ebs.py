@@ -4,7 +4,9 @@ Several volumes of one arm are added up. ``ebs.exceeded_s.<limit>`` alone does n
 since the volume was attached for which more was asked than it, or its instance, lets through.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from esrally_ebs.aws.ebs_statistics import Bin, LogPage, StatisticsReader
@@ -38,6 +40,19 @@ class PageReader(Protocol):
         """The page now."""
 
 
+ReadPage = Callable[[str, int], LogPage]  # the page now, of an arm's disk of that number, from 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A page that another process reads, which may open the disk."""
+
+    ask: Callable[[], LogPage]
+
+    def read(self) -> LogPage:
+        return self.ask()
+
+
 class EbsStatistics:
     """Growth of all counters and of those bins that grew, and the queue of this moment."""
 
@@ -60,18 +75,31 @@ class EbsStatistics:
         return values
 
 
-def ebs_statistics(volume: Volume, roots: Roots | None = None) -> EbsStatistics | None:
-    """The source for an arm; None when none of its disks has such statistics."""
+def ebs_statistics(
+    volume: Volume, roots: Roots | None = None, *, read_page: ReadPage | None = None
+) -> EbsStatistics | None:
+    """The source for an arm; None when none of its disks has such statistics.
+
+    ``read_page`` is who reads them; None: this process, which must be root.
+    """
+    readers: Sequence[PageReader] = readers_of(volume, roots)
+    if read_page is not None:
+        numbers = range(len(readers))
+        readers = [_Asked(partial(read_page, volume.spec.name, number)) for number in numbers]
+    return EbsStatistics(readers) if readers else None
+
+
+def readers_of(volume: Volume, roots: Roots | None = None) -> list[StatisticsReader]:
+    """One for each disk of an arm that has such statistics; found without root, which reading needs."""
     roots = roots or Roots()
     if volume.kind is Kind.EMULATED or volume.device is None:
-        return None
+        return []
     disks = identify(volume.mount, roots).stack.disks
-    readers = [
+    return [
         StatisticsReader(roots.dev / disk.name, detailed=disk.sort is Sort.INSTANCE_STORE)
         for disk in disks
         if disk.name.startswith("nvme") and disk.sort in (Sort.EBS, Sort.INSTANCE_STORE)
     ]
-    return EbsStatistics(readers) if readers else None
 
 
 def _growth(before: Sequence[LogPage], now: Sequence[LogPage]) -> Iterator[Value]:

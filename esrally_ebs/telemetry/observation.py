@@ -16,7 +16,7 @@ from esrally_ebs.model import Block, Event, Phase, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry.counters import IN_FLIGHT, snapshot
-from esrally_ebs.telemetry.ebs import EbsStatistics, ebs_statistics
+from esrally_ebs.telemetry.ebs import EbsStatistics, ReadPage, ebs_statistics
 from esrally_ebs.volumes.emulated.control import read_state
 
 # Of many warm requests, which are all alike, one in so many seconds is enough. In races of
@@ -43,16 +43,17 @@ class ObservationInterval:
 
 @asynccontextmanager
 async def observe(
-    members: Sequence[Member], folder: SessionFolder, block: Block
+    members: Sequence[Member], folder: SessionFolder, block: Block, *, read_page: ReadPage | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
 
     Gives further fields of that event, to be filled in.
 
     Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
-    makes an event of its own kind. A block that fails leaves no record.
+    makes an event of its own kind. A block that fails leaves no record. ``read_page`` is as in
+    ``ebs_statistics``.
     """
-    counters = functools.partial(_counters, members)
+    counters = functools.partial(_counters, members, functools.partial(_exceeded, read_page))
     begin = counters()
     started = time.time()
     more: dict[str, Any] = {}
@@ -88,13 +89,15 @@ async def _settled(counters: Callable[[], list[dict[str, float]]]) -> list[dict[
     return now
 
 
-def _counters(members: Sequence[Member]) -> list[dict[str, float]]:
+def _counters(
+    members: Sequence[Member], exceeded: Callable[[Volume], dict[str, float]]
+) -> list[dict[str, float]]:
     return [
         snapshot(
             member.volume,
             read_state=read_state,
             processor_time=member.node.processor_time if member.node else None,
-            read_more=_exceeded,
+            read_more=exceeded,
         )
         for member in members
     ]
@@ -109,17 +112,17 @@ def _added_up(counters: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _exceeded(volume: Volume) -> dict[str, float]:
+def _exceeded(read_page: ReadPage | None, volume: Volume) -> dict[str, float]:
     """For how long an EBS volume's limits were exceeded so far; nothing for other volumes."""
-    statistics = _statistics(volume)
+    statistics = _statistics(volume, read_page)
     values = [] if statistics is None else statistics.read(time.monotonic())
     return {value.metric: value.value for value in values if value.metric.startswith("ebs.exceeded_s.")}
 
 
 @functools.cache
-def _statistics(volume: Volume) -> EbsStatistics | None:
+def _statistics(volume: Volume, read_page: ReadPage | None) -> EbsStatistics | None:
     """Found once; why there are none is said by the once-a-second telemetry."""
     try:
-        return ebs_statistics(volume)
+        return ebs_statistics(volume, read_page=read_page)
     except (EbsError, OSError):
         return None

@@ -10,7 +10,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.proc_stat import ReadText
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.model import Node, TelemetryPoint, Volume
-from esrally_ebs.telemetry.ebs import ebs_statistics
+from esrally_ebs.telemetry.ebs import ReadPage, ebs_statistics
 from esrally_ebs.telemetry.sources import (
     Device,
     IndexWork,
@@ -46,17 +46,20 @@ class Sampler:
         read_work: ReadWork | None = None,
         clock: Clock = SYSTEM_CLOCK,
         read_text: ReadText = Path.read_text,
+        read_page: ReadPage | None = None,
         on_cut: Callable[[str, str], None] = _ignore,
     ) -> None:
         """``read_state`` turns a control socket's path into a record or mapping of numbers; ``read_work`` a
-        node into what Elasticsearch says of its merges and refreshes, None: nobody asks.
+        node into what Elasticsearch says of its merges and refreshes, None: nobody asks. ``read_page`` is as
+        in ``ebs_statistics``.
 
         ``on_cut`` gets arm and reason each time that a source begins to fail, not every second.
         """
         self._clock = clock
         self._on_cut = on_cut
         self._arms = [
-            (volume, list(_sources(volume, node, read_text, read_state, read_work))) for volume, node in arms
+            (volume, list(_sources(volume, node, read_text, read_state, read_work, read_page)))
+            for volume, node in arms
         ]
         self._failing: set[Source] = set()
 
@@ -96,6 +99,7 @@ def _sources(
     read_text: ReadText,
     read_state: ReadState,
     read_work: ReadWork | None,
+    read_page: ReadPage | None,
 ) -> Iterator[Source]:
     if volume.device is not None:
         yield Device(volume.device, read_text)
@@ -105,7 +109,7 @@ def _sources(
         yield Limiters(volume.control, read_state)
     if node is not None and read_work is not None:
         yield IndexWork(node, read_work)
-    statistics = ebs_statistics(volume)
+    statistics = ebs_statistics(volume, read_page=read_page)
     if statistics is not None:
         yield statistics
 

@@ -2,7 +2,12 @@
 
 import asyncio
 import ctypes
+import os
+import secrets
+import socket
 import struct
+import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +17,11 @@ from small_plan import small_plan
 
 from esrally_ebs.analysis.profile import profiles_of, read_windows
 from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
+from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import KEEPER, Caller
 from esrally_ebs.model import Block, Event, Kind, Volume, VolumeSpec, Work
+from esrally_ebs.session.keeper import KeeperService, read_page
+from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry import ebs
@@ -88,7 +97,7 @@ def diskstats(path: Path) -> str:
 
 
 def sampler(volume: Volume) -> Sampler:
-    return Sampler([(volume, None)], read_state=no_socket, read_text=diskstats)
+    return Sampler([(volume, None)], read_state=no_socket, read_text=diskstats, read_page=read_page())
 
 
 @pytest.mark.parametrize("device", ["nvme71n1", "nvme72n1"])
@@ -148,7 +157,8 @@ def observed(tmp_path: Path, device: str) -> tuple[Event, ...]:
     block = Block(arm="gp3", cluster="gp3", work=Work.SEARCH, task="search", round=0)
 
     async def request() -> None:
-        async with observe([Member(volume=arm(tmp_path, device))], folder, block):
+        members = [Member(volume=arm(tmp_path, device))]
+        async with observe(members, folder, block, read_page=read_page()):
             await asyncio.sleep(0)
 
     asyncio.run(request())
@@ -176,3 +186,56 @@ def test_a_request_on_a_disk_without_statistics_has_none_and_is_still_told(
     (event,) = observed(tmp_path, "loop3")
     assert disk.pages == 0
     assert not any(name.startswith("ebs.") for name in event.fields["end"])
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[RootSteps]:
+    """Those of a keeper, whom this process asks as the processes of a user do who called by sudo."""
+    made = RootSteps(Caller(os.geteuid(), os.getegid(), "user", "/nonexistent"))
+    address = f"ebs-test-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen()
+        service = KeeperService(made, os.geteuid())
+        threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
+        monkeypatch.setenv(KEEPER, address)
+        yield made
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_by_sudo_the_keeper_reads_what_a_disk_tells_of_itself(
+    machine: FakeMachine, disk: Disk, tmp_path: Path, steps: RootSteps
+) -> None:
+    steps._volumes["gp3"] = arm(tmp_path, "nvme71n1")
+    (machine.roots.dev / "nvme71n1").rename(tmp_path / "roots")  # no others' than the keeper's
+    steps._readers["gp3"] = [ebs.StatisticsReader(tmp_path / "roots")]
+    rows = {point.metric: point.value for point in sampler(arm(tmp_path, "nvme71n1")).sample()}
+    assert (rows["ebs.exceeded_s.iops"], rows[CUT]) == (7.0, 0)
+    (event,) = observed(tmp_path, "nvme71n1")
+    assert (event.fields["begin"]["ebs.exceeded_s.iops"], event.fields["end"]["ebs.exceeded_s.iops"]) == (
+        14,
+        21,
+    )
+    steps.take_down()
+    assert disk.pages == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "why"),
+    [
+        ("gp3", 1, "arm gp3: has no disk 1 with EBS statistics"),
+        ("gp3", -1, "arm gp3: has no disk -1 with EBS statistics"),
+        ("loop", 0, "arm loop: has no disk 0 with EBS statistics"),
+        ("nvme72n1", 0, "arm nvme72n1: is none of this session"),
+        ("../../dev/nvme72n1", 0, "arm ../../dev/nvme72n1: is none of this session"),
+    ],
+)
+def test_by_sudo_only_disks_of_the_session_s_arms_are_read(
+    machine: FakeMachine, disk: Disk, tmp_path: Path, steps: RootSteps, name: str, number: int, why: str
+) -> None:
+    steps._volumes.update(gp3=arm(tmp_path, "nvme71n1"), loop=arm(tmp_path, "loop3"))
+    ask = read_page()
+    assert ask is not None
+    with pytest.raises(SetupError, match=why):
+        ask(name, number)
+    assert ask("gp3", 0).counters["total_read_ops"] == STEP
