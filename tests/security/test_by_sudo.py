@@ -220,8 +220,10 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     shared: Path, sudo: dict[str, str]
 ) -> None:
     (shared / "race.toml").write_text(small_race.PLAN)
-    words = ["esrally", "race", f"--track-path={ROOT}/tracks/noaa-ebs", "--offline", "--include-tasks=range*"]
-    words.append(f"--track-params=plan:{shared}/race.toml,rounds:2,iterations:2")
+    search = "range_field_big_range"
+    words = ["esrally", "race", f"--track-path={ROOT}/tracks/noaa-ebs", "--offline"]
+    words.append(f"--include-tasks={search}")
+    words.append(f"--track-params=plan:{shared}/race.toml,documents:3000,rounds:2,iterations:2")
     users: dict[str, set[int]] = {}
     with subprocess.Popen(words, env=sudo, cwd="/", stdout=subprocess.PIPE, text=True) as race:
         while race.poll() is None:
@@ -239,4 +241,5 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     assert {name: uids for name, uids in users.items() if uids != {NOBODY}} == {}
     report = call("esrally-ebs", "report", "latest", env=sudo)
     assert (report.returncode, report.stderr) == (0, "")
+    assert search in report.stdout
     assert left(shared / "run") == []
