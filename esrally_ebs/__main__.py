@@ -2,28 +2,19 @@
 
 import signal
 import sys
-import threading
 
 
 def main() -> int:
     """Run the command; Ctrl-C while its modules load, for a second or more, ends it without a word."""
-    sys.unraisablehook = interrupt_again
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from esrally_ebs.cli import main as run
+    from esrally_ebs.machine.processes import interrupt_again
 
+    sys.unraisablehook = interrupt_again
     signal.signal(signal.SIGINT, usual)
     return run()
-
-
-def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Where Python drops an exception, in a callback or destructor, see that a Ctrl-C is not lost with it."""
-    if unraisable.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(unraisable)
-        return
-    # later, from another thread: here it would be dropped again
-    threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The one door to the machine: processes, pids and the clock. Nothing else starts a process."""
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +139,15 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 return
+
+
+def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Where Python drops an exception, in a callback or destructor, see that a Ctrl-C is not lost with it."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    # later, from another thread: here it would be dropped again
+    threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
 
 
 def argv_of(pid: int) -> list[str]:

@@ -20,7 +20,7 @@ from types import ModuleType
 import psutil
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import is_root
+from esrally_ebs.machine.processes import interrupt_again, is_root
 from esrally_ebs.machine.resources import sockets_wanted
 from esrally_ebs.rally import any_track
 
@@ -34,6 +34,7 @@ def install() -> None:
         from esrally_ebs.session.keeper import go_on_as_caller  # its imports take a while
 
         go_on_as_caller(sys.orig_argv[1:], needs_root="race" in sys.argv)
+    sys.unraisablehook = interrupt_again
     changes = {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
         changes["esrally.actor"] = _use_queues

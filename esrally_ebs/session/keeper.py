@@ -296,8 +296,11 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
     listener.bind(f"\0{address}")
     listener.listen()
     wait, ready = os.pipe()
+    apart = not _at_terminal()
     child = os.fork()
     if child == 0:
+        if apart:  # a signal to the group must not reach it twice: the second would cut its end short
+            os.setpgid(0, 0)
         os.close(ready)
         if not os.read(wait, 1):
             os._exit(SetupError.exit_code)  # it has said why
@@ -432,10 +435,11 @@ def main(argv: Sequence[str]) -> int:
     os.environ["HOME"] = pwd.getpwuid(0).pw_dir
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT and _at_terminal():
-            return  # Ctrl-C: the command has heard it as well
         with suppress(ProcessLookupError):
-            os.kill(child, number)
+            if os.getpgid(child) == child:
+                os.killpg(child, number)
+            elif number != signal.SIGINT or not _at_terminal():  # the command has heard Ctrl-C as well
+                os.kill(child, number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)

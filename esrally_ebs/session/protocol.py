@@ -153,11 +153,16 @@ class LiveSession:
         if self._ended or self._steps.folder is None:
             return
         self._ended = True
-        problems = self._steps.take_down()  # first: to look for a fault may fail, too
-        fault = self.first_fault()
-        reason = fault[0] if fault else "the race ended early; see Rally's log"
-        state, reason = (State.CANCELLED, "cancelled by the user") if cancelled else (State.FAILED, reason)
-        self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
+        problems: list[str] = []
+        try:
+            problems = self._steps.take_down()  # first: to look for a fault may fail, too
+        finally:  # Ctrl-C again leaves the rest to the reaper, and must not leave the end unsaid
+            fault = self.first_fault()
+            reason = fault[0] if fault else "the race ended early; see Rally's log"
+            state, reason = (
+                (State.CANCELLED, "cancelled by the user") if cancelled else (State.FAILED, reason)
+            )
+            self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
 
     def first_fault(self) -> tuple[str, int] | None:
         """Text and exit code of what went wrong first, in whichever process; the rest follows from it."""

@@ -88,6 +88,15 @@ def test_ctrl_c_at_any_stage_takes_all_down_and_is_no_fault(tmp_path: Path, stag
     assert (session.state, session.reason) == (State.CANCELLED, "cancelled by the user")
 
 
+def test_ctrl_c_while_all_is_taken_down_leaves_the_session_cancelled(tmp_path: Path) -> None:
+    steps = RecordedSession(tmp_path, fails_at="take down", error=KeyboardInterrupt())
+    live = LiveSession(steps)
+    live.prepare()
+    with pytest.raises(KeyboardInterrupt):
+        live.fail(KeyboardInterrupt())
+    assert load_session(tmp_path / "sessions" / "s").state is State.CANCELLED
+
+
 def test_all_is_taken_down_although_the_fault_cannot_be_recorded(tmp_path: Path) -> None:
     steps = RecordedSession(tmp_path, fails_at="record fault", error=SetupError("disk full"))
     live = LiveSession(steps)

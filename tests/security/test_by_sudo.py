@@ -118,6 +118,23 @@ def test_a_signal_to_the_keeper_reaches_the_command(
     assert command.returncode == 128 + number
 
 
+def test_a_signal_to_all_of_a_command_s_processes_reaches_it_once(shared: Path, sudo: dict[str, str]) -> None:
+    """A second one would cut short what the first began: taking the session down."""
+    script = shared / "bin" / "counts" / "esrally"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(
+        "import signal, time\ntimes = []\nsignal.signal(signal.SIGINT, lambda *_: times.append(1))\n"
+        "print('there', flush=True)\n"
+        "while not times: time.sleep(0.001)\nfor _ in range(100): time.sleep(0.01)\nprint(len(times))\n"
+    )
+    words = [str(shared / "bin" / "python"), str(script), "race"]
+    with subprocess.Popen(words, env=sudo, stdout=subprocess.PIPE, start_new_session=True) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"there\n"
+        os.killpg(command.pid, signal.SIGINT)
+        assert command.communicate(timeout=30)[0] == b"1\n"
+
+
 def test_ctrl_c_ends_no_tool_of_a_step_that_root_is_about(shared: Path) -> None:
     """That step would fail, and its session, before race control has heard that it is cancelled."""
     script = shared / "tool.py"

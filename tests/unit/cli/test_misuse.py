@@ -14,10 +14,10 @@ from esrally.utils import process
 from small_plan import small_plan
 
 from esrally_ebs import __version__
-from esrally_ebs.__main__ import interrupt_again
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
+from esrally_ebs.machine.processes import interrupt_again
 from esrally_ebs.model import State
 from esrally_ebs.store import SessionFolder
 
