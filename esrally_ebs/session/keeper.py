@@ -444,6 +444,11 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     steps = RootSteps(user)
+
+    def take_down(_: int, __: FrameType | None) -> None:
+        threading.Thread(target=steps.take_down, daemon=True).start()
+
+    signal.signal(reaper.TAKE_DOWN, take_down)
     listener = socket.socket(fileno=fileno)
     threading.Thread(target=KeeperService(steps, uid).listen, args=(listener,), daemon=True).start()
     os.write(ready, b"1")

@@ -28,7 +28,9 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import ENDING
 from esrally_ebs.store.files import sync_folder
 
+TAKE_DOWN = signal.SIGUSR1  # has the keeper do so, which has to end first what it is about
 _PATIENCE_S = 20.0
+_KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
 _LEAVE_S = 5.0  # for actors whose command has ended
 _SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
@@ -104,11 +106,12 @@ def reap(
     died: Process,
     processes: Sequence[Process],
     actors: int | None,
+    keeper: Process | None = None,
     user: Caller | None = None,
 ) -> None:
     """End what Rally left running, take the session down, and say why: in the record and to the user.
 
-    What touches processes and the record is done as their user, if one called by sudo.
+    Where a user called by sudo, what touches processes and the record is done as that user.
     """
     name = "race control" if died == processes[0] and len(processes) > 1 else "the session's main process"
     if died not in processes:
@@ -118,6 +121,8 @@ def reap(
     )
     do = user.do if user else _at_once
     do(partial(_end, died, processes, actors, text))
+    if keeper is not None:
+        _wait_for_keeper(keeper, run_dir() / session)
     problems = take_down(session)
     do(partial(_record, session, folder, text, problems))
 
@@ -133,6 +138,14 @@ def _end(died: Process, processes: Sequence[Process], actors: int | None, text: 
             process.signal(signal.SIGKILL)
     if actors is not None:
         _kill(_members(actors))
+
+
+def _wait_for_keeper(keeper: Process, directory: Path) -> None:
+    """Have the keeper take the session down: volumes and nodes may be on their way up in it."""
+    keeper.signal(TAKE_DOWN)
+    until = time.monotonic() + _KEEPER_S
+    while directory.exists() and keeper.alive and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 def _members(session: int) -> list[Process]:
@@ -192,17 +205,24 @@ def main(argv: Sequence[str]) -> None:
     sync = partial(sync_folder, folder, {})
     with contextlib.suppress(BrokenPipeError):  # who waits for it may have died already
         os.write(sys.stdout.fileno(), b".")
-    died = watch([*processes, *([] if starter in processes else [starter])], sync)
+    keeper = None if starter in processes else starter
+    died = watch([*processes, *([keeper] if keeper else [])], sync)
     # An orderly end removes the run directory, though perhaps some moments after the first process went.
     directory = run_dir() / session
-    until = time.monotonic() + (_PATIENCE_S if (directory / ENDING).exists() else 1.0)
-    while directory.exists() and time.monotonic() < until:
+    began = time.monotonic()
+    while directory.exists() and time.monotonic() - began < _patience_s(directory, processes):
         time.sleep(0.2)
     if directory.exists():
-        reap(session, folder, died, processes, actors, user)
+        reap(session, folder, died, processes, actors, keeper, user)
     sync()
     if actors is not None:
         (user.do if user else _at_once)(partial(see_off, processes[1], actors))
+
+
+def _patience_s(directory: Path, processes: Sequence[Process]) -> float:
+    """How long a session may stand once a process of it has ended: longer while race control ends it."""
+    ends = (directory / ENDING).exists() and any(process.alive for process in processes[:1])
+    return _PATIENCE_S if ends else 1.0
 
 
 if __name__ == "__main__":

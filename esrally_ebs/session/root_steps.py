@@ -99,6 +99,7 @@ class RootSteps:
             if self._volumes:
                 raise SetupError(f"session {self._session}: has its arms; take it down first")
             for spec in specs:
+                self._require_standing()
                 volume = volumes.attach(self._safe(spec), self._run / spec.name, say=say)
                 self._let_in(volume)
                 self._volumes[spec.name] = volume
@@ -354,6 +355,7 @@ class RootSteps:
     def _counted(self) -> Iterator[None]:
         """Count a thread that starts nodes, for as long as it does."""
         with self._lock:
+            self._require_standing()
             self._starting += 1
         try:
             yield
@@ -372,6 +374,11 @@ class RootSteps:
         self._session, self._context = context.session, context
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
+
+    def _require_standing(self) -> None:
+        """Raise SetupError once the session is to be taken down, by whomever: nothing may come up then."""
+        if (self._run / ENDING).exists() or self.is_over:
+            raise SetupError(f"session {self._session}: has ended; start again")
 
     def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:
         """Bind the directory of a descriptor, which is that user's, below the session's."""
@@ -427,6 +434,7 @@ class RootSteps:
             return nodes.prepare_data_dir(self._volumes[_SNAPSHOTS])
 
     def _attach_directory(self, name: str, backing: Path | None = None) -> Volume:
+        self._require_standing()
         spec = VolumeSpec(name=name, type="directory", size_bytes=0)
         self._volumes[name] = volumes.attach(spec, self._run / name, backing=backing)
         return self._volumes[name]

@@ -203,6 +203,34 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
     assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed
 
 
+@pytest.mark.system
+@pytest.mark.beside
+@pytest.mark.long
+@pytest.mark.usefixtures("able_machine")
+@pytest.mark.parametrize("user", [NOBODY, 0])
+def test_of_a_session_that_is_killed_while_volumes_attach_nothing_is_left(
+    shared: Path, sudo: dict[str, str], user: int
+) -> None:
+    run = shared / "run"
+    for moment_s in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3):
+        words = ["esrally-ebs", "run", str(shared / "60.toml")]
+        nowhere = subprocess.DEVNULL
+        with subprocess.Popen(words, env={**sudo, "SUDO_UID": str(user)}, cwd="/", stdout=nowhere) as command:
+            while not list(run.glob("*/owner")):
+                assert command.poll() is None
+                time.sleep(0.01)
+            time.sleep(moment_s)
+            for each in [*psutil.Process(command.pid).children()] if user else [command]:
+                if not user or each.uids().real == user:
+                    os.kill(each.pid, signal.SIGKILL)
+            killed = time.monotonic()
+            command.communicate(timeout=60)
+        assert left(run) == []
+        assert time.monotonic() - killed < 15
+        listed = call("esrally-ebs", "sessions", "--last", "1", env={**sudo, "SUDO_UID": str(user)}).stdout
+        assert "failed" in listed, moment_s
+
+
 RACES = {
     "one node": ("noaa-ebs", "range_field_big_range", '[design]\nnodes = "one"\nrounds = 2'),
     "writes": ("logs-ebs", "latest,append", '[cache]\nmode = "warm"\n[design]\nrounds = 2'),

@@ -180,6 +180,16 @@ def test_on_an_arm_the_user_has_two_folders_and_no_more(address: str, run: Path)
     assert not (run / "s").exists()
 
 
+def test_nothing_comes_up_in_a_session_that_is_to_be_taken_down(address: str, run: Path) -> None:
+    """Else a volume that is being attached while its session is taken down stays when all else has gone."""
+    begun(address)
+    for operation in ("ending", "take_down"):
+        answered(address, request(operation))
+        text = refused(address, "attach", specs=[{"name": "a", "type": "directory"}])
+        assert text == refused(address, "attach_neutral") == "session s: has ended; start again"
+    assert not (run / "s").exists()
+
+
 @pytest.mark.system
 @pytest.mark.beside
 def test_nothing_is_made_below_the_mount_point_of_an_arm_that_was_unmounted(tmp_path: Path) -> None:

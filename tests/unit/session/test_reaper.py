@@ -1,5 +1,6 @@
 """The reaper's wait."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.session import reaper
+from esrally_ebs.store.context import ENDING
 
 
 def test_records_are_forced_to_disk_until_a_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +72,26 @@ def test_actors_that_a_killed_command_left_are_ended(
             threading.Timer(0.5, actor.poll).start()  # a parent takes note of one that has ended
             reaper.see_off(process, actors)
     assert actor.returncode == ended
+
+
+def test_the_keeper_takes_down_what_it_is_about_to_bring_up(tmp_path: Path) -> None:
+    standing = tmp_path / "s"
+    standing.mkdir()
+    script = "trap 'rmdir \"$1\"; exit' USR1; echo; while :; do sleep 0.05; done"
+    with subprocess.Popen(["bash", "-c", script, "-", standing], stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        keeper.stdout.readline()
+        process = Process.of(keeper.pid)
+        assert process is not None
+        reaper._wait_for_keeper(process, standing)
+        assert not standing.exists()
+
+
+def test_nobody_waits_for_race_control_that_was_killed_while_it_took_down(tmp_path: Path) -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    gone = Process(me.pid, me.start_ticks - 1)
+    assert reaper._patience_s(tmp_path, [me, gone]) == 1.0
+    (tmp_path / ENDING).touch()
+    assert reaper._patience_s(tmp_path, [gone, me]) == 1.0
+    assert reaper._patience_s(tmp_path, [me, gone]) > 10
