@@ -142,6 +142,7 @@ def recorded(thread: Thread) -> Recording:
         round=1 + number // (ITERATIONS * TASKS),
         began_s=np.array(began_s),
         latency_s=run.latency_s,
+        pause_s=thread.rest_s,
         cold=thread.refilled,
         ios=ios,
         first=np.append(0, np.cumsum(is_io)[np.flatnonzero(~is_io)]),
