@@ -77,7 +77,7 @@ class IoWaits:
         same = thread[1:] == thread[:-1]
         ends = np.flatnonzero(same & (is_waking[:-1] == 0) & (is_waking[1:] == 1))
         self._sleeps.append(np.column_stack([thread[ends], at_ns[ends], at_ns[ends + 1]]))
-        last = (np.append(~same, [True] * (len(thread) > 0)) == 1) & (is_waking == 0)
+        last = np.append(~same, True)[: len(thread)] & (is_waking == 0)
         self._asleep = np.column_stack([thread[last], at_ns[last]])
 
     def put_into(self, ios: pa.Table) -> pa.Table:
