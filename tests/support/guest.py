@@ -20,6 +20,7 @@ from esrally_ebs.machine.processes import run
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import GIB
 
+_APPEARS_S = 30.0
 FOREIGN = "vol-0fedcba9876543210"
 PLACE = Place(instance="i-0123456789abcdef0", zone="us-east-1a", region="us-east-1")
 
@@ -41,8 +42,14 @@ def local_arm(folder: Path, *, stripes: int = 1, stripe_with: str = "mdadm") -> 
 
 
 def device(serial: str) -> Path:
-    """The block device of an EBS volume."""
-    return LinuxHost().look(DeviceQuery(point=Path("/mnt"), sizes={serial: None})).devices[serial].path
+    """The block device of an EBS volume, which appears a moment after its controller."""
+    until = time.monotonic() + _APPEARS_S
+    while True:
+        devices = LinuxHost().look(DeviceQuery(point=Path("/mnt"), sizes={serial: None})).devices
+        if serial in devices:
+            return devices[serial].path
+        assert time.monotonic() < until, f"{serial}: no device appeared; there are {list(devices)}"
+        time.sleep(0.2)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 ``scripts/guest/build.sh`` makes what it boots; ``scripts/guest/inside.sh`` is what runs in it first.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -188,7 +189,11 @@ class VirtualMachine:
         while device in self.monitor("query-pci"):
             assert time.monotonic() < until, f"{name}: the guest does not let go of it"
             time.sleep(_POLL_S)
-        self.monitor("blockdev-del", **{"node-name": name})
+        while f'"{name}"' in self.monitor("query-named-block-nodes"):
+            assert time.monotonic() < until, f"{name}: QEMU does not let go of it"
+            with contextlib.suppress(AssertionError):  # the disk is in use for a moment after it has gone
+                self.monitor("blockdev-del", **{"node-name": name})
+            time.sleep(_POLL_S)
 
     def monitor(self, command: str, **arguments: Any) -> str:  # noqa: ANN401
         """The answer to a command of QEMU's monitor, as JSON; AssertionError for a refusal."""

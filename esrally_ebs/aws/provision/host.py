@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -109,6 +109,19 @@ def mark(device: Path, label: str) -> None:
     handle = os.open(device, os.O_WRONLY | os.O_DSYNC | os.O_CLOEXEC)
     try:
         os.pwrite(handle, header.ljust(_MARK_BYTES - 10, b"\0") + b"SWAPSPACE2", _MARK_AT)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _to_itself(device: Path) -> Iterator[None]:
+    """Let nothing take the device; udev would put a stripe's members together again after each write."""
+    try:
+        handle = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+    except OSError as error:
+        raise SetupError(f"{device}: {error.strerror}; run the command again") from error
+    try:
+        yield
     finally:
         os.close(handle)
 
@@ -325,14 +338,15 @@ class LinuxHost:
         limit_s = _FORMAT_S + device.size_bytes / _SLOWEST_BYTES_PER_S
 
         def discard(*options: object) -> None:
-            self.run(["blkdiscard", *options, device.path], timeout_s=limit_s)
+            self.run(["blkdiscard", "--force", *options, device.path], timeout_s=limit_s)
 
-        # the first MiB goes last: it says that the rest is ours, also to who comes after a power cut
-        with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
-            discard("--offset", MIB)
-        if not is_blank(device.path, device.size_bytes, start=MIB):
-            discard("--zeroout", "--offset", MIB)
-        discard("--zeroout", "--length", MIB)
+        with _to_itself(device.path):
+            # the first MiB goes last: it says that the rest is ours, also to who comes after a power cut
+            with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
+                discard("--offset", MIB)
+            if not is_blank(device.path, device.size_bytes, start=MIB):
+                discard("--zeroout", "--offset", MIB)
+            discard("--zeroout", "--length", MIB)
 
 
 def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:

@@ -196,8 +196,8 @@ def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> N
     disk = machine.root / "dev" / "nvme2n1"
     here.do("wipe", wipe)
     assert tools.commands == [
-        ["blkdiscard", "--offset", "1048576", str(disk)],
-        ["blkdiscard", "--zeroout", "--length", "1048576", str(disk)],
+        ["blkdiscard", "--force", "--offset", "1048576", str(disk)],
+        ["blkdiscard", "--force", "--zeroout", "--length", "1048576", str(disk)],
     ]
 
 
@@ -206,7 +206,7 @@ def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machin
     disk = machine.root / "dev" / "nvme2n1"
     disk.write_bytes(b"x" * 2 * 1024**2)
     here.do("wipe", {"serial": "AWS111", "device": "/x/nvme2n1", "uuid": "ours"})
-    assert [command[1:-1] for command in tools.commands] == [
+    assert [command[2:-1] for command in tools.commands] == [
         ["--offset", "1048576"],
         ["--zeroout", "--offset", "1048576"],
         ["--zeroout", "--length", "1048576"],  # last: until then the disk says that it is ours
