@@ -132,9 +132,9 @@ def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
     return counts
 
 
-def summarize(samples: pa.Table, scope: Scope = "all", *, confidence: float = 0.95) -> tuple[Summary, ...]:
+def summarize(samples: pa.Table, scope: Scope = "all") -> tuple[Summary, ...]:
     """Percentiles, with intervals, of every task on every arm that has a successful measured request."""
-    return summarize_blocks(measured_blocks(samples, scope), failures(samples), scope, confidence=confidence)
+    return summarize_blocks(measured_blocks(samples, scope), failures(samples), scope)
 
 
 def summarize_blocks(

@@ -158,20 +158,20 @@ def on_aws(roots: Roots | None = None) -> bool:
     return rehearsed_instance() is not None or (roots or Roots()).on_ec2()
 
 
-def region_here(roots: Roots | None = None) -> str | None:
+def region_here() -> str | None:
     """The instance's own region; None when it does not say."""
     if rehearsed_instance() is not None:
         return None
-    instance = this_instance(roots or Roots())
+    instance = this_instance(Roots())
     return instance.region or None if instance else None
 
 
-def instance_here(roots: Roots | None = None) -> str:
+def instance_here() -> str:
     """The id of this instance. Raises SetupError when this is none."""
     rehearsed = rehearsed_instance()
     if rehearsed is not None:
         return rehearsed
-    instance = this_instance(roots or Roots())
+    instance = this_instance(Roots())
     if instance is None or not instance.instance_id:
         raise SetupError(
             "arms on AWS are made on the EC2 instance that the command runs on, and this is none; use a plan"

@@ -162,14 +162,11 @@ def follow(
     clock: Clock = SYSTEM_CLOCK,
     each: Callable[[ModificationProgress], None],
     since: float | None = None,
-    limit_s: float = float("inf"),
 ) -> ModificationProgress:
     """Poll the change until it is completed; ``each`` is called with every answer, and may take its time.
 
-    ``since`` is what ``begin`` returned. SetupError when the change has failed (the volume is as it was then)
-    or takes longer than ``limit_s``.
+    ``since`` is what ``begin`` returned. SetupError when it has failed (the volume is as it was then).
     """
-    started = clock.monotonic()
     while True:
         progress = progress_since(api, volume, since, clock=clock)
         each(progress)
@@ -179,11 +176,6 @@ def follow(
             raise SetupError(
                 f"{volume}: AWS gave the change up ({progress.message or 'no reason given'}); the volume is"
                 " as it was, ask for it again"
-            )
-        if clock.monotonic() - started > limit_s:
-            raise SetupError(
-                f"{volume}: still {progress.state} ({progress.percent} %) after {limit_s:.0f} s; it goes on"
-                " by itself, follow it with aws ec2 describe-volumes-modifications"
             )
         clock.sleep(_POLL_S)
 

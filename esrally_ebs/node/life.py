@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +15,6 @@ from typing import Any
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.private import give_tree
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.machine.resources import resource, run_dir
 from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api, cgroups, engine
@@ -47,7 +47,6 @@ def start(
     elsewhere: Mapping[str, Path] | None = None,
     repository: Path | None = None,
     data_of: int | None = None,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> Node:
     """Start Elasticsearch on a volume and wait until it answers and its shards are there.
 
@@ -58,7 +57,7 @@ def start(
     a node that ends during its start (with its own reason).
     """
     parts = [_seeing(repository, {"volumes": _mounts(elsewhere or {})})]
-    (node,) = _start([volume], parts, settings, session=session, image=image, data_of=data_of, clock=clock)
+    (node,) = _start([volume], parts, settings, session=session, image=image, data_of=data_of)
     return node
 
 
@@ -71,7 +70,6 @@ def start_cluster(
     repository: Path | None = None,
     snapshots: Path | None = None,
     data_of: int | None = None,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Node, ...]:
     """Start a node on each volume, and wait until they are one cluster; one alone is as of ``start``.
 
@@ -89,7 +87,6 @@ def start_cluster(
             image=image,
             repository=repository,
             data_of=data_of,
-            clock=clock,
         )
         return (one,)
     names = [volume.spec.name for volume in volumes]
@@ -101,7 +98,7 @@ def start_cluster(
     for at in others:
         parts.append({"environment": _membership(at, names), "network_mode": f"container:{first}"})
     parts = [_seeing(snapshots or repository, part, read_only=snapshots is None) for part in parts]
-    return _start(volumes, parts, settings, session=session, image=image, data_of=data_of, clock=clock)
+    return _start(volumes, parts, settings, session=session, image=image, data_of=data_of)
 
 
 def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool = True) -> Mapping[str, Any]:
@@ -139,7 +136,6 @@ def _start(
     session: str,
     image: str,
     data_of: int | None,
-    clock: Clock,
 ) -> tuple[Node, ...]:
     """``parts`` are what each node has in Compose besides what all nodes have."""
     _check_cpus(settings)
@@ -152,7 +148,7 @@ def _start(
             _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
         names = [volume.spec.name for volume in volumes]
         containers = [_container(session, name) for name in names]
-        return _wait(names, containers, places, image=image, clock=clock)
+        return _wait(names, containers, places, image=image)
     except BaseException:
         for volume in volumes:
             engine.remove(session, arm=volume.spec.name)
@@ -274,11 +270,11 @@ def _bind(source: Path, target: str) -> dict[str, str]:
 
 
 def _wait(
-    arms: Sequence[str], names: Sequence[str], places: Sequence[Path], *, image: str, clock: Clock
+    arms: Sequence[str], names: Sequence[str], places: Sequence[Path], *, image: str
 ) -> tuple[Node, ...]:
     """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile."""
     patience_s = _READY_S * len(names)  # they start beside one another
-    until = clock.monotonic() + patience_s
+    until = time.monotonic() + patience_s
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         published = containers[0].ports
@@ -290,12 +286,12 @@ def _wait(
             break
         for arm, data_dir in zip(arms, places, strict=True):
             _check_room(arm, data_dir)
-        if clock.monotonic() > until:
+        if time.monotonic() > until:
             text = engine.reason(engine.log(names[waiting[0]]))
             raise SetupError(
                 f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {patience_s:.0f} s: {text}"
             )
-        clock.sleep(_POLL_S)
+        time.sleep(_POLL_S)
     return tuple(
         _node(arm, name, container, port, data_dir, image)
         for arm, name, container, port, data_dir in zip(arms, names, containers, ports, places, strict=True)
@@ -371,7 +367,7 @@ def _shut_down(nodes: Sequence[Node]) -> list[str]:
     return problems
 
 
-def restart(nodes: Sequence[Node], *, clock: Clock = SYSTEM_CLOCK) -> tuple[Node, ...]:
+def restart(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """End nodes and start them anew in their own containers; settings must have had ``keeps_port``.
 
     Nodes of one container are parts of one node. Raises SetupError as ``start`` and ``stop`` do.
@@ -381,7 +377,7 @@ def restart(nodes: Sequence[Node], *, clock: Clock = SYSTEM_CLOCK) -> tuple[Node
         raise SetupError(f"{'; '.join(problems)}; start the race again")
     engine.docker("start", *by_container, timeout_s=_UP_S)
     anew = {
-        name: _wait([node.arm], [name], [node.data_dir], image=node.image, clock=clock)[0]
+        name: _wait([node.arm], [name], [node.data_dir], image=node.image)[0]
         for name, node in by_container.items()
     }
     return tuple(replace(anew[node.container], arm=node.arm, data_dir=node.data_dir) for node in nodes)

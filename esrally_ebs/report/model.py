@@ -204,9 +204,9 @@ def word(metric: str, text: str | None) -> Cell:
     return Cell(text=text or "-", facts={metric: text})
 
 
-def quantity(metric: str, value: float | None, text: str, *, better: bool = False) -> Cell:
+def quantity(metric: str, value: float | None, text: str) -> Cell:
     """A cell of one number; ``-`` when there is none."""
-    return NOTHING if value is None else Cell(text=text, facts={metric: value}, better=better)
+    return NOTHING if value is None else Cell(text=text, facts={metric: value})
 
 
 def curve_through(

@@ -58,11 +58,11 @@ class Scale:
         return number(value)
 
 
-def scale(values: Iterable[float], start: float, end: float, *, pad: float = 0.04) -> Scale:
+def scale(values: Iterable[float], start: float, end: float) -> Scale:
     """A scale that holds all values, with a little room, and is never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    room = (high - low) * pad or max(abs(high), 1.0) * 0.5
+    room = (high - low) * 0.04 or max(abs(high), 1.0) * 0.5
     return Scale(low - room if low < 0 or low > room else 0.0, high + room, start, end)
 
 

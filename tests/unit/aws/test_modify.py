@@ -101,13 +101,6 @@ def test_following_ends_when_the_change_is_completed() -> None:
     assert world.now >= 100 + HOUR  # as long as the volume in memory optimizes
 
 
-def test_following_gives_up_after_the_time_it_is_given() -> None:
-    world = World()
-    modify.begin(world.aws, world.volume, gp2(100), Settings(type="gp3", size_gib=100, iops=3000))
-    with pytest.raises(SetupError, match=r"still optimizing \(.* after 600 s; it goes on by itself"):
-        modify.follow(world.aws, world.volume, clock=world.clock, each=lambda _: None, limit_s=600)
-
-
 def test_an_earlier_change_is_not_believed_and_one_failed_poll_is_repeated() -> None:
     def reply(state: str, began_at: float) -> dict[str, object]:
         began = datetime.fromtimestamp(began_at, UTC)
