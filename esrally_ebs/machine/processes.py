@@ -43,7 +43,6 @@ def run(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: str | None = None,
 ) -> str:
     """Run a command to its end and return what it printed on stdout.
 
@@ -61,7 +60,7 @@ def run(
             timeout=timeout_s,
             env={**tool_environment(), **(env or {})},
             cwd=cwd,
-            input=stdin or "",  # in a group of its own it must not ask the terminal
+            input="",  # in a group of its own it must not ask the terminal
             process_group=0,
             check=False,
         )

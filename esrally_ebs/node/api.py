@@ -24,9 +24,9 @@ def post(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN4
     return _send("POST", port, path, timeout_s)
 
 
-def delete(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN401 - JSON
+def delete(port: int, path: str) -> Any:  # noqa: ANN401 - JSON
     """``DELETE path``, else as ``get``."""
-    return _send("DELETE", port, path, timeout_s)
+    return _send("DELETE", port, path, 30.0)
 
 
 def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:

@@ -5,6 +5,7 @@ index). So the node's mapped pages are paged out first, then the rest is dropped
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -57,9 +58,7 @@ class Drop:
     seconds: float
 
 
-def evict(
-    pids: Sequence[int], directory: Path, *, metadata: bool = False, clock: Clock = SYSTEM_CLOCK
-) -> Eviction:
+def evict(pids: Sequence[int], directory: Path, *, metadata: bool = False) -> Eviction:
     """Take the files under ``directory`` out of the page cache, also where the processes ``pids`` map them.
 
     ``metadata`` also drops the machine's clean dentries, inodes and file system buffers. What another process
@@ -68,14 +67,14 @@ def evict(
     """
     if (pids or metadata) and not is_root():
         raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
-    begin = clock.monotonic()
+    begin = time.monotonic()
     before = residency(directory)
-    steps = [_timed("syncfs", clock, partial(_sync, directory))]
+    steps = [_timed("syncfs", partial(_sync, directory))]
     if metadata:
-        steps.append(_timed("drop_caches", clock, _drop_metadata))
+        steps.append(_timed("drop_caches", _drop_metadata))
     for _ in range(_PASSES):
-        steps += [_timed("process_madvise", clock, partial(_page_out, pid, directory)) for pid in pids]
-        steps.append(_timed("fadvise", clock, partial(_forget, directory)))
+        steps += [_timed("process_madvise", partial(_page_out, pid, directory)) for pid in pids]
+        steps.append(_timed("fadvise", partial(_forget, directory)))
         after = residency(directory)
         if not after.resident_bytes:
             break
@@ -83,7 +82,7 @@ def evict(
         bytes=before.total_bytes,
         resident_before=before.fraction,
         resident_after=after.fraction,
-        seconds=clock.monotonic() - begin,
+        seconds=time.monotonic() - begin,
         steps=tuple(steps),
     )
 
@@ -138,10 +137,10 @@ def make_cold(
     )
 
 
-def _timed(method: str, clock: Clock, apply: Callable[[], tuple[int, int]]) -> Step:
-    begin = clock.monotonic()
+def _timed(method: str, apply: Callable[[], tuple[int, int]]) -> Step:
+    begin = time.monotonic()
     items, count = apply()
-    return Step(method=method, items=items, bytes=count, seconds=clock.monotonic() - begin)
+    return Step(method=method, items=items, bytes=count, seconds=time.monotonic() - begin)
 
 
 def _sync(directory: Path) -> tuple[int, int]:

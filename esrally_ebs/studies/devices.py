@@ -29,6 +29,7 @@ BURST_SCALE = 100  # a burst's credits and rests are divided by it
 _BURST_MORE_S = 10.0  # beyond its scaled time, so that the baseline after a burst can be seen
 _BURST_FILE = 16 * MIB  # laying it out costs 64 credits
 _DISKSTATS = Path("/proc/diskstats")
+_DISK_EVERY_S = 0.25
 
 Say = Callable[[str], None]
 
@@ -96,11 +97,10 @@ class DeviceRunner:
 
 
 class DiskWatch:
-    """The first arm's device in ``/proc/diskstats``, some times a second."""
+    """The first arm's device in ``/proc/diskstats``, four times a second."""
 
-    def __init__(self, interval_s: float = 0.25) -> None:
+    def __init__(self) -> None:
         """Nothing is watched yet."""
-        self._interval_s = interval_s
         self._samples: list[tuple[float, DiskCounters]] = []
         self._stop = threading.Event()
 
@@ -118,7 +118,7 @@ class DiskWatch:
             thread.join()
 
     def _watch(self, device: str) -> None:
-        while not self._stop.wait(self._interval_s):
+        while not self._stop.wait(_DISK_EVERY_S):
             counters = parse_diskstats(_DISKSTATS.read_text(), str(_DISKSTATS))[device]
             self._samples.append((time.time(), counters))
 

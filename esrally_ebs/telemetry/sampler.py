@@ -1,6 +1,7 @@
 """Samples of all arms once a second: every source read, a row per value, and a mark for what is missing."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -120,13 +121,10 @@ class SamplerThread:
     A sink that fails is tried again at the next beat; the first failure stays in ``error``.
     """
 
-    def __init__(
-        self, sampler: Sampler, sink: Sink, *, interval_s: float = 1.0, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, sampler: Sampler, sink: Sink, *, interval_s: float = 1.0) -> None:
         self._sampler = sampler
         self._sink = sink
         self._interval_s = interval_s
-        self._clock = clock
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ebs-telemetry", daemon=True)
         self.error: Exception | None = None
@@ -161,10 +159,10 @@ class SamplerThread:
 
     def _run(self) -> None:
         give_way()
-        begin = self._clock.monotonic()
+        begin = time.monotonic()
         while True:
             self._beat()
-            passed = self._clock.monotonic() - begin
+            passed = time.monotonic() - begin
             if self._stopping.wait(self._interval_s - passed % self._interval_s):
                 return
 

@@ -81,15 +81,7 @@ def generate(
     return corpus
 
 
-def ensure(
-    directory: Path,
-    *,
-    documents: int,
-    seed: int = 42,
-    kind: str = "weather",
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Corpus:
+def ensure(directory: Path, *, documents: int, seed: int = 42, kind: str = "weather") -> Corpus:
     """``documents-<documents>.json`` in ``directory``: the complete one that is there, or a new one.
 
     One that ``convert`` has put there is taken whatever the seed. Raises what ``generate`` raises.
@@ -99,7 +91,7 @@ def ensure(
     corpus = _stamped(path)
     if corpus is not None and (corpus.source == CONVERTED or wanted.items() <= asdict(corpus).items()):
         return corpus
-    return generate(path, documents=documents, seed=seed, kind=kind, workers=workers, progress=progress)
+    return generate(path, documents=documents, seed=seed, kind=kind)
 
 
 def adopt(written: Path, directory: Path) -> Corpus:
