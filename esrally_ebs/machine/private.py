@@ -47,22 +47,25 @@ def opened_below(*parts: str | Path) -> Iterator[int]:
         yield folder
 
 
-def give_tree(path: Path, user: int, *, of: int | None = None) -> None:
+def give_tree(path: Path, user: int, *, of: int | None = None, linked: bool = True) -> None:
     """Give a directory and all in it to a user (and the group 0), following no link.
 
     Each name is looked up below the descriptor of its directory: nobody can put another place under it. Only
-    what is that user's is given if ``of`` names one: others' files may have been put there.
+    what is that user's is given if ``of`` names one: others' files may have been put there; and, unless
+    ``linked``, no file that has a second name, which may lie elsewhere.
     """
     for _, folders, files, descriptor in os.fwalk(path):
         for name in (*folders, *files):
-            _give(name, user, of, descriptor)
-    _give(str(path), user, of, None)
+            _give(name, user, of, descriptor, linked=linked)
+    _give(str(path), user, of, None, linked=linked)
 
 
-def _give(name: str, user: int, of: int | None, folder: int | None) -> None:
+def _give(name: str, user: int, of: int | None, folder: int | None, *, linked: bool) -> None:
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(handle)  # of the very file that is given
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not linked:
+            return
         if not stat.S_ISLNK(status.st_mode):
             if status.st_uid != user and of in (None, status.st_uid):
                 os.chown(f"/proc/self/fd/{handle}", user, 0)

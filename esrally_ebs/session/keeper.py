@@ -441,8 +441,7 @@ def main(argv: Sequence[str]) -> int:
             elif number != signal.SIGINT or not _at_terminal():  # the command has heard Ctrl-C as well
                 os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
+    _on_signals(pass_on)
     steps = RootSteps(user)
 
     def take_down(_: int, __: FrameType | None) -> None:
@@ -454,11 +453,17 @@ def main(argv: Sequence[str]) -> int:
     os.write(ready, b"1")
     os.close(ready)
     _, status = os.waitpid(child, 0)
+    _on_signals(signal.SIG_IGN)  # its pid may be another's from now on
     until = time.monotonic() + _PATIENCE_S
     while not steps.is_over and time.monotonic() < until:  # race control, or the reaper, takes it down
         time.sleep(_POLL_S)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _on_signals(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, action)
 
 
 def _at_terminal() -> bool:

@@ -202,7 +202,7 @@ def main(argv: Sequence[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None
     user = Caller.of(uid) if uid else None
-    sync = partial(sync_folder, folder, {})
+    sync = partial(sync_folder, folder, {}, of=uid or None)
     with contextlib.suppress(BrokenPipeError):  # who waits for it may have died already
         os.write(sys.stdout.fileno(), b".")
     keeper = None if starter in processes else starter

@@ -44,6 +44,7 @@ _MAX_LENT = 512  # mounts: one for each index of each arm where a node serves al
 _LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
 _SNAPSHOTS = "snapshots_of_arms"
 _IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # its uuid
+_Watched = Annotated[tuple[int, ...], Field(max_length=8)]  # the reaper holds a descriptor of each
 _OWN_FOLDERS = ("elasticsearch", "fio")  # on an arm: what the caller's processes fill
 
 
@@ -72,7 +73,7 @@ class RootSteps:
         """The image that nodes run; SetupError when there is none on this machine."""
         return nodes.choose_image(os.environ)
 
-    def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
+    def begin(self, session: str, folder: Path, watched: _Watched) -> None:
         """Own a session, and have it taken down when one of the watched processes, or this one, dies."""
         session_name(session)  # no other's, and no volumes that the user attached by hand
         with self._lock:

@@ -121,26 +121,46 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def sync_folder(folder: Path, synced: dict[str, int]) -> None:
+def sync_folder(folder: Path, synced: dict[str, int], *, of: int | None = None) -> None:
     """Force all files below a folder to the disk, where a power cut leaves them.
 
-    ``synced`` is what earlier calls have forced, by path and time of change; only the rest is.
+    ``synced`` is what earlier calls have forced, by path and time of change; only the rest is. Folders and
+    files of others than the user ``of`` are left alone, where it names one.
     """
-    for place, _, names in os.walk(folder):
+    for place, folders, names in os.walk(folder):
+        if of not in (None, _owner(place)):
+            folders.clear()
+            continue
         for path in (*(f"{place}/{name}" for name in names), place):  # names are on disk with their directory
             with suppress(OSError):  # gone meanwhile; what a disk refuses is its writer's to say
                 changed_ns = os.lstat(path).st_ctime_ns
                 if synced.get(path) != changed_ns:
-                    _sync(path)
+                    _sync(path, of)
                     synced[path] = changed_ns
 
 
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _owner(path: str) -> int | None:
     try:
-        os.fsync(descriptor)
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
+
+
+def _sync(path: str, of: int | None) -> None:
+    # looked at before it is opened: to open a device may start something, a watchdog for example
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if not is_file or of not in (None, status.st_uid):
+            return
+        descriptor = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     finally:
-        os.close(descriptor)
+        os.close(handle)
 
 
 @contextmanager

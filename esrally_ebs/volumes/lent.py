@@ -67,7 +67,8 @@ def detach(directory: Path) -> None:
     while record is not None and mount_at(point) is not None:
         try:
             if record.owner not in (None, NODE_USER):  # the node's lies on an arm, whose volume may have died
-                give_tree(point, record.owner, of=NODE_USER)
+                # no second name of a file of whoever on this machine has the node's number
+                give_tree(point, record.owner, of=NODE_USER, linked=False)
         finally:
             run(["umount", "--no-canonicalize", point], timeout_s=_UNMOUNT_S)
     for path in (point, point.parent):

@@ -213,6 +213,7 @@ def test_nothing_is_made_below_the_mount_point_of_an_arm_that_was_unmounted(tmp_
         pytest.param(request("begin", session={"a": 1}, folder=1, watched="x"), id="other types"),
         pytest.param(request("begin", session="s", folder="/x", watched=[10**400]), id="long numbers"),
         pytest.param(request("begin", session="s", folder="/x", watched=[], more=1), id="more"),
+        pytest.param(request("begin", session="s", folder="/x", watched=[1] * 9), id="many processes"),
         pytest.param(b"x" * (MAX_REQUEST_BYTES + 70_000) + b"\n", id="oversized"),
         pytest.param(request("lend", data=0), id="a number for a descriptor"),
     ],
@@ -357,6 +358,19 @@ def test_of_a_directory_only_the_user_s_own_files_are_given_away_and_back(tmp_pa
     owners = {path.name: path.lstat().st_uid for path in folder.iterdir()}
     assert owners == {"own": NOBODY, "root's": 0, "other's": OTHER, "link": 0}
     assert Path("/etc/passwd").stat().st_uid == 0
+
+
+def test_no_file_with_a_second_name_elsewhere_is_given_back(tmp_path: Path) -> None:
+    """The node's number is that of a user of this machine, too, whose files may be linked to."""
+    folder, theirs = tmp_path / "data", tmp_path / "theirs"
+    folder.mkdir()
+    theirs.touch()
+    (folder / "own").touch()
+    os.link(theirs, folder / "link")
+    for path in (folder / "own", theirs):
+        os.chown(path, NODE_USER, NODE_USER)
+    give_tree(folder, NOBODY, of=NODE_USER, linked=False)
+    assert ((folder / "own").stat().st_uid, theirs.stat().st_uid) == (NOBODY, NODE_USER)
 
 
 def test_a_log_that_is_a_link_out_of_the_container_is_not_handed_on(

@@ -40,6 +40,17 @@ def test_what_has_changed_since_the_last_time_is_forced(tmp_path: Path, forced: 
     assert forced == ["events.jsonl", "samples"]
 
 
+def test_no_device_and_nothing_of_others_is_opened(tmp_path: Path, forced: list[str]) -> None:
+    """By sudo root forces what the caller names; to open a watchdog would have the machine start anew."""
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    sync_folder(tmp_path, {}, of=os.geteuid())
+    assert sorted(forced) == sorted(["file", tmp_path.name])
+    forced.clear()
+    sync_folder(tmp_path, {}, of=os.geteuid() + 1)
+    assert forced == []
+
+
 def test_no_folder_is_nothing_to_force(tmp_path: Path, forced: list[str]) -> None:
     sync_folder(tmp_path / "none", {})
     assert forced == []
