@@ -1,7 +1,7 @@
 """An Elasticsearch on a volume, in Docker: image, start, health, identity of its index, stop, removal."""
 
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
-from esrally_ebs.node.identity import Segment, hashes, segments
+from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
 from esrally_ebs.node.life import death, prepare_data_dir, restart, running, start, start_cluster, stop
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
@@ -23,6 +23,7 @@ __all__ = [
     "remove",
     "restart",
     "running",
+    "same_segments",
     "segments",
     "start",
     "start_cluster",

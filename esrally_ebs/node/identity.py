@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -87,6 +89,26 @@ def hashes(data_dir: Path) -> dict[str, str]:
         _add_content(digest, path)
         digests[str(path.relative_to(data_dir))] = digest.hexdigest()
     return digests
+
+
+def segment_files(data_dir: Path) -> set[tuple[Path, int]]:
+    """The segment files under a node's data directory, by relative path and inode; Lucene changes none."""
+    paths = data_dir.glob("indices/*/*/index/_*")
+    return {(path.relative_to(data_dir), path.lstat().st_ino) for path in paths}
+
+
+@contextmanager
+def same_segments(of: Sequence[Node]) -> Iterator[None]:
+    """For a block that starts nodes anew. Raises MeasurementError when it leaves them other segment files."""
+    before = [segment_files(node.data_dir) for node in of]
+    yield
+    for node, files in zip(of, before, strict=True):
+        changed = {str(path) for path, _ in files ^ segment_files(node.data_dir)}
+        if changed:
+            raise MeasurementError(
+                f"arm {node.arm}: its node was started anew and changed {min(changed)}; its starts would not "
+                "be comparable, see the node's log"
+            )
 
 
 def _add_content(digest: "hashlib._Hash", path: Path) -> None:

@@ -24,6 +24,7 @@ from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import evict
+from esrally_ebs.node.identity import segment_files
 from esrally_ebs.volumes.emulated import control
 
 KEPT = "kept"  # beside the node's data directory
@@ -193,15 +194,10 @@ def _give_back(volume: Volume) -> None:
 
 def _require_same(node: Node, kept: Path) -> None:
     """Its segments must be the very files that were kept: the same inodes by the same names."""
-    actual, wanted = _segments(node.data_dir), _segments(kept)
+    actual, wanted = segment_files(node.data_dir), segment_files(kept)
     if actual != wanted:
         other = min(str(path) for path, _ in actual ^ wanted)
         raise MeasurementError(
             f"arm {node.arm}: was brought back, and then its node changed {other}; arms would not be "
             "comparable, see the node's log"
         )
-
-
-def _segments(data: Path) -> set[tuple[Path, int]]:
-    paths = data.glob("indices/*/*/index/_*")
-    return {(path.relative_to(data), path.lstat().st_ino) for path in paths}

@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -201,8 +201,10 @@ class RootSteps:
     def restart_nodes(self) -> None:
         """Start all nodes anew, and write down what they then are for the session's other processes."""
         assert self._context is not None, "no node runs before it was published"
-        with self._counted():
-            started = nodes.restart(tuple(self._nodes.values()))
+        before = tuple(self._nodes.values())
+        copied = nodes.same_segments(before) if self._context.copied else nullcontext()
+        with self._counted(), copied:
+            started = nodes.restart(before)
         self._nodes = {node.arm: node for node in started}
         arms = tuple(
             replace(

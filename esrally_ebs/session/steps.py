@@ -96,6 +96,7 @@ class MachineSteps:
         self._booted_at_s = booted_at_s()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
+        self._copied = False  # an index to all arms, which nothing writes to
         self._kept: dict[str, tuple[str, str]] = {}  # volume, and the hash of what it is brought back to
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
@@ -184,6 +185,7 @@ class MachineSteps:
         if index is None:
             self._folder.update(dataset={"documents": self._plan.dataset.documents, "copied": False})
         else:
+            self._copied = not self._needs.has_writes
             self._folder.update(dataset=index.record())
             for arm in arms:
                 self._check_segments(arm, index)
@@ -230,6 +232,7 @@ class MachineSteps:
                 plan=self._plan,
                 arms=arms,
                 has_writes=self.with_nodes and self._needs.has_writes,
+                copied=self._copied,
             )
         )
         for volume in (volume for arm in arms for volume in arm.volumes):

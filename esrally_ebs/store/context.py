@@ -75,6 +75,7 @@ class Context:
     plan: Plan
     arms: tuple[Arm, ...]
     has_writes: bool = False  # documents are added beside searches
+    copied: bool = False  # all arms have the same files of one index, which nothing writes to
     of_caller: bool = False  # its processes are not root's
 
     def arm(self, name: str) -> Arm:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from esrally_ebs import node
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
 from esrally_ebs.node import cgroups, engine, identity, life
 from esrally_ebs.node.settings import compose_variables, environment_file
 from esrally_ebs.rally.cars import load_settings
@@ -244,6 +244,23 @@ def test_a_segments_hash_covers_its_own_files_and_no_others(shard: Path) -> None
 def test_a_segment_without_files_is_refused(shard: Path) -> None:
     with pytest.raises(MeasurementError, match="no file of segment _d"):
         identity.segment_hash(shard, "_d")
+
+
+def test_nodes_that_are_started_anew_must_have_the_same_segment_files(shard: Path, tmp_path: Path) -> None:
+    started = Node(
+        arm="a",
+        container="c",
+        host="127.0.0.1",
+        port=1,
+        pid=1,
+        data_dir=tmp_path,
+        memory_cgroup=None,
+    )
+    with node.same_segments([started]):
+        (shard / "segments_4").rename(shard / "segments_5")
+    changed = r"^arm a: its node was started anew and changed indices/.*/_d\.cfs;"
+    with pytest.raises(MeasurementError, match=changed), node.same_segments([started]):
+        (shard / "_d.cfs").write_text("merged")
 
 
 def test_commit_points_and_locks_are_not_part_of_an_index_identity(shard: Path, tmp_path: Path) -> None:
