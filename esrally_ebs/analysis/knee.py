@@ -8,18 +8,22 @@ the next step out, or none. A step is some seconds of Poisson arrivals at one ra
               the lowest bad rate is tried again, for a node that has just started is slow
     measure   long steps, each at what is the knee by all steps before it, now a little above, now below
 
-The share of requests that are late can only grow with the rate. That is all that is assumed of it: the
-shares of all steps are smoothed to a curve that never falls (isotonic regression, Barlow et al. 1972), and
-the knee is where it crosses what the bound allows, between steps along its logarithm. To measure where the
-crossing seems to be is stochastic approximation (Robbins and Monro 1951) with the whole past in each
-estimate, as Wu (1985) has it with a logistic curve; that of a queue is flat while few requests wait, then
-steep.
+The share of requests that are late can only grow with the rate. Where to look is found from that alone: the
+shares of all steps are smoothed to a curve that never falls (isotonic regression, Barlow et al. 1972), which
+crosses what the bound allows somewhere. Near there the share grows by a power of the rate, on top of what is
+late without any queue; of the power little is known. The knee is the likeliest one, averaged over the powers,
+and its interval holds for all that are likely. To measure where the knee seems to be is stochastic
+approximation (Robbins and Monro 1951) with the whole past in each estimate, as Wu (1985) has it with a
+logistic curve. The interval is looked at a few times only, and the looks share what may go wrong
+(``sequential``).
 
 Requests that are late come in bursts, as one queue makes many wait. So the step is what is counted, not the
 request: its share varies about the curve by a factor, as steps themselves show (gamma quasi-likelihood,
-Wedderburn 1974). The interval is of the knee in a curve that grows by a power of the rate near it, on top of
-what is late without any queue; of the power little is known, and the interval holds for all that are likely.
-It is looked at a few times only, and the looks share what may go wrong (``sequential``).
+Wedderburn 1974). Where few are late, a step has few bursts or none, and its share says little. More come half
+as near to the bound, and tell how latency falls off: beyond some point that of a queue does so exponentially
+(Kingman 1964). So a share is that of the requests beyond a part of the bound, times the part of those that go
+beyond all of it by an exponential fitted to them. It is fitted up to the bound alone: how late a late one is,
+a stall of the volume for instance, says nothing.
 
 Latency in overload never becomes stationary, and what a step measures of it depends on its length. So a step
 that runs away is ended early, and counts as one that does not hold. Pure.
@@ -48,6 +52,7 @@ MAX_RATE = 4000.0  # queries per second; a load generator in Python makes no mor
 _SETTLING = 0.2  # of a step, at its start: the queue is still filling
 _LAST = 0.8  # from here on, most requests are late in a step that runs away
 _CLOSE = 1.25  # good and bad this close to one another: measure from here on
+_TAIL = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
 _LATE = 3  # times what is allowed: more than chance in a probe
 _FEW = 3  # so many late requests may be chance in a probe
 _SURELY = 0.001  # chance of so many late requests alone, were the bound kept
@@ -62,6 +67,7 @@ _POINTS = 281
 _POWERS = np.geomspace(2, 200, 25)
 _LIKELY_POWER, _POWER_SPREAD = 12.0, 0.7  # M/M/1 at 70 % of its capacity has 10.7; spread of the logarithm
 _VARIES, _VARIES_WEIGHT = 1.5, 3.0  # squared variation of shares that is assumed, and its weight in steps
+_VARIES_S = 30.0  # of steps of so many seconds; of longer ones it is less, since they have more bursts
 _FEWEST_LATE = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
 
 
@@ -91,6 +97,7 @@ class StepResult:
     requests: int
     late: int  # of them beyond the bound
     ran_away: bool = False  # at its end most requests were late: more than can be served
+    share: float = math.nan  # that is late, by the fall of latency towards the bound; nan: ``late`` says it
     mean_s: float = math.nan  # of the service times
     quantile_s: float = math.nan  # latency at the bound's percentile
 
@@ -110,10 +117,24 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
         rate=step.rate,
         requests=int(counts.sum()),
         late=int((late & counts).sum()),
+        share=_share_beyond(latency_s[counts], bound.seconds),
         ran_away=step.rate > 0 and bool(late[into >= _LAST].mean() > 0.5),
         mean_s=float(service_s[counts].mean()),
         quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
     )
+
+
+def _share_beyond(latency_s: Floats, bound_s: float) -> float:
+    """The share of latencies beyond the bound, by an exponential through those beyond a part of it.
+
+    The exponential is the likeliest where of those beyond the bound only their number is known.
+    """
+    start_s = _TAIL * bound_s
+    excess_s = np.minimum(latency_s[latency_s > start_s], bound_s) - start_s
+    if not len(excess_s):
+        return 0.0
+    within = np.count_nonzero(excess_s < bound_s - start_s)
+    return float(len(excess_s) / len(latency_s) * np.exp(-(bound_s - start_s) * within / excess_s.sum()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +142,7 @@ class Knee:
     """The highest rate that keeps the bound, requests per second, and its interval; or why there is none."""
 
     rate: float = math.nan
+    crossing: float = math.nan  # where the shares cross what is allowed: to be measured next
     low: float = math.nan
     high: float = math.nan
     why: str = ""  # there is no knee; empty where there is one
@@ -169,7 +191,7 @@ class KneeSearch:
         if knee.why or is_narrow or measured >= self.steps:
             return None
         apart = 1 + min(max(knee.width / 2, _LEAST_APART), _MOST_APART)
-        rate = knee.rate * (apart if measured % 2 else 1 / apart)
+        rate = knee.crossing * (apart if measured % 2 else 1 / apart)
         return NextStep(purpose=Purpose.MEASURE, rate=rate, seconds=self.step_s)
 
     def knee(self, steps: Sequence[StepResult]) -> Knee:
@@ -188,10 +210,13 @@ class KneeSearch:
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else "there it ended"
             return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
         shares = _Shares.of(tried, self.bound.allowed)
-        low, high = shares.interval(self.confidence)
+        crossing = shares.crossing()
+        rate, low, high = shares.knee(crossing, self.confidence, _VARIES * min(1.0, _VARIES_S / self.step_s))
         allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
         few = f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
-        return Knee(rate=shares.knee(), low=low, high=high, doubt=few if allowed < _FEWEST_LATE else "")
+        return Knee(
+            rate=rate, crossing=crossing, low=low, high=high, doubt=few if allowed < _FEWEST_LATE else ""
+        )
 
     def _alone_breaks(self, steps: Sequence[StepResult]) -> bool:
         """Whether a query alone takes longer, beyond chance."""
@@ -254,22 +279,23 @@ class _Shares:
         rows = []
         for step in sorted(steps, key=lambda step: step.rate):
             requests = max(step.requests, 1)
+            share = step.late / requests if math.isnan(step.share) else step.share
             # those that were late at once are few where a step was ended early
-            share = 1.0 if step.ran_away else step.late / requests
+            share = 1.0 if step.ran_away else share
             rows.append((math.log(step.rate), share / allowed, requests))
         return cls(*(np.array(column, dtype=float) for column in zip(*rows, strict=True)))
 
-    def knee(self) -> float:
-        """The rate at which the curve crosses 1; the outermost rate where it does not."""
+    def crossing(self) -> float:
+        """The rate at which a curve that never falls crosses 1; the outermost rate where it does not."""
         smooth = isotonic_regression(self.share, weights=self.requests)
         starts = smooth.blocks[:-1]
         places = np.add.reduceat(self.at * self.requests, starts) / np.add.reduceat(self.requests, starts)
         heights = np.clip(np.log(np.maximum(smooth.x[starts], 1e-9)), -3, 3)  # beyond, nothing near 1
         return float(np.exp(np.interp(0.0, heights, places)))
 
-    def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends of the interval of the knee."""
-        middle = math.log(self.knee())
+    def knee(self, crossing: float, confidence: float, varies: float) -> tuple[float, float, float]:
+        """The likeliest knee among the rates that were tried, and the ends of its interval."""
+        middle = math.log(crossing)
         distance = np.abs(self.at - middle)
         near = (distance <= max(_REACH, np.sort(distance)[:_FEWEST][-1])) & (self.share < _MANY)
         at, share, weight = self.at[near], self.share[near], self.requests[near] / self.requests.max()
@@ -279,14 +305,16 @@ class _Shares:
         expected = floor + (1 - floor) * grown  # by power, knee and step
         deviance = 2 * (weight * (share / expected + np.log(expected))).sum(axis=2)
         best = expected[np.unravel_index(int(deviance.argmin()), deviance.shape)]
-        squares = float((weight * (share / best - 1) ** 2).sum()) + _VARIES_WEIGHT * _VARIES
+        squares = float((weight * (share / best - 1) ** 2).sum()) + _VARIES_WEIGHT * varies
         scaled = deviance / (squares / (max(len(at) - 2, 0) + _VARIES_WEIGHT))
         prior = (np.log(_POWERS / _LIKELY_POWER) / _POWER_SPREAD) ** 2
         chances = np.exp(-0.5 * (scaled - scaled.min() + prior[:, None])).sum(axis=0)
         ends = np.interp(
             [(1 - confidence) / 2, (1 + confidence) / 2], chances.cumsum() / chances.sum(), knees
         )
-        return float(np.exp(min(ends[0], middle))), float(np.exp(max(ends[1], middle)))
+        likeliest = float(np.clip(knees[chances.argmax()], self.at[0], self.at[-1]))
+        low, high = min(ends[0], likeliest), max(ends[1], likeliest)
+        return math.exp(likeliest), math.exp(low), math.exp(high)
 
     def _floor(self, middle: float) -> float:
         """The share that is late without any queue; at most half of what is allowed."""

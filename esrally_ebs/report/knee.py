@@ -59,9 +59,10 @@ class Knees:
             if knee.doubt:
                 yield f"{arm}: {knee.doubt}"
             elif not knee.why and knee.width > self._search.margin:
+                longer_s = self._search.step_s * (knee.width / self._search.margin) ** 2
                 yield (
                     f"{arm}: the knee is known to {knee.width:.0%}, not to {self._search.margin:.0%}; "
-                    "more or longer steps (design.steps, --step) make it narrower"
+                    f"steps of about {math.ceil(longer_s / 60)} min would tell (--step)"
                 )
 
     def _at_knee(self, profiles: Profiles) -> Profiles:

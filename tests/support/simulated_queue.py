@@ -12,6 +12,10 @@ Floats = npt.NDArray[np.float64]
 
 def latencies(due_s: Floats, service_s: Floats, servers: int) -> Floats:
     """How long each request takes with its wait; ``due_s`` in order."""
+    if servers == 1:  # Lindley's recursion: the last time that the queue was empty decides
+        served = service_s.cumsum()
+        done: Floats = np.maximum.accumulate(due_s - served + service_s) + served
+        return done - due_s
     free = [0.0] * servers
     done = np.empty(len(due_s))
     for place, (due, service) in enumerate(zip(due_s.tolist(), service_s.tolist(), strict=True)):

@@ -40,6 +40,49 @@ def test_the_knee_of_a_queue_is_where_it_is() -> None:
         assert knee.low <= truth <= knee.high
 
 
+def test_the_knee_of_a_queue_with_few_bursts_is_found_by_how_latency_falls_off() -> None:
+    rules = KneeSearch(
+        bound=Bound(percentile=99, seconds=0.05), step_s=30.0, steps=10, confidence=0.975, margin=0.05
+    )
+    truth = 200 - math.log(100) / 0.05  # M/M/1, 5 ms in the mean
+    service_s = np.random.default_rng(3).exponential(0.005, 200_000)
+    errors = [
+        rules.knee(simulated_queue.run(rules, service_s, 1, seed)).rate / truth - 1 for seed in range(40)
+    ]
+    assert np.mean(np.abs(errors) <= 0.05) >= 0.9  # from late requests alone: 0.75
+
+
+def test_longer_steps_make_the_interval_narrower() -> None:
+    widths = []
+    for step_s in (30.0, 120.0):
+        rules = KneeSearch(bound=P99, step_s=step_s, steps=6, confidence=0.975, margin=0.01)
+        widths.append(rules.knee(simulated_queue.run(rules, SERVICE_S, 2, 1)).width)
+    assert widths[1] < 0.7 * widths[0]
+
+
+@settings(max_examples=30)
+@given(st.floats(0.1, 5.0), st.floats(0.0, 100.0))
+def test_the_share_of_late_requests_is_that_of_an_exponential_however_late_they_are(
+    fall: float, stall_s: float
+) -> None:
+    ranks = (np.arange(20_000) + 0.5) / 20_000
+    latency_s = -np.log(ranks) * P99.seconds / fall
+    latency_s[latency_s > P99.seconds] += stall_s
+    due_s = np.random.default_rng(1).permutation(20_000) / 20_000.0
+    made = observe(
+        NextStep(purpose=Purpose.MEASURE, rate=20_000.0, seconds=1.0), due_s, latency_s, latency_s, P99
+    )
+    assert made.share == pytest.approx(math.exp(-fall), rel=0.1, abs=2e-4)
+
+
+def test_a_step_in_which_nothing_comes_near_the_bound_has_no_late_share() -> None:
+    times = np.linspace(0, 1, 50)
+    made = observe(
+        NextStep(purpose=Purpose.MEASURE, rate=50.0, seconds=1.0), times, times * 0 + 1e-3, times, P99
+    )
+    assert made.share == 0.0
+
+
 def test_a_bound_that_a_query_alone_breaks_ends_the_search_at_once() -> None:
     rules = search(Bound(percentile=99, seconds=0.001))
     steps = simulated_queue.run(rules, SERVICE_S, 2, 1)

@@ -1,6 +1,7 @@
 """What a session in search of the knee says, in every format."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -82,3 +83,11 @@ def test_a_session_that_ended_before_its_first_step_has_a_report() -> None:
     whole = recorded({"a": 1, "b": 1}, "p99=1ms")
     cut = session_in_memory.session(plan=whole.plan, samples=SAMPLES.empty_table())
     assert "has none (no rate was tried)" in report.build(cut).verdict
+
+
+def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be(session: Session) -> None:
+    known = [text for text in report.build(session).warnings if "the knee is known to" in text]
+    assert known
+    assert all(
+        re.search(r"known to \d+%, not to 5%; steps of about \d+ min would tell", text) for text in known
+    )
