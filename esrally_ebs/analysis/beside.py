@@ -2,8 +2,13 @@
 
 Elasticsearch counts merges and refreshes, and telemetry reads that once a second. So a request is known to
 have had one beside it to the second, no finer: those said to have had none are sure.
+
+How fast documents are added is counted while searches are measured, so without the second in which the
+buckets of an emulated volume were still full. A round has one rate on each arm; their ratios, a round each,
+are given to Student's t.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,16 +19,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.compare import Verdict, verdict_of
+from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.grouping import rows_by
+from esrally_ebs.analysis.multiplicity import holm
 from esrally_ebs.analysis.profile import Profile, pooled, profiles_of, read_windows
-from esrally_ebs.analysis.rounds import ArmTimes, Floats
-from esrally_ebs.analysis.summary import counted, is_time
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
+from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start, counted, is_time
 from esrally_ebs.model import Phase
+from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.session import Session
 
 BESIDE: Final = "beside"  # kind of the events of writes that were observed
 NEITHER, REFRESH, MERGE = "neither", "a refresh", "a merge"  # a merge comes before a refresh
 _WHATS: Final = (NEITHER, REFRESH, MERGE)
+_NO_SPANS: Final = np.zeros((2, 0))
 _COUNTERS: Final = ("index.merging", "index.merges", "index.refreshes")
 
 
@@ -40,11 +50,25 @@ class Apart:
 class Writes:
     """One bulk task beside one search on one arm, in all rounds."""
 
-    documents_per_s: float
+    rates: Mapping[int, float]  # by round, documents per second while searches were measured
+    documents_per_s: float  # of all rounds
     p50_s: float  # of a bulk request, from when it was due
     p99_s: float
     failed: int
     profile: Profile | None  # of the volume while some of them ran
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateComparison:
+    """How fast one bulk task adds documents on two arms; the verdict says how ``b`` does against ``a``."""
+
+    task: str
+    a: str
+    b: str
+    ratio: Estimate  # of documents per second, b / a; for this task alone
+    verdict: Verdict
+    p_different: float | None  # adjusted for all tasks and arms; None with too few rounds
+    p_equivalent: float | None
 
 
 def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Apart]]:
@@ -80,26 +104,102 @@ def writes(session: Session) -> Mapping[tuple[str, str], Writes]:
     names = ["task", "arm", "round", "started_s", "service_time_s", "latency_s", "ops", "success"]
     own = samples.select(names).filter(beside)
     profiles = profiles_of(read_windows(session.events, BESIDE)[0])
+    searched = samples.select(["arm", "started_s", "service_time_s"]).filter(counted(samples))
+    searches = {arm: _spans(searched.take(rows)) for (arm,), rows in rows_by(searched, ["arm"])}
     return {
-        (task, arm): _writes(own.take(rows), profiles.get((task, arm), {}))
+        (task, arm): _writes(own.take(rows), searches.get(arm, _NO_SPANS), profiles.get((task, arm), {}))
         for (task, arm), rows in rows_by(own, ["task", "arm"])
     }
 
 
-def _writes(own: pa.Table, profiles: Mapping[int, Profile]) -> Writes:
-    starts, times, ops = (own[name].to_numpy() for name in ("started_s", "service_time_s", "ops"))
+def _spans(requests: pa.Table) -> Floats:
+    """When each begins, and when it ends: two rows."""
+    starts = requests["started_s"].to_numpy()
+    return np.stack([starts, starts + requests["service_time_s"].to_numpy()])
+
+
+def _writes(own: pa.Table, searches: Floats, profiles: Mapping[int, Profile]) -> Writes:
     done = own["success"].to_numpy(zero_copy_only=False)
-    seconds = sum(
-        float((starts[rows] + times[rows]).max() - starts[rows].min()) for _, rows in rows_by(own, ["round"])
-    )
+    ops = np.where(done, own["ops"].to_numpy(), 0.0)
+    spans, added = _spans(own), dict[int, tuple[float, float]]()
+    for (round_,), rows in rows_by(own, ["round"]):
+        added[round_] = _added(spans[:, rows], ops[rows], searches)
+    documents, seconds = np.sum(list(added.values()), axis=0)
     latencies = ArmTimes([own["latency_s"].to_numpy()])
     return Writes(
-        documents_per_s=float(ops[done].sum()) / seconds if seconds > 0 else 0.0,
+        rates={round_: count / took_s for round_, (count, took_s) in added.items() if took_s > 0},
+        documents_per_s=float(documents / seconds) if seconds > 0 else 0.0,
         p50_s=latencies.percentile(50),
         p99_s=latencies.percentile(99),
         failed=int((~done).sum()),
         profile=pooled(profiles.values()) if profiles else None,
     )
+
+
+def _added(spans: Floats, ops: Floats, searches: Floats) -> tuple[float, float]:
+    """Documents of one block, and in how many seconds: those of its searches, all of it where it has none.
+
+    Of a bulk request that runs into them or out of them, the part of its time within counts.
+    """
+    begins, ends = float(spans[0].min()), float(spans[1].max())
+    own = searches[:, (searches[0] >= begins) & (searches[0] < ends)]
+    if own.size:
+        begins, ends = float(own[0].min()), min(float(own[1].max()), ends)
+    within = np.clip(np.minimum(spans[1], ends) - np.maximum(spans[0], begins), 0.0, None)
+    took = spans[1] - spans[0]
+    shares = np.divide(within, took, out=np.zeros_like(took), where=took > 0)
+    return float((ops * shares).sum()), ends - begins
+
+
+def compare_rates(
+    written: Mapping[tuple[str, str], Writes], findings: Findings
+) -> tuple[RateComparison, ...]:
+    """Each arm's documents per second against the first's, for every bulk task, at the session's margin.
+
+    Faster and slower are right together for all of them with the session's confidence; so are, separately,
+    the equivalences. Nothing is claimed with fewer than six rounds (or, of several, too few starts of nodes),
+    or where a check forbids to compare.
+    """
+    found = []
+    for task in dict.fromkeys(task for task, _ in written):
+        for arm in findings.arms[1:]:
+            pair = [written.get((task, name)) for name in (findings.arms[0], arm)]
+            if pair[0] is not None and pair[1] is not None:
+                found.append((task, arm, _log_ratios(pair[0].rates, pair[1].rates, findings)))
+    asked = [mean for *_, mean in found if mean.count >= _least(findings) and not findings.is_refused]
+    different = iter(holm([mean.p_different() for mean in asked]))
+    equivalent = iter(holm([mean.p_equivalent(math.log1p(findings.margin)) for mean in asked]))
+    alpha, comparisons = 1 - findings.confidence, []
+    for task, arm, mean in found:
+        verdict, p_different, p_equivalent = Verdict.INCONCLUSIVE, None, None
+        ratio = Estimate(math.exp(mean.value)) if mean.count else Estimate(math.nan)
+        if mean in asked:
+            p_different, p_equivalent = next(different), next(equivalent)
+            verdict = verdict_of(-mean.t(0.0), p_different <= alpha, p_equivalent <= alpha)
+            ratio = mean.ratio(findings.confidence)
+        comparisons.append(
+            RateComparison(
+                task=task,
+                a=findings.arms[0],
+                b=arm,
+                ratio=ratio,
+                verdict=verdict,
+                p_different=p_different,
+                p_equivalent=p_equivalent,
+            )
+        )
+    return tuple(comparisons)
+
+
+def _least(findings: Findings) -> int:
+    return MIN_STARTS if findings.starts else MIN_ROUNDS
+
+
+def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findings) -> Mean:
+    """An observation per round that both arms have; per start of the nodes, where there are several."""
+    rounds = [round_ for round_ in sorted(a.keys() & b.keys()) if a[round_] > 0 and b[round_] > 0]
+    groups = by_start(findings.starts, rounds) if findings.starts else [[round_] for round_ in rounds]
+    return Mean(tuple(float(np.mean([math.log(b[r] / a[r]) for r in group])) for group in groups))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
 from esrally_ebs.rally.settings import use_nodes
+from esrally_ebs.units import MIB
 
 _BULK = {"bulk-size": 5000, "include-in-reporting": False}
+_BULK_BYTES = 8 * MIB  # of a request at most: a node of 512 MiB refuses requests of 51 MiB at once
 _BULK_CLIENTS = 2  # as many as keep two cores busy together with Elasticsearch's own threads
 
 
@@ -71,18 +73,34 @@ class TrackIndexing:
         with self._one_line("documents"):
             self.prepare()
         loader.set_absolute_data_path(self.cfg, self.track)
-        files = {
-            Path(each.document_file)
-            for corpus in loader.used_corpora(self.track)
-            for each in corpus.documents
-        }
-        return MERGE_ROOM * sum(path.stat().st_size for path in files if path.is_file())
+        return MERGE_ROOM * sum(path.stat().st_size for path in self._files())
+
+    def _files(self) -> Mapping[Path, int]:
+        """The files that are indexed and are there, with the number of their documents."""
+        documents = [each for corpus in loader.used_corpora(self.track) for each in corpus.documents]
+        files = {Path(each.document_file): each.number_of_documents for each in documents}
+        return {path: count for path, count in files.items() if path.is_file()}
+
+    def _fit_bulk_size(self) -> None:
+        """Send fewer large documents at once where we decide; of the track's own tasks the track does."""
+        if not self.track.challenges[0].auto_generated:
+            return
+        largest = max(
+            (path.stat().st_size / max(count, 1) for path, count in self._files().items()), default=1.0
+        )
+        for element in self.track.challenges[0].schedule:
+            for task in element:
+                if "bulk-size" in task.operation.params:
+                    task.operation.params["bulk-size"] = max(
+                        1, min(_BULK["bulk-size"], int(_BULK_BYTES / largest))
+                    )
 
     def lay_out(self, data: Path) -> None:
         """Begins with nothing."""
 
     def build(self, node: Node) -> None:
         """Run the tasks in their order. Raises SetupError for one that fails."""
+        self._fit_bulk_size()
         use_nodes(self.cfg, {"default": node})
         runner.register_default_runners(self.cfg)
         registries = (runner.register_runner, scheduler.register_scheduler)

@@ -2,24 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from esrally_ebs.analysis.beside import Apart, Writes, searches_apart
+from esrally_ebs.analysis.beside import Apart, RateComparison, Writes, searches_apart
+from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.marks import MATTERS
-from esrally_ebs.report.bottleneck import NAMES, limit_name
-from esrally_ebs.report.cells import arm_columns, arm_rows
+from esrally_ebs.report.bottleneck import MIN_WAITING, NAMES, limit_name
+from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, percent_change, ratio_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, quantity
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
+Written = Mapping[tuple[str, str], Writes]  # by bulk task and arm
+_RATES = (
+    "Documents per second while searches were measured; rounds are compared, by Student's t. Verdicts hold "
+    "for all of the table together at {:.0%} (Holm); an interval is for its task alone."
+)
 _APART = (
     "By the node's counters of merges and refreshes, read once a second: a request had one beside it if "
     "there was one in a second that it touches. No verdict: which those are, the volume decides too."
 )
 
 
-def tables(
-    session: Session, written: Mapping[tuple[str, str], Writes], arms: Sequence[str]
-) -> Iterator[Table]:
-    """Both; none of a session in which nothing was ``written`` beside searches."""
+def tables(session: Session, written: Written, arms: Sequence[str]) -> Iterator[Table]:
+    """Searches apart, and the writes; none of a session in which nothing was ``written`` beside searches."""
     if not written:
         return
     apart = searches_apart(session)
@@ -48,7 +53,7 @@ def tables(
         key="writes",
         title="Writes beside searches",
         item_title="task",
-        columns=arm_columns(arms, ("documents/s", "p99", "written", "held back")),
+        columns=arm_columns(arms, ("p99", "written", "held back")),
         rows=arm_rows(written, arms, _writes_cells),
         notes=(
             "Bulk requests of the rounds, from when they were due. Written is what reached the device while "
@@ -57,13 +62,101 @@ def tables(
     )
 
 
-def warnings(written: Mapping[tuple[str, str], Writes]) -> Iterator[str]:
+def rates_table(
+    written: Written, rates: Sequence[RateComparison], findings: Findings, arms: Sequence[str]
+) -> Table | None:
+    """Documents per second of each arm, and each of them against the first; None where none were added."""
+    if not written:
+        return None
+    pairs = list(dict.fromkeys((each.a, each.b) for each in rates))
+    columns = [Column(title=f"{arm} documents/s", subject=arm) for arm in arms]
+    for a, b in pairs:
+        title, subject = "difference" if len(pairs) == 1 else f"{b} against {a}", f"{b} against {a}"
+        columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=subject))
+        columns.append(Column(title=f"{b} is", subject=subject, left=True))
+    by_pair = {(each.task, each.a, each.b): each for each in rates}
+    rows = [
+        Row(
+            item=task,
+            cells=(
+                *(_rate_cell(written.get((task, arm))) for arm in arms),
+                *(cell for pair in pairs for cell in _compared_cells(by_pair.get((task, *pair)), findings)),
+            ),
+        )
+        for task in dict.fromkeys(task for task, _ in written)
+    ]
+    return Table(
+        key="indexing",
+        title="Indexing beside searches",
+        item_title="task",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(_RATES.format(findings.confidence),) if rates and not findings.is_refused else (),
+    )
+
+
+def details(
+    session: Session, written: Written, rates: Sequence[RateComparison], findings: Findings
+) -> Iterator[str]:
+    """A sentence per bulk task and pair of arms, with what held the slower one back."""
+    names = arm_names(session)
+    for each in rates:
+        a, b = names[each.a], names[each.b]
+        change = f"{percent_change(each.ratio)} documents/s ({each.task})"
+        if findings.is_refused or each.verdict is Verdict.INCONCLUSIVE:
+            yield f"Indexing: inconclusive whether {b} differs from {a}: {change}."
+        elif each.verdict is Verdict.EQUIVALENT:
+            yield f"Indexing: {b} is as fast as {a} within {findings.margin * 100:.3g} %: {change}."
+        else:
+            slower = each.a if each.verdict is Verdict.FASTER else each.b
+            limit, share = _held_back(written[each.task, slower])
+            cause = f"; {NAMES.get(limit, limit)} held {names[slower]} back" if share >= MIN_WAITING else ""
+            yield f"Indexing: {b} is {each.verdict} than {a}: {change}{cause}."
+
+
+def next_step(rates: Sequence[RateComparison]) -> str:
+    """What to do where searches had unequal writes beside them; empty where they had not."""
+    unequal = [each.task for each in rates if each.verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    if not unequal:
+        return ""
+    return (
+        f"to compare searches beside equal writes, give {', '.join(dict.fromkeys(unequal))} a "
+        "target-throughput that all arms hold; what would index faster is said above."
+    )
+
+
+def warnings(written: Written, rates: Sequence[RateComparison]) -> Iterator[str]:
     """What of the writes went wrong, and what of the searches cannot be said because of them."""
     for (task, arm), of in written.items():
         if of.failed:
             yield f"{task}: {of.failed:,} bulk requests failed on {arm}, so less was added there"
+    for each in rates:
+        if each.verdict in (Verdict.FASTER, Verdict.SLOWER):
+            more = each.b if each.verdict is Verdict.FASTER else each.a
+            yield f"{each.task}: more documents were added on {more}, which slows the searches beside them"
     if written:
         yield "hits change while documents are added, so those searches were not checked to have the same"
+
+
+def _rate_cell(of: Writes | None) -> Cell:
+    if of is None:
+        return NOTHING
+    return Cell(text=f"{of.documents_per_s:,.0f}", facts={"documents_per_s": of.documents_per_s})
+
+
+def _compared_cells(of: RateComparison | None, findings: Findings) -> tuple[Cell, Cell]:
+    if of is None:
+        return NOTHING, NOTHING
+    word = "not comparable" if findings.is_refused else of.verdict.value
+    facts = {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
+    return ratio_cell(of.ratio), Cell(text=word, facts=facts)
+
+
+def _held_back(of: Writes) -> tuple[str, float]:
+    """The limit for which most of the I/Os' time was waiting, and its share."""
+    shares = of.profile.held_back if of.profile else {}
+    limit, share = max(shares.items(), key=lambda item: item[1], default=("", 0.0))
+    return limit_name(limit), share
 
 
 def _apart_cells(apart: Apart | None) -> tuple[Cell, ...]:
@@ -80,19 +173,16 @@ def _apart_cells(apart: Apart | None) -> tuple[Cell, ...]:
 
 def _writes_cells(of: Writes | None) -> tuple[Cell, ...]:
     if of is None:
-        return (NOTHING,) * 4
+        return NOTHING, NOTHING, NOTHING
     profile = of.profile
     written = profile.grown.get("device.written_bytes") if profile and profile.seconds else None
     rate = written / profile.seconds if profile and written is not None else None
-    limit, share = max(
-        profile.held_back.items() if profile else (), key=lambda item: item[1], default=("", 0.0)
-    )
+    limit, share = _held_back(of)
     return (
-        Cell(text=f"{of.documents_per_s:,.0f}", facts={"documents_per_s": of.documents_per_s}),
         Cell(text=f"{of.p99_s * 1e3:.1f} ms", facts={"p99_s": of.p99_s, "p50_s": of.p50_s}),
         quantity("written_bytes_per_s", rate, f"{(rate or 0.0) / MIB:,.1f} MiB/s"),
         Cell(
-            text=f"{share:.0%} {NAMES.get(limit_name(limit), limit)}",
+            text=f"{share:.0%} {NAMES.get(limit, limit)}",
             facts={"limit": limit, "held_back": share},
         )
         if share > MATTERS

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from esrally_ebs.analysis.beside import writes
+from esrally_ebs.analysis.beside import compare_rates, writes
 from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
@@ -48,7 +48,8 @@ def build(session: Session, *, against: str | None = None) -> Report:
         knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
     )
     priced = costs.costs(session)
-    written = writes(volumes)
+    written = writes(session)
+    rates = compare_rates(written, findings)
     moments = conditions.moments(volumes)
     tables: list[Table | None] = [
         conditions.arms_table(volumes.arms, session.plan.node.count),
@@ -56,7 +57,8 @@ def build(session: Session, *, against: str | None = None) -> Report:
         *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
         *([] if volumes is session else [search.volumes_table(by_volume, of_volumes)]),
         search.cold_start_table(starts, arms),
-        *beside.tables(volumes, written, of_volumes),
+        beside.rates_table(written, rates, findings, arms),
+        *beside.tables(volumes, written if volumes is session else writes(volumes), of_volumes),
         *search.single_tables(volumes, by_volume, of_volumes),
         recovery_table(session, explained.profiles),
         *causes.tables(findings, explained),
@@ -81,18 +83,19 @@ def build(session: Session, *, against: str | None = None) -> Report:
             "ended_at": session.ended_at,
         },
         verdict=head.verdict(session, findings, checks, knees),
-        details=head.details(session, findings),
+        details=(*head.details(session, findings), *beside.details(session, written, rates, findings)),
         reasons=causes.reasons(findings, shared),
         bottlenecks=held_back,
         cost=head.cost(priced),
-        next_step=head.next_step(session, findings, checks, shared, priced, held_back),
+        next_step=beside.next_step(rates)
+        or head.next_step(session, findings, checks, shared, priced, held_back),
         labels=head.labels(session),
         tables=tuple(table for table in tables if table is not None),
         checks=checks,
         warnings=(
             *session.warnings,
             *_faults(session.events),
-            *(tuple(beside.warnings(written)) or _unknown(findings, checks)),
+            *(tuple(beside.warnings(written, rates)) or _unknown(findings, checks)),
             *(knees.warnings() if knees else ()),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),

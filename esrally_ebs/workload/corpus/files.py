@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ CONVERTED: Final = "ghcn-daily"
 RENDERERS: Final[Mapping[str, Callable[[int], Renderer]]] = {
     "weather": WeatherRenderer,
     "logs": LogRenderer,
+    "bodies": partial(LogRenderer, body=6000),
     "vectors": VectorRenderer,
 }
 

@@ -1,5 +1,6 @@
 """Lines of a made-up log: a time, a few keywords, and a message of words as frequent as in a language."""
 
+import base64
 import json
 import re
 from typing import Final
@@ -28,15 +29,19 @@ def word(rank: int) -> str:
 
 
 class LogRenderer:
-    """Writes lines in the order of their time; the seed is the day that they begin on."""
+    """Writes lines in the order of their time; the seed is the day that they begin on.
 
-    bytes_per_document = 300
+    With a ``body`` each line has so many random bytes besides, as base64.
+    """
+
     capacity = MAX_DOCUMENTS
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, body: int = 0) -> None:
         if seed < 0:
             raise PlanError(f"seed {seed}: choose one from 0")
         self._seed = seed
+        self._body = body
+        self.bytes_per_document = 300 + body * 4 // 3
         self._words = [word(rank) for rank in range(_WORDS)]
 
     def lines(self, start: int, stop: int) -> bytes:
@@ -56,7 +61,15 @@ class LogRenderer:
             (np.exp(draw.random((count, _MESSAGE)) * np.log(_WORDS)).astype(np.int64) - 1).tolist(),
         )
         rows = zip(*columns, strict=True)
-        return "".join(self._line(*row) for row in rows).encode("ascii")
+        if not self._body:
+            return "".join(self._line(*row) for row in rows).encode("ascii")
+        return b"".join(
+            self._line(*row)[:-2].encode("ascii")
+            + b',"body":"'
+            + base64.b64encode(draw.bytes(self._body))
+            + b'"}\n'
+            for row in rows
+        )
 
     def _line(
         self, at: int, level: int, service: int, host: int, status: int, took: float, ranks: list[int]

@@ -2,15 +2,19 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_rows import row, table
 from session_in_memory import session
 
-from esrally_ebs.analysis.beside import MERGE, NEITHER, REFRESH, searches_apart, writes
-from esrally_ebs.model import Event, Phase
+from esrally_ebs import report
+from esrally_ebs.analysis.beside import MERGE, NEITHER, REFRESH, compare_rates, searches_apart, writes
+from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.analysis.findings import find
+from esrally_ebs.model import Check, Event, Phase
 from esrally_ebs.report import beside
 from esrally_ebs.report.bottleneck import bottlenecks
 from esrally_ebs.store.encoding import TELEMETRY
@@ -92,6 +96,84 @@ def test_the_rate_of_writes_is_of_the_rounds_and_without_the_time_between_them()
     assert (of.p50_s, of.failed) == (0.5, 1)
 
 
+def test_what_is_written_before_and_after_the_measured_searches_is_no_part_of_the_rate() -> None:
+    """A bulk request that runs into them counts by its part within."""
+    rows = [
+        written(round=1, started_s=10.0, service_time_s=1.0, ops=9000.0),  # the buckets are full
+        written(round=1, started_s=11.0, service_time_s=2.0, ops=200.0),
+        written(round=1, started_s=13.0, service_time_s=2.0, ops=200.0),
+        written(round=1, started_s=15.0, service_time_s=2.0, ops=500.0),
+        row(round=1, started_s=12.0, service_time_s=0.1),
+        row(round=1, started_s=15.9, service_time_s=0.1),
+        row(round=2, started_s=99.0, service_time_s=0.1),
+    ]
+    (of,) = writes(session(samples=table(*rows))).values()
+    assert of.rates == {1: pytest.approx((100 + 200 + 250) / 4)}
+
+
+def indexed(rates_of_b: list[float], refused: bool = False) -> Session:
+    """Arms whose rounds of one second add 100 documents on a, and so many on b."""
+    rows = [
+        written(arm=arm, round=round_, started_s=10.0 * round_, service_time_s=1.0, ops=rate)
+        for round_, rate_of_b in enumerate(rates_of_b, start=1)
+        for arm, rate in (("a", 100.0), ("b", rate_of_b))
+    ]
+    return session(samples=table(*rows), events=(observed("a", 9.0), observed("b", 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [
+        ([140, 150, 145, 160, 150, 138], Verdict.FASTER),
+        ([70, 75, 66, 72, 70, 71], Verdict.SLOWER),
+        ([100, 101, 99, 100.5, 99.5, 100], Verdict.EQUIVALENT),
+        ([80, 125, 90, 130, 85, 120], Verdict.INCONCLUSIVE),
+        ([150, 150.1, 150.2, 150.3, 150.4], Verdict.INCONCLUSIVE),  # five rounds
+    ],
+)
+def test_rates_of_arms_are_compared_round_by_round(rates: list[float], verdict: Verdict) -> None:
+    raced = indexed(rates)
+    (found,) = compare_rates(writes(raced), find(raced))
+    assert (found.a, found.b, found.verdict) == ("a", "b", verdict)
+    assert found.ratio.value == pytest.approx(float(np.exp(np.mean(np.log(rates)))) / 100)
+    assert (found.ratio.low is None) == (len(rates) < 6)
+
+
+def test_nothing_is_claimed_of_rates_where_a_check_forbids_it() -> None:
+    raced = indexed([150.0, 151, 150, 149, 150, 152])
+    forbids = Check(name="hits", ok=False, value="", text="other hits")
+    (found,) = compare_rates(writes(raced), find(raced, checks=(forbids,)))
+    assert (found.verdict, found.p_different) == (Verdict.INCONCLUSIVE, None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(1, 1e5), min_size=6, max_size=12))
+def test_two_arms_that_change_places_have_the_opposite_said_of_them(rates: list[float]) -> None:
+    raced = indexed(rates)
+    (forth,) = compare_rates(writes(raced), find(raced))
+    (back,) = compare_rates(writes(raced), find(raced, against="b"))
+    opposite = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    assert back.verdict is opposite.get(forth.verdict, forth.verdict)
+    assert back.ratio.value == pytest.approx(1 / forth.ratio.value)
+
+
+def test_the_report_says_who_indexes_faster_by_how_much_and_what_held_the_other_back() -> None:
+    built = report.build(indexed([140.0, 150, 145, 160, 150, 138]))
+    (line,) = [line for line in built.details if line.startswith("Indexing")]
+    assert line.startswith("Indexing: b (emulated) is faster than a (emulated): +47.0 % [")
+    assert line.endswith("] documents/s (append-beside-t); volume throughput held a (emulated) back.")
+    (made,) = [each for each in built.tables if each.key == "indexing"]
+    assert made.rows[0].cells[0].text == "100"
+    assert made.rows[0].cells[-1].text == "faster"
+    assert (
+        "append-beside-t: more documents were added on b, which slows the searches beside them"
+        in built.warnings
+    )
+    assert built.next_step.startswith(
+        "to compare searches beside equal writes, give append-beside-t a target"
+    )
+
+
 def observed(arm: str, waited_s: float) -> Event:
     end = {
         "device.read_s": 0.0,
@@ -116,11 +198,9 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
     (made,) = [each for each in beside.tables(raced, writes(raced), ["a", "b"]) if each.key == "writes"]
     cells = [cell.text for cell in made.rows[0].cells]
     assert cells == [
-        "200",
         "500.0 ms",
         "4.0 MiB/s",
         "90% volume throughput",
-        "200",
         "500.0 ms",
         "4.0 MiB/s",
         "-",
@@ -133,12 +213,13 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
 
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
     assert list(beside.tables(session(), {}, ["a", "b"])) == []
-    assert list(beside.warnings({})) == []
+    assert beside.rates_table({}, (), find(session()), ["a", "b"]) is None
+    assert list(beside.warnings({}, ())) == []
 
 
 def test_failed_writes_are_a_warning_and_so_is_what_hits_do_not_say() -> None:
     raced = session(samples=table(written(success=False)))
-    assert list(beside.warnings(writes(raced))) == [
+    assert list(beside.warnings(writes(raced), ())) == [
         "append-beside-t: 1 bulk requests failed on a, so less was added there",
         "hits change while documents are added, so those searches were not checked to have the same",
     ]

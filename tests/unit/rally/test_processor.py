@@ -1,5 +1,6 @@
 """What the track processor leaves to Rally, and what it prepares, when the user has started the nodes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rally_configuration import configuration
 
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.rally import processor
-from esrally_ebs.rally.indexing import with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.settings import race_settings
 
 
@@ -77,6 +78,22 @@ def test_test_mode_generates_the_thousand_documents_that_rally_then_reads(tmp_pa
     documents = track.corpora[0].documents[0]
     assert documents.document_file == str(tmp_path / "noaa-ebs" / "documents-1000.json")
     assert documents.number_of_documents == 1000
+
+
+@pytest.mark.parametrize(("line_bytes", "at_once"), [(300, 5000), (8_389, 999), (20_000_000, 1)])
+def test_large_documents_are_indexed_by_smaller_bulk_requests(
+    tmp_path: Path, line_bytes: int, at_once: int
+) -> None:
+    cfg, folder = configuration(tmp_path, pipeline="from-sources"), resource("tracks") / "recovery-ebs"
+    track = loader.TrackFileReader(cfg).read("recovery-ebs", str(folder / "track.json"), str(folder))
+    (documents,) = track.corpora[0].documents
+    documents.document_file, documents.number_of_documents = str(tmp_path / "documents.json"), 2
+    (tmp_path / "documents.json").touch()
+    os.truncate(tmp_path / "documents.json", 2 * line_bytes)
+    indexing = TrackIndexing(cfg=cfg, track=with_tasks(track, []), corpora={}, prepare=lambda: None)
+    indexing._fit_bulk_size()
+    tasks = {task.name: task for element in indexing.track.challenges[0].schedule for task in element}
+    assert tasks["bulk"].operation.params["bulk-size"] == at_once
 
 
 def select(track: Any, name: str) -> None:  # noqa: ANN401 - Rally's

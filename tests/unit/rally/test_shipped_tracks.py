@@ -15,8 +15,12 @@ from esrally_ebs.plan import load_plan
 from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
-TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors"}
-PLANS = {**TRACKS, "recovery-ebs": "minutes-to-green"}  # with the documents of logs-ebs
+TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors", "ingest-ebs": "bodies"}
+PLANS = {
+    **TRACKS,
+    "ingest-ebs": "ingest",
+    "recovery-ebs": "minutes-to-green",
+}  # with the documents of logs-ebs
 
 
 def load(name: str, tmp_path: Path, **params: object) -> track.Track:
@@ -29,7 +33,7 @@ def load(name: str, tmp_path: Path, **params: object) -> track.Track:
 def test_rally_reads_it_with_every_parameter_that_its_readme_names(name: str, tmp_path: Path) -> None:
     readme = (resource("tracks") / name / "README.md").read_text()
     loaded = load(name, tmp_path, documents=90, plan="smoke", number_of_shards=2, cache="warm", rounds=2)
-    tasks = [task.name for task in loaded.default_challenge.schedule]
+    tasks = [task.name for element in loaded.default_challenge.schedule for task in element]
     assert re.findall(r"^\| `([\w-]+)` \|", readme, re.M) == tasks
     templates = "".join(path.read_text() for path in (resource("tracks") / name).glob("*.json"))
     ours = set(re.findall(r"(\w+) \| default\(", templates.split("%}", 2)[2]))
