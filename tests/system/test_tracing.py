@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -69,6 +69,13 @@ def fio(mount: Path, seconds: int) -> list[str]:
     return ["fio", "--name=reads", "--ioengine=libaio", "--iodepth=4", *job]
 
 
+def await_(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_every_read_of_fio_is_recorded(
     mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -91,7 +98,7 @@ def test_every_read_of_fio_is_recorded(
     assert pc.all(pc.less(pc.add(ios["offset"], ios["bytes"]), 2 * SIZE_MIB << 20)).as_py()
     session = load_session(tmp_path / "out")
     assert session.state is State.COMPLETE
-    assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
+    assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
 
 
 READER = """
@@ -143,25 +150,28 @@ def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
     assert pc.all(pc.less(seen["slept_s"], seen["done_s"])).as_py()
     assert pc.all(pc.less_equal(seen["done_s"], seen["woken_s"])).as_py()
     assert ahead["waiter"].null_count == 100
-    assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
+    assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_nothing_stays_of_a_recording_that_is_ended(
     number: int, code: int, mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    until = time.monotonic() + 30
-    with (mount / "held").open("w"):  # so that threads, of this process, are watched
-        recorder = subprocess.Popen(trace(mount, 300, tmp_path / "out"), env=environment)
-        while len(list(instances.glob("*/per_cpu"))) < 2 and time.monotonic() < until:
-            time.sleep(0.1)
-    assert len(list(instances.iterdir())) == 2
-    time.sleep(0.5)
-    recorder.send_signal(number)
-    assert recorder.wait(timeout=30) == code
-    while list((tmp_path / "run").glob("*")) and time.monotonic() < until:
-        time.sleep(0.1)  # its reaper is at it
-    assert [*instances.iterdir(), *(tmp_path / "run").glob("*")] == []
+    def remains() -> list[Path]:
+        return [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")]
+
+    with (
+        (mount / "held").open("w"),  # so that threads, of this process, are watched
+        subprocess.Popen(trace(mount, 300, tmp_path / "out"), env=environment) as recorder,
+    ):
+        try:
+            await_(lambda: len(list(instances.glob("*/per_cpu"))) == 2)
+            time.sleep(0.5)
+            recorder.send_signal(number)
+            assert recorder.wait(timeout=30) == code
+        finally:
+            recorder.kill()
+    await_(lambda: not remains())  # its reaper is at it
     assert load_session(tmp_path / "out").state in (State.CANCELLED, State.FAILED)
 
 
