@@ -154,33 +154,40 @@ def test_ctrl_c_ends_no_tool_of_a_step_that_root_is_about(shared: Path) -> None:
         assert keeper.communicate(timeout=30)[0].strip() == "whole"
 
 
-def left(run: Path) -> list[str]:
+def left(shared: Path) -> list[str]:
     until = time.monotonic() + 30
-    while (remains := processes() + [one.text for one in leftovers()]) and time.monotonic() < until:
+    while (remains := processes(shared) + [one.text for one in leftovers()]) and time.monotonic() < until:
         time.sleep(0.2)
-    return remains + [path.name for path in run.glob("*")]
+    return remains + [path.name for path in (shared / "run").glob("*")]
 
 
-def processes() -> list[str]:
-    return [
-        " ".join(each.info["cmdline"])
-        for each in psutil.process_iter(["cmdline", "status"])
-        if (each.info["cmdline"] or [""])[0].startswith(("ebs-keeper", "ebs-reaper", "ebs-volume", "fio"))
-        and each.info["status"] != psutil.STATUS_ZOMBIE
+def processes(shared: Path) -> list[str]:
+    """Those of the sessions here, by their directory or session; other tests may have some of their own."""
+    sessions = (shared / "home" / "ebs" / "sessions").glob("*")
+    marks = [str(shared / "run"), *(path.name[:8] for path in sessions)]
+    live = psutil.process_iter(["cmdline", "cwd", "status"])
+    titles = [
+        " ".join([*(each.info["cmdline"] or ()), each.info["cwd"] or ""])
+        for each in live
+        if each.info["status"] != psutil.STATUS_ZOMBIE
     ]
+    ours = [title for title in titles if title.startswith(("ebs-reaper", "ebs-volume", "fio"))]
+    return [title for title in ours if any(mark in title for mark in marks)]
 
 
 @pytest.mark.system
+@pytest.mark.beside
 @pytest.mark.usefixtures("able_machine")
 def test_a_session_on_emulated_volumes_is_the_caller_s(shared: Path, sudo: dict[str, str]) -> None:
     done = call("esrally-ebs", "run", shared / "1.toml", env=sudo)
     assert (done.returncode, done.stderr) == (0, "")
     assert "The report is" in done.stdout
     assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
-    assert left(shared / "run") == []
+    assert left(shared) == []
 
 
 @pytest.mark.system
+@pytest.mark.beside
 @pytest.mark.usefixtures("able_machine")
 @pytest.mark.parametrize("victim", ["keeper", "command"])
 def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
@@ -192,12 +199,12 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
         for line in command.stdout:
             if line.startswith("fio short"):
                 break
-        while not any(line.startswith("fio") for line in processes()):
+        while not any(line.startswith("fio") for line in processes(shared)):
             time.sleep(0.1)
         (child,) = (each for each in psutil.Process(command.pid).children() if each.uids().real == NOBODY)
         os.kill(command.pid if victim == "keeper" else child.pid, signal.SIGKILL)
         command.communicate(timeout=60)
-    assert left(shared / "run") == []
+    assert left(shared) == []
     listed = call("esrally-ebs", "sessions", "--last", "1", env=sudo).stdout
     assert "failed" in listed
     assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed
@@ -225,7 +232,7 @@ def test_of_a_session_that_is_killed_while_volumes_attach_nothing_is_left(
                     os.kill(each.pid, signal.SIGKILL)
             killed = time.monotonic()
             command.communicate(timeout=60)
-        assert left(run) == []
+        assert left(shared) == []
         assert time.monotonic() - killed < 15
         listed = call("esrally-ebs", "sessions", "--last", "1", env={**sudo, "SUDO_UID": str(user)}).stdout
         assert "failed" in listed, moment_s
@@ -255,7 +262,7 @@ def test_what_a_race_of_the_caller_s_needs_of_root_the_keeper_does(
     assert race.returncode == 0, race.stdout + race.stderr
     assert tasks.partition(",")[0] in call("esrally-ebs", "report", "latest", env=sudo).stdout
     assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
-    assert left(shared / "run") == []
+    assert left(shared) == []
 
 
 @pytest.mark.system
@@ -287,4 +294,4 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     report = call("esrally-ebs", "report", "latest", env=sudo)
     assert (report.returncode, report.stderr) == (0, "")
     assert search in report.stdout
-    assert left(shared / "run") == []
+    assert left(shared) == []
