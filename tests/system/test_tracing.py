@@ -76,6 +76,11 @@ def await_(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def is_on(instances: Path) -> bool:
+    events = "".join(path.read_text() for path in instances.glob("esrally-ebs-*/set_event"))
+    return {"block:block_rq_issue", "block:block_rq_complete"} <= set(events.split())
+
+
 def test_every_read_of_fio_is_recorded(
     mount: Path, instances: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -85,7 +90,7 @@ def test_every_read_of_fio_is_recorded(
     )
     assert recorder.stderr is not None
     assert re.match(r"recording the requests of loop\d+ for 6 s", recorder.stderr.readline())
-    time.sleep(0.5)  # until the tracepoints are on
+    await_(lambda: is_on(instances))
     load = subprocess.run(fio(mount, 2), check=True, capture_output=True, text=True)
     output = recorder.communicate(timeout=60)[1]
     assert recorder.returncode == 0, output
