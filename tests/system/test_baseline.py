@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,9 @@ def wait_for_job(volume: Volume, pid_file: Path) -> int:
     until = time.monotonic() + 10
     while time.monotonic() < until:
         pid = wait_for(pid_file)
-        if b"--time_based=1" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
+        with suppress(OSError):  # the layout has ended meanwhile
+            if b"--time_based=1" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
         time.sleep(0.01)
     raise AssertionError("the job did not start")
 
