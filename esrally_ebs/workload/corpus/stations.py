@@ -19,7 +19,6 @@ from esrally_ebs.workload.corpus.hashing import Integers, keyed
 _SEED: Final = 2016
 _LAPSE_DK_PER_KM: Final = 53
 _MISSING_ELEVATION: Final = "-999.9"  # NOAA's mark
-_MISSING_PER_MILLE: Final = {"ASp": 226, "ASt": 224, "USCt": 39, "USCp": 35, "SYN": 5, "US1": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from esrally_ebs.workload.queries.summary import ImportSummary
 from esrally_ebs.workload.queries.templates import Template, Templates
 
 MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
-_PLAIN_INDEX: Final = re.compile(r"[^*?,]+")
 
 TRACK_PY: Final = '''"""Rally loads this file; all it does is hand Rally's registry to the pack."""
 
