@@ -113,7 +113,7 @@ def reap(
 
     Where a user called by sudo, what touches processes and the record is done as that user.
     """
-    name = "race control" if died == processes[0] and len(processes) > 1 else "the session's main process"
+    name = "race control" if len(processes) > 1 and died == processes[0] else "the session's main process"
     if died not in processes:
         name = "the session's root process"
     text = (
@@ -170,6 +170,8 @@ def see_off(command: Process, actors: int) -> None:
 
 
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
+    if not folder.is_dir():  # on a data host: the record is the coordinator's
+        return
     remove_unfinished(session, folder.parents[1])
     record = SessionFolder(folder)
     record.note("fault", text=text, problems=problems, exit_code=3)

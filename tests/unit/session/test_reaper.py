@@ -44,12 +44,15 @@ def test_who_starts_it_can_wait_until_it_watches(monkeypatch: pytest.MonkeyPatch
         reaper.start("s", tmp_path, [])()
 
 
-def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("watched", ["[os.getpid()]", "()"], ids=("of a race", "of a helper"))
+def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
+    watched: str, run: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "home" / "sessions" / "s"
     script = (
         "import os; from pathlib import Path; from esrally_ebs.session import reaper;"
         " from esrally_ebs.store import running; running.begin('s');"
-        f" reaper.start('s', Path({str(folder)!r}), [os.getpid()]); os._exit(9)"
+        f" reaper.start('s', Path({str(folder)!r}), {watched}); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     until = time.monotonic() + 60
