@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.model import names_secret
@@ -27,6 +28,26 @@ class Clock:
 
 
 SYSTEM_CLOCK = Clock()
+_CLOCK_QUESTIONS = 8
+
+
+class ClockAgainst(NamedTuple):
+    """This machine's clock beside another's, in seconds."""
+
+    uncertainty_s: float
+    epoch_s: float  # when ``time.perf_counter()`` was 0, by the other's clock
+    ahead_s: float  # of this machine's
+
+
+def compare_clocks(ask: Callable[[], float]) -> ClockAgainst:
+    """By the quickest of some round trips: what ``ask`` gives is the time of its middle, within half."""
+    trips = []
+    for _ in range(_CLOCK_QUESTIONS):
+        sent_s, wall_s = time.perf_counter(), time.time()
+        at_s = ask()
+        half_s = (time.perf_counter() - sent_s) / 2
+        trips.append(ClockAgainst(half_s, at_s - sent_s - half_s, wall_s + half_s - at_s))
+    return min(trips)
 
 
 def tool_environment() -> dict[str, str]:

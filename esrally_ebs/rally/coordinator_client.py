@@ -20,12 +20,12 @@ from pydantic import TypeAdapter
 
 import esrally_ebs
 from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.machine.processes import compare_clocks
 from esrally_ebs.model import Block
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.session.keeper import error_of
 from esrally_ebs.store.context import Context
 
-_PINGS = 8
 _CLOCK_S = 30.0  # between two comparisons of the clocks
 _CONNECT_S = 10.0
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}  # s, s, times
@@ -145,14 +145,7 @@ class CoordinatorClient:
             self._idle.pop().close()
 
     def _compare_clocks(self) -> None:
-        """By the quickest of some round trips: the coordinator's time is that of its middle, within half."""
-        trips = []
-        for _ in range(_PINGS):
-            sent_s, wall_s = time.perf_counter(), time.time()
-            at_s = float(self._ask("now"))
-            half_s = (time.perf_counter() - sent_s) / 2
-            trips.append((half_s, at_s - sent_s - half_s, wall_s + half_s - at_s))
-        uncertainty_s, self._epoch_s, offset_s = min(trips)
+        uncertainty_s, self._epoch_s, offset_s = compare_clocks(lambda: float(self._ask("now")))
         self._compared_s = time.monotonic()
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
 

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from esrally_ebs.analysis.profile import FIO, WAITED
 from esrally_ebs.errors import EbsError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
-from esrally_ebs.model import Event
+from esrally_ebs.model import BaselineRow, Event
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.session import diagnosis
 from esrally_ebs.session.keeper import root_steps
@@ -20,6 +22,20 @@ from esrally_ebs.volumes.emulated.control import read_state
 Prepare = Callable[[Arm, BaselineJob], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioRun:
+    """A job that ran on an arm: fio's output and rows, and the volume's counters right before and after."""
+
+    text: str
+    rows: list[BaselineRow]
+    began_at: float
+    ended_at: float
+    seconds: float  # with the layout and the waiting
+    refill_s: float
+    begin: dict[str, float]
+    end: dict[str, float]
+
+
 def measure_baseline(
     context: Context, arm: Arm, job: BaselineJob, round_: int, *, prepare: Prepare | None = None
 ) -> None:
@@ -27,7 +43,17 @@ def measure_baseline(
 
     ``prepare`` is called when the file is laid out and the volume's buckets are full, right before the job.
     """
-    folder = SessionFolder(context.folder)
+    try:
+        done = run_fio(arm, job, round_, pid_file=context.fio_pid_file, prepare=prepare)
+    except EbsError as error:
+        raise diagnosis.explain(error, root_steps(context).cause(arm.name)) or error from error
+    record_fio(SessionFolder(context.folder), arm.name, job, round_, done)
+
+
+def run_fio(
+    arm: Arm, job: BaselineJob, round_: int, *, pid_file: Path, prepare: Prepare | None = None
+) -> FioRun:
+    """Run the job on an arm of this machine; see ``measure_baseline``."""
     started = time.monotonic()
     waited: list[float] = []
     begin: dict[str, float] = {}
@@ -42,30 +68,39 @@ def measure_baseline(
         began_at = time.time()
         return waited[-1]
 
-    try:
-        text, rows = baseline.run_job(
-            job, arm.volume, round_=round_, pid_file=context.fio_pid_file, refill=refill
-        )
-    except EbsError as error:
-        raise diagnosis.explain(error, root_steps(context).cause(arm.name)) or error from error
-    ended_at, end = time.time(), snapshot(arm.volume, read_state=read_state)
-    folder.write_baseline(round_, arm.name, job.name, text)
-    folder.rows_baseline(rows)
-    folder.note(
-        "baseline",
-        arm=arm.name,
-        job=job.name,
-        round=round_,
+    text, rows = baseline.run_job(job, arm.volume, round_=round_, pid_file=pid_file, refill=refill)
+    return FioRun(
+        text=text,
+        rows=rows,
+        began_at=began_at,
+        ended_at=time.time(),
         seconds=time.monotonic() - started,
         refill_s=sum(waited),
-        began_at=began_at,
+        begin=begin,
+        end=snapshot(arm.volume, read_state=read_state),
+    )
+
+
+def record_fio(folder: SessionFolder, arm: str, job: BaselineJob, round_: int, done: FioRun) -> None:
+    """Keep what a job gave; its times are by this machine's clock."""
+    folder.write_baseline(round_, arm, job.name, done.text)
+    folder.rows_baseline(done.rows)
+    folder.note(
+        "baseline",
+        arm=arm,
+        job=job.name,
+        round=round_,
+        seconds=done.seconds,
+        refill_s=done.refill_s,
+        began_at=done.began_at,
         # By limit: for how long I/Os of the job waited because of it, all I/Os added up.
         waited_s={
-            name.removeprefix(WAITED): value - begin.get(name, 0.0)
-            for name, value in end.items()
+            name.removeprefix(WAITED): value - done.begin.get(name, 0.0)
+            for name, value in done.end.items()
             if name.startswith(WAITED)
         },
     )
     # As of a request: the counters tell how late an emulated volume was.
-    fields = {"task": job.name, "round": round_, "requests": 1, "started_s": began_at}
-    folder.event(Event(at_s=ended_at, kind=FIO, arm=arm.name, fields=fields | {"begin": begin, "end": end}))
+    fields = {"task": job.name, "round": round_, "requests": 1, "started_s": done.began_at}
+    counted = {"begin": done.begin, "end": done.end}
+    folder.event(Event(at_s=done.ended_at, kind=FIO, arm=arm, fields=fields | counted))
