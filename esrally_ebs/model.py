@@ -21,6 +21,7 @@ NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container a
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
+SSH = r"^(ssh://)?[A-Za-z0-9_\[][A-Za-z0-9_.@:%\[\]-]{0,252}$"  # a destination, and never an option of ssh
 MAX_TIME_SCALE = 10_000
 MAX_READ_LATENCY = 1000  # times the usual one
 MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)
@@ -161,6 +162,7 @@ class VolumeSpec:
     )
     mode: Literal["bursting", "provisioned", "elastic"] | None = None  # EFS
     one_zone: bool = False  # EFS: One Zone instead of Regional
+    host: Annotated[str, Field(pattern=NAME)] | None = None  # the [[host]] that has it; None = this machine
     # What a plan's arm does not say itself.
     aws: AwsSpec | None = None  # the plan's [aws], for a volume that is to be made there
     readahead_bytes: int = 128 * KIB  # the session's

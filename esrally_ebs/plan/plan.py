@@ -27,6 +27,7 @@ from esrally_ebs.plan.tables import (
     CostPlan,
     DatasetPlan,
     DesignPlan,
+    HostPlan,
     ModifyPlan,
     NodePlan,
     RacePlan,
@@ -49,6 +50,7 @@ class Plan(Section):
     name: str = Field(pattern=NAME)
     aws: AwsSpec | None = None
     arm: tuple[VolumeSpec, ...] = Field(min_length=1)
+    host: tuple[HostPlan, ...] = ()
     node: NodePlan = NodePlan()
     dataset: DatasetPlan = DatasetPlan()
     race: RacePlan | None = None
@@ -224,6 +226,7 @@ class Plan(Section):
     def _names_are_unique(self) -> Self:
         for what, names in (
             ("arm", [a.name for a in self.arm]),
+            ("host", [h.name for h in self.host]),
             ("baseline", [b.name for b in self.baseline]),
         ):
             for number, name in enumerate(names):
@@ -231,6 +234,43 @@ class Plan(Section):
                     raise ValueError(
                         f"{what}.{number}.name: {name!r} is used twice; give each {what} a name of its own"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _each_arm_has_a_host_if_any_has(self) -> Self:
+        hosts = [host.name for host in self.host]
+        for number, arm in enumerate(self.arm):
+            if arm.host is not None and arm.host not in hosts:
+                raise ValueError(
+                    f"arm.{number}.host: no host is named {arm.host!r}; "
+                    + (f"write one of {', '.join(hosts)}" if hosts else "give a [[host]] with that name")
+                )
+            if hosts and arm.host is None:
+                raise ValueError(
+                    f"arm.{number}.host: {arm.name!r} has none, while the plan has hosts; "
+                    f"write one of {', '.join(hosts)}"
+                )
+        for number, name in enumerate(hosts):
+            if name not in {arm.host for arm in self.arm}:
+                raise ValueError(f"host.{number}.name: no arm is on {name!r}; give one host = {name!r}")
+        for wrong, what in (
+            (self.race, "[race]"),
+            (self.modify, "[modify]"),
+            (self.trace, "trace"),
+        ):
+            if hosts and wrong:
+                raise ValueError(f"host: {what} is not done on other machines yet; remove it or the hosts")
+        return self
+
+    @model_validator(mode="after")
+    def _an_instance_is_on_one_host(self) -> Self:
+        hosts: dict[str, str | None] = {}
+        for number, arm in enumerate(self.arm):
+            if arm.instance is not None and hosts.setdefault(arm.instance, arm.host) != arm.host:
+                raise ValueError(
+                    f"arm.{number}.instance: {arm.instance!r} is on host {hosts[arm.instance]!r};"
+                    f" write '{arm.instance}#2' for another instance"
+                )
         return self
 
     @model_validator(mode="after")
@@ -312,6 +352,12 @@ class Plan(Section):
             where = f"{place}.{error.key}" if error.key else place
             raise PlanError(f"{self._source or self.name}: {where}: {error}") from error
 
+    def require_local(self, what: str) -> None:
+        """Raise PlanError where arms are on other machines, which ``what`` does not go to."""
+        if self.host:
+            with self.naming("host"):
+                raise PlanError(f"{what} is not done on other machines yet; remove the hosts")
+
     def record(self) -> dict[str, Any]:
         """The plan as ``session.json`` keeps it: with the keys of a plan file, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude={"arm": {"__all__": set(_NOT_OF_A_PLAN)}})
@@ -323,6 +369,7 @@ def keys_by_table() -> dict[str, tuple[str, ...]]:
     tables: dict[str, type] = {
         "": Plan,
         "arm": VolumeSpec,
+        "host": HostPlan,
         "baseline": BaselineJob,
         "aws": AwsSpec,
         "node": NodePlan,

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION, Bound, parse_bound
+from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
 from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
@@ -66,6 +66,13 @@ def one_value(value: Any) -> Any:  # noqa: ANN401
     if not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is neither text nor a number nor true or false")
     return value
+
+
+class HostPlan(Section):
+    """``[[host]]``: another machine, which has volumes of arms; it is reached by SSH."""
+
+    name: str = Field(pattern=NAME)
+    ssh: str = Field(pattern=SSH)
 
 
 class NodePlan(Section):

@@ -56,8 +56,16 @@ def arms_table(arms: Sequence[Volume], nodes: int) -> Table | None:
             "kind", "type", "size", "provisioned", "device", "file system", "readahead", left=True
         ),
         rows=tuple(Row(item=arm.spec.name, cells=_arm_cells(arm)) for arm in arms),
-        notes=(f"Each arm is a cluster of {nodes} nodes, every one on such a volume.",) if nodes > 1 else (),
+        notes=tuple(_arm_notes(arms, nodes)),
     )
+
+
+def _arm_notes(arms: Sequence[Volume], nodes: int) -> Iterator[str]:
+    if nodes > 1:
+        yield f"Each arm is a cluster of {nodes} nodes, every one on such a volume."
+    hosts = [f"{arm.spec.name} on {arm.spec.host}" for arm in arms if arm.spec.host is not None]
+    if hosts:
+        yield f"Each arm is on a host: {', '.join(hosts)}."
 
 
 def _arm_cells(arm: Volume) -> tuple[Cell, ...]:

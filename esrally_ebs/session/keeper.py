@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import setproctitle
-from pydantic import AfterValidator, TypeAdapter, ValidationError, validate_call
+from pydantic import TypeAdapter, ValidationError, validate_call
 
 from esrally_ebs import errors
 from esrally_ebs import node as nodes
@@ -197,12 +197,9 @@ class KeeperClient:
                     if descriptors is not None:
                         descriptors += given
                     answer = json.loads(line)
-                    if "say" in answer:
-                        say(answer["say"])
-                        continue
-                    if "error" in answer:
-                        raise error_of(answer["error"])
-                    return answer["result"]
+                    if "say" not in answer:
+                        return result_of(answer)
+                    say(answer["say"])
         except OSError as error:
             raise _ended(error.strerror or str(error)) from error
         raise _ended("it hung up")
@@ -210,6 +207,13 @@ class KeeperClient:
 
 def _ended(why: str) -> SetupError:
     return SetupError(f"the root process of this session has ended ({why}); run 'sudo esrally-ebs clean'")
+
+
+def result_of(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the operation gives
+    """The result in an answer; raises the error that is in it instead."""
+    if "error" in answer:
+        raise error_of(answer["error"])
+    return answer["result"]
 
 
 def error_of(answer: Mapping[str, str]) -> EbsError:
@@ -312,28 +316,21 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-P", "-m", __name__, *words])
 
 
-def _known(operation: str) -> str:
-    if operation not in OPERATIONS:
-        raise ValueError("there is no such operation")
-    return operation
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootRequest:
     """One line of a caller's."""
 
-    operation: Annotated[str, AfterValidator(_known)]
+    operation: str
     arguments: dict[str, Any]
 
 
 class KeeperService:
     """Answers the requests of one user."""
 
-    def __init__(self, steps: RootSteps, uid: int) -> None:
-        self._steps = steps
+    def __init__(self, steps: object, uid: int, operations: Sequence[str] = OPERATIONS) -> None:
         self._uid = uid
         self._free = threading.BoundedSemaphore(_MAX_CALLS)
-        self._calls = {name: checked(getattr(steps, name)) for name in OPERATIONS}
+        self._calls = {name: checked(getattr(steps, name)) for name in operations}
 
     def listen(self, listener: socket.socket) -> None:
         """Answer each connection in a thread of its own, until the socket is closed."""
@@ -387,6 +384,8 @@ class KeeperService:
         )
 
     def _perform(self, request: RootRequest, given: Sequence[int], say: Say) -> Any:  # noqa: ANN401
+        if request.operation not in self._calls:
+            raise PlanError("request: operation: there is no such operation")
         arguments = dict(request.arguments)
         if request.operation == "attach":
             arguments["say"] = say

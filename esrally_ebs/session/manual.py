@@ -40,6 +40,7 @@ def up(
     What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
     """
     plan = load_plan(plan_path(plan_name), overrides)
+    plan.require_local("'volumes up'")
     volumes.check_mounts(plan)
     session = f"{_PREFIX}{plan.name}"
     if running.owner_lives(session):
@@ -70,6 +71,7 @@ def up(
 def dry_run(plan_name: str, overrides: Mapping[str, Any] | None = None) -> list[str]:
     """What ``up`` would do on AWS, and ``down`` after it, and what an hour of it costs; one line each."""
     plan = load_plan(plan_path(plan_name), overrides)
+    plan.require_local("'volumes up'")
     specs = [spec for arm in plan.arm for spec in plan.volumes_of(arm)]
     return volumes.dry_run(specs, f"{_PREFIX}{plan.name}")
 

@@ -121,7 +121,8 @@ def measure_plan(
 
     ``prepare`` is called right before each job; ``beside`` runs from the first job to the last.
     """
-    live = LiveSession(MachineSteps(str(uuid.uuid4()), plan, say=say))
+    steps = MachineSteps(str(uuid.uuid4()), plan, say=say)
+    live = LiveSession(steps)
     context = live.prepare()
     try:
         if plan.modify is not None:
@@ -133,7 +134,10 @@ def measure_plan(
             for number, block in enumerate(listed, start=1):
                 say(f"fio {block.task} on {block.arm}: {number} of {len(listed)}")
                 job, arm = jobs[block.task], context.arm(block.arm)
-                measure_baseline(context, arm, job, block.round, prepare=prepare)
+                if steps.hosts is not None:
+                    steps.hosts.measure(context, arm, job, block.round)
+                else:
+                    measure_baseline(context, arm, job, block.round, prepare=prepare)
         return context.folder, live.complete()
     except BaseException as error:
         live.fail(error)

@@ -26,6 +26,7 @@ from esrally_ebs.node import allocation, copies, dataset
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
 from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.hosts import DataHosts
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.protocol import cluster_of
 from esrally_ebs.session.root_steps import StartReaper
@@ -90,7 +91,8 @@ class MachineSteps:
         self._race = race
         self._say = say
         self._watched = (os.getpid(), *([main_pid] if main_pid else []))
-        self._root = root_steps(start_reaper=start_reaper)
+        self.hosts = DataHosts(plan, start_reaper=start_reaper) if plan.host else None
+        self._root = self.hosts or root_steps(start_reaper=start_reaper)
         self._patience_s = patience_s
         self._stages = _STAGES[:2] if race is None else _STAGES if race.source else _STAGES_OF_INDEXING
         self._booted_at_s = booted_at_s()
@@ -101,6 +103,8 @@ class MachineSteps:
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
+        if self.with_nodes:
+            self._plan.require_local("a race")
         preflight.check_plan(self._plan)
 
     def record(self) -> None:
@@ -109,6 +113,10 @@ class MachineSteps:
         self._booted_at_s = booted_at_s()
 
     def preflight(self) -> None:
+        if self.hosts is not None:
+            self._begun = True  # helpers
+            self.hosts.preflight()
+            return
         preflight.require(self._plan, with_nodes=self.with_nodes)
         if self._race is not None and self._race.source is not None:
             self._race.source.require(self._image)
@@ -146,7 +154,7 @@ class MachineSteps:
 
     def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         with self._stage("look at arms"):
-            guarded = arm_checks.look_at(self._plan, arms)
+            guarded = self.hosts.look(arms) if self.hosts else arm_checks.look_at(self._plan, arms)
         self._aws = {} if guarded.record is None else {"aws": guarded.record}
         self._folder.update(arms=[arm.recorded for arm in guarded.arms], environment=self._aws)
         for check in guarded.checks:
@@ -223,7 +231,8 @@ class MachineSteps:
     def describe(self, arms: tuple[Arm, ...]) -> Context:
         started = [node for arm in arms for node in arm.nodes]
         engine = self._root.engine_facts(tuple({node.image for node in started}))
-        self._folder.update(environment=environment.describe(started, engine) | self._aws)
+        hosts = {"hosts": self.hosts.facts} if self.hosts else {}
+        self._folder.update(environment=environment.describe(started, engine) | hosts | self._aws)
         context = self._root.publish(
             Context(
                 session=self.session,

@@ -57,13 +57,18 @@ _BUILT_IN: Mapping[str, ModuleType] = {
 _ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idle second fills them
 
 
-def check_mounts(plan: Plan) -> None:
-    """Look at the mounts and directories that a plan names, before anything is attached.
+def check_mounts(plan: Plan, host: str | None = None) -> None:
+    """Look at the mounts and directories that a plan names on this host, before anything is attached.
 
     Raises PlanError, which names file and key, for one that is missing, of the wrong kind, or on the device
     of another; SetupError for a mount that is read-only or full.
     """
-    specs = [(number, spec) for number, arm in enumerate(plan.arm) for spec in plan.volumes_of(arm)]
+    specs = [
+        (number, spec)
+        for number, arm in enumerate(plan.arm)
+        if arm.host == host
+        for spec in plan.volumes_of(arm)
+    ]
     for place, (number, arm) in enumerate(specs):
         with plan.naming(f"arm.{number}"):
             if arm.mount is not None and arm.backend is Backend.DIRECTORY and not arm.mount.is_dir():

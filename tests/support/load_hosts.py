@@ -22,7 +22,7 @@ def daemons(variables: Mapping[str, str], tmp: Path) -> Iterator[None]:
     """Rally's daemons on the coordinator (this machine's own network) and on two load hosts."""
     env = {**variables, "ESRALLY_EBS_ACTORS": "sockets"}
     assert not _listening(), "another Rally daemon runs on this machine"
-    with _network() as names:
+    with network() as names:
         try:
             _start([], COORDINATOR, env, tmp / "coordinator.out")
             for name, address in zip(names, LOAD_HOSTS, strict=True):
@@ -36,7 +36,8 @@ def daemons(variables: Mapping[str, str], tmp: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _network() -> Iterator[list[str]]:
+def network() -> Iterator[list[str]]:
+    """Namespaces of these names, with an address of LOAD_HOSTS each."""
     names = [f"ebs-load-{number}" for number, _ in enumerate(LOAD_HOSTS)]
     try:
         _ip("link", "add", _BRIDGE, "type", "bridge")

@@ -1,0 +1,267 @@
+"""Data hosts, from the coordinator: a helper on each (``host.py``), started and spoken with by SSH."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+import esrally_ebs
+from esrally_ebs.checks.arms import Guarded
+from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.machine.processes import compare_clocks, last_lines, tool_environment
+from esrally_ebs.model import Check, Severity, Volume, VolumeSpec
+from esrally_ebs.plan import BaselineJob, Plan
+from esrally_ebs.plan.tables import HostPlan
+from esrally_ebs.session import reaper
+from esrally_ebs.session.host import BEAT_S
+from esrally_ebs.session.keeper import result_of
+from esrally_ebs.session.measure import FioRun, record_fio
+from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import Arm, Context
+
+# Variables and no keys of a plan, which may be somebody else's and must not say what is run.
+SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
+PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # what starts Python on a host, where it is not this one's path
+_OPTIONS = {  # nobody answers questions; a connection without a network is noticed within 20 s
+    "BatchMode": "yes",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "4",
+}
+_GREETINGS = 100  # lines that a shell may print before the helper's first
+_LEAVES_S = 45.0  # to take down all that it has
+_ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio")
+
+
+class HostClient:
+    """The helper on one host; one request at a time."""
+
+    def __init__(self, host: HostPlan) -> None:
+        """Start it. Raises SetupError where it cannot be, or is of another version."""
+        self._host = host
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._writing = threading.Lock()
+        self._gone = threading.Event()
+        python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
+        options = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
+        command = [*shlex.split(os.environ.get(SSH, "ssh")), "-T", *options, "--", host.ssh]
+        try:
+            self._process = subprocess.Popen(
+                [*command, f"exec {python} -P -m esrally_ebs.session.host"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C: the helper takes down when it is told, and says what stays
+                env=tool_environment(),
+            )
+        except OSError as error:
+            raise SetupError(f"host {host.name}: {command[0]}: {error.strerror}; install OpenSSH") from error
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        threading.Thread(target=self._beat, daemon=True).start()
+        try:
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, operation: str, *, say: Say = lambda text: None, **arguments: Any) -> Any:  # noqa: ANN401
+        """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
+        self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
+        while True:
+            line = self._answers.readline()
+            if not line:
+                raise self._lost()
+            answer = json.loads(line)
+            if "say" in answer:
+                say(f"host {self._host.name}: {answer['say']}")
+                continue
+            try:
+                return result_of(answer)
+            except EbsError as error:
+                raise type(error)(f"host {self._host.name}: {error}") from error
+
+    def close(self) -> list[str]:
+        """Have it take down what it began; a line for each thing that stays, or when it did not say."""
+        if self._gone.is_set():
+            return []
+        self._gone.set()
+        with suppress(OSError), self._writing:
+            self._requests.close()  # which ends it
+        left: list[str] | None = None
+        hangs = threading.Timer(_LEAVES_S, self._process.kill)
+        hangs.start()
+        for line in self._answers:
+            with suppress(ValueError):  # cut by its end
+                left = json.loads(line).get("left", left)
+        hangs.cancel()
+        lost = f"{self._lost()}; its helper takes down by itself within a minute" if left is None else ""
+        self._process.wait()
+        self._answers.close()
+        self._errors.close()
+        return [lost] if left is None else [f"host {self._host.name}: {line}" for line in left]
+
+    def _greet(self) -> None:
+        """Find the helper's first line below what shells and banners print, and compare versions."""
+        for line in islice(self._answers, _GREETINGS):
+            with suppress(ValueError, TypeError):
+                version = json.loads(line)["esrally_ebs"]
+                if version == esrally_ebs.__version__:
+                    return
+                raise SetupError(
+                    f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
+                    f"{esrally_ebs.__version__}; install that one there"
+                )
+        raise SetupError(
+            f"host {self._host.name}: no helper by ssh {self._host.ssh}: {self._said()}; see that ssh gets in"
+            f" unasked, and that esrally_ebs {esrally_ebs.__version__} is there ({PYTHON})"
+        )
+
+    def _lost(self) -> SetupError:
+        return SetupError(f"host {self._host.name}: SSH was lost ({self._said()})")
+
+    def _said(self) -> str:
+        """What ssh, or the helper, said last."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(BEAT_S)
+        self._errors.seek(0)
+        return last_lines(self._errors.read())
+
+    def _beat(self) -> None:
+        """Say something now and then: the helper ends when nothing comes."""
+        while not self._gone.wait(BEAT_S):
+            with suppress(SetupError):  # whoever asks next hears of it
+                self._write(b"\n")
+
+    def _write(self, line: bytes) -> None:
+        try:
+            with self._writing:
+                self._requests.write(line)
+                self._requests.flush()
+        except (OSError, ValueError) as error:
+            raise self._lost() from error
+
+
+class DataHosts(RootSteps):
+    """The steps of a session whose arms are on other machines; its record, and its reaper, are here."""
+
+    def __init__(self, plan: Plan, *, start_reaper: StartReaper = reaper.start) -> None:
+        super().__init__(start_reaper=start_reaper)
+        self._plan = plan
+        self._clients: dict[str, HostClient] = {}
+        self.facts: dict[str, dict[str, Any]] = {}  # by host
+
+    def preflight(self) -> None:
+        """Start the helpers, and have them refuse what their machines cannot measure."""
+        for host in self._plan.host:
+            client = self._clients[host.name] = HostClient(host)
+            self.facts[host.name] = client.ask("facts")
+            client.ask("preflight", plan=self._plan, host=host.name)
+
+    def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
+        super().begin(session, folder, watched)
+        for client in self._clients.values():
+            client.ask("begin", session=session)
+
+    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
+        attached: dict[str, Volume] = {}
+        for name, client in self._clients.items():
+            own = tuple(spec for spec in specs if spec.host == name)
+            volumes = _VOLUMES.validate_python(client.ask("attach", say=say, specs=own))
+            attached |= {volume.spec.name: volume for volume in volumes}
+        return tuple(attached[spec.name] for spec in specs)
+
+    def look(self, arms: tuple[Arm, ...]) -> Guarded:
+        """What the arms really are, the checks of each host, and one of what hosts must have alike."""
+        looked = {
+            name: _GUARDED.validate_python(
+                client.ask("look", plan=self._plan, host=name, arms=_on(name, arms))
+            )
+            for name, client in self._clients.items()
+        }
+        found = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
+        return Guarded(
+            arms=tuple(found[arm.name] for arm in arms),
+            checks=(*_merged({n: each.checks for n, each in looked.items()}), hosts_alike(self.facts)),
+            record=_as_one([each.record for each in looked.values() if each.record is not None]),
+        )
+
+    def measure(self, context: Context, arm: Arm, job: BaselineJob, round_: int) -> None:
+        """Have a job run where the arm is, and keep what it gave, in this machine's time."""
+        host = arm.volume.spec.host
+        assert host is not None
+        client, folder = self._clients[host], SessionFolder(context.folder)
+        clock = compare_clocks(lambda: float(client.ask("now")))
+        ahead_s = -clock.ahead_s  # of the host's
+        folder.note("clock", host=host, offset_s=ahead_s, uncertainty_s=clock.uncertainty_s)
+        done = _FIO_RUN.validate_python(client.ask("run_job", arm=arm.name, job=job, round_=round_))
+        done = replace(done, began_at=done.began_at - ahead_s, ended_at=done.ended_at - ahead_s)
+        record_fio(folder, arm.name, job, round_, done)
+
+    def ending(self) -> None:
+        if self._session:  # else helpers are all there is
+            super().ending()
+
+    def take_down(self) -> list[str]:
+        left = [line for client in self._clients.values() for line in client.close()]
+        return [*left, *super().take_down()]
+
+
+def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
+    """Whether arms on different hosts differ by their volumes alone, as far as the hosts tell."""
+    different = [key for key in _ALIKE if len({each.get(key) for each in facts.values()}) > 1]
+    shown = "; ".join(
+        f"{key}: {', '.join(f'{name} {each.get(key)}' for name, each in facts.items())}" for key in different
+    )
+    return Check(
+        name="hosts",
+        ok=not different,
+        value=f"{len(facts)} hosts",
+        text=f"arms are on different machines: {shown}" if different else "alike: " + ", ".join(_ALIKE),
+        severity=Severity.WARN,
+        mend="" if not different else "take hosts of one type and image",
+    )
+
+
+def _merged(checks: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
+    """One check for each name: the worst of the hosts', with the text of all."""
+    named: dict[str, list[tuple[str, Check]]] = {}
+    for host, each in checks.items():
+        for check in each:
+            named.setdefault(check.name, []).append((host, check))
+    for found in named.values():
+        worst = max((check for _, check in found), key=lambda check: (check.forbids, not check.ok))
+        yield replace(worst, text="; ".join(f"host {host}: {check.text}" for host, check in found))
+
+
+def _as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What AWS says of all hosts' arms; the instance is the first one's."""
+    if not records:
+        return None
+    arms = {name: arm for each in records for name, arm in each["arms"].items()}
+    return {**records[0], "arms": arms, "unknown": [line for each in records for line in each["unknown"]]}
+
+
+def _on(host: str, arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    return tuple(arm for arm in arms if arm.volume.spec.host == host)
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_VOLUMES = TypeAdapter(tuple[Volume, ...])
+_GUARDED = TypeAdapter(Guarded)
+_FIO_RUN = TypeAdapter(FioRun)

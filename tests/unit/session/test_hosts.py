@@ -1,0 +1,188 @@
+"""Data hosts without SSH: the helper over pipes, and what a coordinator makes of what an ssh gives."""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import esrally_ebs
+from esrally_ebs.cli import main
+from esrally_ebs.errors import SetupError
+from esrally_ebs.model import Check, Severity
+from esrally_ebs.plan.tables import HostPlan
+from esrally_ebs.session import host, hosts
+from esrally_ebs.session.root_steps import RootSteps
+
+HOST = HostPlan(name="a", ssh="ssh://root@10.0.0.2")
+SPEC = {"name": "gp3", "type": "directory", "host": "a"}
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+
+
+class Helper:
+    """One that runs in a thread, spoken with over pipes."""
+
+    def __init__(self, *, patience_s: float = 20.0) -> None:
+        read, self.requests = os.pipe()
+        answers, written = os.pipe()
+        root = RootSteps(start_reaper=lambda *_: None)
+
+        def serve() -> None:
+            with os.fdopen(written, "wb") as file, os.fdopen(read, "rb"):
+                host.serve(read, file, root=root, patience_s=patience_s)
+
+        self.thread = threading.Thread(target=serve)
+        self.thread.start()
+        self.answers = os.fdopen(answers, "rb")
+
+    def __enter__(self) -> "Helper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        self.thread.join()
+        self.answers.close()
+
+    def hang_up(self) -> None:
+        if self.requests >= 0:
+            os.close(self.requests)
+            self.requests = -1
+
+    def next(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.answers.readline())
+        return answer
+
+    def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
+        os.write(
+            self.requests,
+            b"\n" + json.dumps({"operation": operation, "arguments": arguments}).encode() + b"\n",
+        )
+        return self.next()
+
+    def attached(self, run: Path) -> None:
+        assert self.next() == {"esrally_ebs": esrally_ebs.__version__}
+        assert self.ask("begin", session="s") == {"result": None}
+        (volume,) = self.ask("attach", specs=[SPEC])["result"]
+        assert Path(volume["mount"]).is_relative_to(run / "s")
+
+
+def test_a_helper_takes_down_when_its_input_ends(tmp_path: Path) -> None:
+    with Helper() as helper:
+        helper.attached(tmp_path / "run")
+        helper.hang_up()
+        assert helper.next() == {"left": []}
+    assert not any((tmp_path / "run").glob("*"))
+
+
+def test_a_helper_takes_down_when_nothing_comes(tmp_path: Path) -> None:
+    with Helper(patience_s=0.3) as helper:
+        helper.attached(tmp_path / "run")
+        began = time.monotonic()
+        assert helper.next() == {"left": []}
+        assert time.monotonic() - began < 10
+    assert not any((tmp_path / "run").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"operation": "take_down", "arguments": {}}, "there is no such operation"),
+        ({"operation": "begin", "arguments": {"session": "../x"}}, "is not a name"),
+        ({"operation": "run_job", "arguments": {"arm": "gp3"}}, "Missing required"),
+        ({"operation": "attach", "arguments": {"specs": [SPEC]}}, "no session was begun"),
+    ],
+)
+def test_a_helper_refuses_in_one_line(request_: dict[str, Any], text: str) -> None:
+    with Helper() as helper:
+        helper.next()
+        assert text in helper.ask(request_["operation"], **request_["arguments"])["error"]["text"]
+
+
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """An ssh that runs these lines of Python, with the command for the host as ``command``."""
+    script = tmp_path / "ssh.py"
+    script.write_text(f"import os, sys, time\ncommand = sys.argv[-1]\n{code}\n")
+    monkeypatch.setenv(hosts.SSH, f"{sys.executable} {script}")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            """print('{"esrally_ebs": "0.0.1"}', flush=True)""",
+            f"host a: has esrally_ebs 0.0.1, the coordinator {esrally_ebs.__version__}; install that one"
+            " there",
+        ),
+        (
+            "print('welcome'); sys.exit('ssh: connect to host 10.0.0.2 port 22: Connection refused')",
+            "host a: no helper by ssh ssh://root@10.0.0.2: ssh: connect to host 10.0.0.2 port 22: Connection "
+            f"refused; see that ssh gets in unasked, and that esrally_ebs {esrally_ebs.__version__} is there "
+            "(ESRALLY_EBS_HOST_PYTHON)",
+        ),
+    ],
+)
+def test_a_host_that_does_not_fit_is_one_line(
+    code: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, code)
+    with pytest.raises(SetupError) as refused:
+        hosts.HostClient(HOST)
+    assert str(refused.value) == text
+
+
+def test_a_helper_is_asked_and_ends_with_its_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path, monkeypatch, "print('welcome', flush=True); os.execv('/bin/sh', ['sh', '-c', command])"
+    )
+    client = hosts.HostClient(HOST)
+    assert client.ask("facts")["esrally_ebs"] == esrally_ebs.__version__
+    assert client.ask("now") == pytest.approx(time.time(), abs=2)
+    with pytest.raises(SetupError, match=r"^host a: no session was begun"):
+        client.ask("attach", specs=[SPEC])
+    assert client.close() == []
+    assert client.close() == []
+
+
+def test_a_lost_helper_is_named_and_what_it_may_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"""print('{{"esrally_ebs": "{esrally_ebs.__version__}"}}', flush=True)
+sys.stdin.readline()
+sys.exit('Timeout, server 10.0.0.2 not responding.')""",
+    )
+    client = hosts.HostClient(HOST)
+    lost = "host a: SSH was lost (Timeout, server 10.0.0.2 not responding.)"
+    with pytest.raises(SetupError) as refused:
+        client.ask("now")
+    assert str(refused.value) == lost
+    assert client.close() == [f"{lost}; its helper takes down by itself within a minute"]
+
+
+def test_hosts_of_different_kinds_are_a_warning() -> None:
+    like: dict[str, object] = {"kernel": "6.1", "cores": 2, "fio": "fio-3.33"}
+    assert hosts.hosts_alike({"a": like, "b": dict(like)}).ok
+    check: Check = hosts.hosts_alike({"a": like, "b": like | {"cores": 4}})
+    assert (check.ok, check.severity) == (False, Severity.WARN)
+    assert check.text == "arms are on different machines: cores: a 2, b 4"
+
+
+def test_volumes_of_hosts_are_not_attached_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "p.toml"
+    plan.write_text(
+        'name = "p"\n[[host]]\nname = "a"\nssh = "h"\n[[arm]]\nname = "gp3"\ntype = "gp3"\nhost = "a"\n'
+    )
+    assert main(["volumes", "up", str(plan)]) == 2
+    line = "host: 'volumes up' is not done on other machines yet; remove the hosts"
+    assert capsys.readouterr().err == f"esrally-ebs: {plan}: {line}\n"
