@@ -11,7 +11,8 @@ from pathlib import Path
 import load_hosts
 
 SSHD = shutil.which("sshd", path="/usr/sbin")
-NAMES = ("a", "b")
+_NET = "10.77.20"
+_HOSTS = {"a": f"{_NET}.2", "b": f"{_NET}.3"}
 _SERVER = """
 ListenAddress {address}
 HostKey {key}
@@ -81,11 +82,11 @@ def data_hosts(tmp: Path) -> Iterator[tuple[tuple[DataHost, ...], str]]:
     client = tmp / "client"
     client.write_text(_CLIENT.format(key=key))
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it gives up its rights; its package makes it
-    with load_hosts.network() as namespaces:
+    with load_hosts.network("data", _NET) as namespaces:
         servers = []
         hosts = []
         try:
-            for name, namespace, address in zip(NAMES, namespaces, load_hosts.LOAD_HOSTS, strict=True):
+            for (name, address), namespace in zip(_HOSTS.items(), namespaces, strict=True):
                 server = tmp / f"server-{name}"
                 run = tmp / f"run-{name}"
                 server.write_text(_SERVER.format(address=address, key=key, run=run, here=Path.cwd()))

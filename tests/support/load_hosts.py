@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-COORDINATOR = "10.77.19.1"
-LOAD_HOSTS = ("10.77.19.2", "10.77.19.3")
+NET = "10.77.19"
+COORDINATOR = f"{NET}.1"
+LOAD_HOSTS = (f"{NET}.2", f"{NET}.3")
 AHEAD_S = 100_000  # how far the monotonic clock of load hosts is from the coordinator's
-_BRIDGE = "ebs-hosts"
 _STARTS_S = 30.0
 _PORT = 1900
 _DAEMON = Path(sys.executable).with_name("esrallyd")
@@ -36,31 +36,29 @@ def daemons(variables: Mapping[str, str], tmp: Path) -> Iterator[None]:
 
 
 @contextmanager
-def network() -> Iterator[list[str]]:
-    """Namespaces of these names, with an address of LOAD_HOSTS each."""
-    names = [f"ebs-load-{number}" for number, _ in enumerate(LOAD_HOSTS)]
+def network(kind: str = "load", net: str = NET) -> Iterator[list[str]]:
+    """Two namespaces with the addresses ``.2`` and ``.3`` of a net whose ``.1`` is this machine's."""
+    bridge, names = f"ebs-{kind}", [f"ebs-{kind}-{number}" for number in range(2)]
     try:
-        _ip("link", "add", _BRIDGE, "type", "bridge")
-        _ip("addr", "add", f"{COORDINATOR}/24", "dev", _BRIDGE)
-        _ip("link", "set", _BRIDGE, "up")
-        for number, (name, address) in enumerate(zip(names, LOAD_HOSTS, strict=True)):
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("addr", "add", f"{net}.1/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for number, name in enumerate(names):
             _ip("netns", "add", name)
-            _ip("link", "add", f"ebs-veth{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", f"ebs-veth{number}", "master", _BRIDGE, "up")
-            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            _ip("link", "add", f"{bridge}{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", f"{bridge}{number}", "master", bridge, "up")
+            _ip("-n", name, "addr", "add", f"{net}.{number + 2}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 _ip("-n", name, "link", "set", device, "up")
             # Rally's command calls itself by the address of this machine's default route
-            _ip("-n", name, "route", "add", "default", "via", COORDINATOR)
+            _ip("-n", name, "route", "add", "default", "via", f"{net}.1")
         yield names
     finally:
-        for number, name in enumerate(names):
+        links = (["link", "del", f"{bridge}{number}"] for number in range(2))
+        spaces = (["netns", "del", name] for name in names)
+        for words in (*links, *spaces, ["link", "del", bridge]):
             with suppress(subprocess.CalledProcessError):
-                _ip("link", "del", f"ebs-veth{number}")
-            with suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", name)
-        with suppress(subprocess.CalledProcessError):
-            _ip("link", "del", _BRIDGE)
+                _ip(*words)
 
 
 def _ip(*words: str) -> None:

@@ -127,6 +127,7 @@ def helper_of(run: Run, host: DataHost) -> int:
     return pid
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("whom", "number", "said"),
     [
@@ -145,7 +146,7 @@ def test_nothing_is_left_on_any_host(
 ) -> None:
     first = coordinator.hosts[0]
     with coordinator.running(120) as run:
-        coordinator.until(lambda: fio_runs(first))
+        coordinator.until(lambda: fio_runs(first) or run.poll() is not None)
         os.kill(whom(run, first), number)
         _, err = run.communicate(timeout=GONE_S)
     assert run.returncode != 0
@@ -160,7 +161,7 @@ def test_nothing_is_left_on_any_host(
 def test_a_host_without_a_network_is_given_up_and_takes_down(coordinator: Coordinator) -> None:
     host = coordinator.hosts[0]
     with coordinator.running(120) as run:
-        coordinator.until(lambda: fio_runs(host))
+        coordinator.until(lambda: fio_runs(host) or run.poll() is not None)
         with host.cut_off():
             _, err = run.communicate(timeout=GONE_S)
             assert run.returncode != 0
