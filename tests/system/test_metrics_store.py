@@ -33,7 +33,7 @@ from esrally_ebs.report.documents import documents
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 
-pytestmark = [pytest.mark.system, pytest.mark.beside]
+pytestmark = [pytest.mark.system, pytest.mark.beside, pytest.mark.usefixtures("own_run")]
 
 ARMS = ("gp2", "gp3")
 SECONDS = 300  # of telemetry

@@ -37,7 +37,7 @@ SETTINGS = load_settings(
 )
 
 
-pytestmark = [pytest.mark.system, pytest.mark.beside]
+pytestmark = [pytest.mark.system, pytest.mark.beside, pytest.mark.usefixtures("own_run")]
 
 
 @pytest.fixture(scope="module")
