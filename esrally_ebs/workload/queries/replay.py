@@ -6,29 +6,32 @@ Rally makes one source per task and process, so a source keeps only where each o
 
 import math
 import os
+import re
 import weakref
 from array import array
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
 import orjson
 
 from esrally_ebs.errors import PlanError
 
 PARAM_SOURCE: Final = "ebs-workload"
 QUERIES: Final = "queries.ndjson"
-# Successive requests of a template are this far apart in the log (the golden ratio spreads any number of them
-# evenly), so that few of them stand for all.
+# Every other request of a template is this share of it further, from the fastest in the log to the slowest
+# (the golden ratio spreads any number of them evenly); the one after it is as far from the other end.
 _STRIDE: Final = (math.sqrt(5) - 1) / 2
 
 
 class Replay:
     """Parameters of Rally's ``search`` from ``queries.ndjson`` in the track's directory.
 
-    With ``template`` in the operation: that template's requests, spread over the log, none twice before all
-    have been once, without end. Without: the whole log in order, once (with ``cycle`` again and again), or
-    with ``piece`` = (number from 1, of how many) a piece of it; each client takes its share.
+    With ``template`` in the operation: that template's requests, spread over their durations in the log (over
+    the log, if it has none), none twice before all have been once, without end. Without: the whole log in
+    order, once (with ``cycle`` again and again), or with ``piece`` = (number from 1, of how many) a piece of
+    it; each client takes its share.
     """
 
     def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
@@ -45,10 +48,6 @@ class Replay:
         self._client, self._clients = 0, 1
         self._file: int | None = None
         self._asked = 0
-        count = len(self._offsets)
-        self._stride = next(
-            (step for step in range(round(count * _STRIDE) or 1, count + 1) if math.gcd(step, count) == 1), 1
-        )
 
     @property
     def infinite(self) -> bool:
@@ -73,9 +72,7 @@ class Replay:
     def _position(self) -> int:
         """The place of the next request in ``_offsets``; StopIteration after the last of the log."""
         position, count = self._asked * self._clients + self._client, len(self._offsets)
-        if self._template is not None:
-            return position * self._stride % count
-        if position >= count and not self._cycles:
+        if position >= count and not self.infinite:
             raise StopIteration
         return position % count
 
@@ -119,17 +116,32 @@ def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[in
 def _offsets(path: Path, template: str | None) -> "array[int]":
     """Where the requests of a template (None = all) are: offset and length in one number."""
     ending = f'"template":"{template}"}}\n'.encode() if template is not None else b""
-    offsets = array("Q")
+    offsets, took_ms = array("Q"), array("d")
     start = 0
     try:
         with path.open("rb") as lines:
             for line in lines:
                 if line.endswith(ending):
                     offsets.append(start << _LENGTH_BITS | len(line))
+                    took_ms.append(_took_ms(line) if template is not None else 0.0)
                 start += len(line)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}; import the workload again") from error
     if not offsets:
         what = f"no request of template {template}" if template else "no request"
         raise PlanError(f"{path}: has {what}; import the workload again")
-    return offsets
+    return offsets if template is None else _spread(offsets, took_ms)
+
+
+def _spread(offsets: "array[int]", took_ms: "array[float]") -> "array[int]":
+    """The same in another order: any number of the first have the median of all durations, nearly."""
+    shares = (0.5 + np.arange(len(offsets) // 2 + 1) * _STRIDE) % 1
+    both = np.stack([shares, 1 - shares], axis=1).ravel()[: len(offsets)]
+    turns = both.argsort(kind="stable").argsort()
+    return array("Q", np.array(offsets, np.uint64)[np.argsort(took_ms, kind="stable")[turns]].tobytes())
+
+
+def _took_ms(line: bytes) -> float:
+    """The log's duration of a request; 0 where it has none. Without reading all of a long body."""
+    number = re.match(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?", line.rpartition(b'"took_ms":')[2])
+    return float(number[0]) if number else 0.0

@@ -6,10 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import esrally
+import numpy as np
+import orjson
 import pytest
 from esrally import config
 from esrally.driver import runner
 from esrally.track import loader, params, track
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from query_logs import query_line, requests, write
 
 from esrally_ebs.errors import PlanError
@@ -117,6 +121,24 @@ def test_no_request_of_a_template_comes_twice_before_all_came_once(folder: Path,
     assert sorted(users) == list(range(USERS))
     assert users != list(range(USERS))  # spread over the log, so that the first few stand for all
     assert parts[0].infinite
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(50, 400), st.integers(0, 1000), st.floats(0.05, 1.0))
+def test_a_tenth_of_a_template_has_the_median_of_all_of_it(
+    tmp_path: Path, count: int, seed: int, spread: float
+) -> None:
+    took_ms = np.random.default_rng(seed).lognormal(3, spread, count)
+    rows = [
+        {"at": 0.0, "method": "GET", "path": "/i/_search", "params": {}, "body": {"user": number},
+         "took_ms": took, "hits": 1, "client": "c", "template": "t"}
+        for number, took in enumerate(took_ms.tolist())
+    ]  # fmt: skip
+    (tmp_path / "queries.ndjson").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    replay = source(tmp_path, template="t")
+    sample = [took_ms[replay.params()["body"]["user"]] for _ in range(count // 10)]
+    rank = np.searchsorted(np.sort(took_ms), np.median(sample)) / count
+    assert rank == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_request_is_what_rallys_search_takes(folder: Path) -> None:
