@@ -33,7 +33,7 @@ _PATIENCE_S = 20.0
 _KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
 _LEAVE_S = 5.0  # for actors whose command has ended
-_SYNC_EVERY_S = 2.0  # the writers take up to 2 s more, and 5 s is what may be lost
+_SYNC_EVERY_S = 1.0  # the writers take up to 2 s more; 5 s may be lost, on a starved machine, too
 
 
 def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Callable[[], None]:
@@ -71,7 +71,7 @@ def _word(pid: int) -> str:
 
 
 def watch(processes: Sequence[Process], meanwhile: Callable[[], object]) -> Process:
-    """Wait until one of the processes ends, calling ``meanwhile`` every 2 s; returns it."""
+    """Wait until one of the processes ends, calling ``meanwhile`` every second; returns it."""
     poll = select.poll()
     of_fd = {}
     for process in processes:
