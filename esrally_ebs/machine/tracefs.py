@@ -13,6 +13,7 @@ from pathlib import Path
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mounts
+from esrally_ebs.machine.processes import is_root
 from esrally_ebs.machine.ring_buffer import EventFormat, parse_format
 
 MOUNT_IT = "mount -t tracefs nodev /sys/kernel/tracing"
@@ -124,6 +125,8 @@ def remove_instance(name: str) -> None:
     try:
         TracingInstance(root / "instances" / name).remove()
     except OSError as error:
+        if isinstance(error, PermissionError) and not is_root():
+            return  # such a user has made none
         raise SetupError(
             f"{error.filename}: {error.strerror}; end what reads it, and run 'esrally-ebs clean' again"
         ) from error
