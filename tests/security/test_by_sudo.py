@@ -211,7 +211,6 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
 
 
 @pytest.mark.system
-@pytest.mark.beside
 @pytest.mark.long
 @pytest.mark.usefixtures("able_machine")
 @pytest.mark.parametrize("user", [NOBODY, 0])
