@@ -1,6 +1,7 @@
 """Whether what ``advise`` recommends keeps the bound, and how dear it is, in problems drawn by chance.
 
     python benchmarks/advice_problems.py [PROBLEMS]
+    python benchmarks/advice_problems.py graphs [PROBLEMS]  # requests as understood against as they are
 
 In virtual time alone: nothing is raced, and volumes are the models that ``advise`` predicts with. A mix of
 eight tasks is drawn (computing, pages that are missing, one by one or many at once, streams with readahead),
@@ -14,10 +15,10 @@ bound in at least 19, and costs at most 1.10 times the right answer.
 
 import sys
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from advice import TODAY
+from advice import SETTINGS, TODAY
 from races import be_called
 
 from esrally_ebs.advice.advice import TYPES, advise, settings
@@ -37,6 +38,7 @@ WINDOW, PAGE = 128 * KIB, 16 * KIB
 GOES_ON_S = 30e-6  # a thread runs again so long after its I/O
 BETWEEN_S = 5e-6  # two I/Os that are issued together
 VARIES = 0.1  # sigma of computing from request to request
+GRAPHS_ON = ("today", "io2-32000", "gp2-empty", "st1")
 REGION = "us-east-1"
 MOST = 1.10  # times the right answer
 
@@ -117,23 +119,35 @@ def requests_of(
     return made.thread(rounds * len(tasks) * ITERATIONS, cold=cold, rest_s=rest_s)
 
 
-def recorded(thread: Thread) -> Recording:
-    """What a volume's own log of its I/Os says of requests on today's volume, and the load generator."""
+def recorded(thread: Thread, *, watched: bool = False) -> Recording:
+    """What a volume's own log of its I/Os says of requests on today's volume, and the load generator.
+
+    If the thread is ``watched``, also what it slept for.
+    """
     run = replay(thread, model_for(TODAY), seed=99)
     at_s, began_s, now_s = np.zeros(len(thread.size)), [], 0.0
+    slept_s = np.full(len(thread.size), np.nan)
     for event in range(len(thread.size)):
         if event == 0 or thread.size[event - 1] == 0:
             now_s += float(thread.rest_s[len(began_s)])
             began_s.append(now_s)
+        awake_s = now_s
         now_s += thread.compute_s[event]
         for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
-            now_s = max(now_s, run.done_s[thread.needed[place]] + thread.after_s[place])
+            io = thread.needed[place]
+            now_s = max(now_s, run.done_s[io] + thread.after_s[place])
+            if run.done_s[io] > awake_s:
+                slept_s[io], awake_s = awake_s, run.done_s[io] + GOES_ON_S
         at_s[event] = now_s
     is_io = thread.size > 0
     count = int(is_io.sum())
     ios = {"at_s": at_s[is_io], "done_s": run.done_s[is_io], "offset": thread.offset[is_io]}
     ios |= {"bytes": thread.size[is_io], "path_s": np.zeros(count)}
     ios |= {"write": np.zeros(count, np.int64), "ahead": np.full(count, -1)}
+    if watched:
+        waiter = np.where(np.isnan(slept_s[is_io]), np.nan, 1.0)
+        ios |= {"thread": np.ones(count), "waiter": waiter, "slept_s": slept_s[is_io]}
+        ios["woken_s"] = waiter * (ios["done_s"] + GOES_ON_S)
     requests = len(began_s)
     number = np.arange(requests)
     return Recording(
@@ -158,9 +172,8 @@ class Answer(NamedTuple):
     raced: float | None = None  # of the cheapest that a race of what is named would show to keep the bound
 
 
-def problem(number: int) -> Answer:
-    """Draw it, advise, and hold the advice against what is true."""
-    draw = np.random.default_rng([17, number])
+def mix(draw: np.random.Generator) -> tuple[list[Task], dict[str, Any]]:
+    """Eight tasks, and the pace of their requests."""
     tasks = [
         Task(
             compute_s=float(np.exp(draw.uniform(np.log(50e-6), np.log(1e-3)))),
@@ -170,7 +183,38 @@ def problem(number: int) -> Answer:
         )
         for _ in range(TASKS)
     ]
-    pace = {"cold": bool(draw.integers(2)), "rest_s": float(draw.uniform(0.01, 0.3))}
+    return tasks, {"cold": bool(draw.integers(2)), "rest_s": float(draw.uniform(0.01, 0.3))}
+
+
+def graphs(count: int) -> None:
+    """Print how far replays of requests as understood are from those of the requests as they are."""
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(count):
+        draw = np.random.default_rng([17, number])
+        tasks, pace = mix(draw)
+        thread = requests_of(tasks, ROUNDS, draw, **pace)
+        for watched, off in errors.items():
+            of = recorded(thread, watched=watched)
+            for name in GRAPHS_ON:
+                spec = SETTINGS.get(name, TODAY)
+                model = model_for(spec)
+                true_s, made_s = (
+                    replay(one, model, credits=spec.credits).latency_s for one in (thread, thread_of(of))
+                )
+                for task in dict.fromkeys(of.task):
+                    mine = of.task == task
+                    off.append(float(made_s[mine].mean() / true_s[mine].mean()) - 1)
+    for watched, off in errors.items():
+        name = "seen" if watched else "inferred"
+        sizes = np.abs(off)
+        within = np.mean(sizes <= 0.01)
+        print(f"{name}: mean {sizes.mean():.2%}, {within:.0%} within 1 %, worst {max(sizes):.1%}")
+
+
+def problem(number: int) -> Answer:
+    """Draw it, advise, and hold the advice against what is true."""
+    draw = np.random.default_rng([17, number])
+    tasks, pace = mix(draw)
     percentile = int(draw.choice(PERCENTILES))
     of = recorded(requests_of(tasks, ROUNDS, draw, **pace))
     fresh = requests_of(tasks, ROUNDS * FRESH, draw, **pace)
@@ -215,6 +259,9 @@ def problem(number: int) -> Answer:
 def main() -> None:
     """All problems, then what must be reached."""
     be_called("advice-problems")
+    if sys.argv[1:2] == ["graphs"]:
+        graphs(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+        return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     answers = [problem(number) for number in range(count)]
     for answer in answers:

@@ -13,7 +13,7 @@ and were done:
 - Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
   know, is what it waited for.
 
-What was read ahead in time nobody sleeps for, so when it was needed is inferred in either case.
+What was done in time nobody sleeps for, so when it was needed is inferred in either case.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def thread_of(recording: Recording) -> Thread:
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """What one request computes before each event, and what that needs, from times and places alone."""
-    needs = _needs(ios, events_s)
+    needs = _touches(ios, events_s) | _last_done(ios, events_s)
     compute_s = np.diff(events_s, prepend=began_s)
     for event, io in needs:
         compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][io])
@@ -76,29 +76,32 @@ def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple
 def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """As ``_inferred``, where it is known which I/Os threads slept for.
 
-    Who slept goes on with its own next I/O; one that issues none (or has others issue them) with any.
+    Who slept goes on with its own next I/O; one that issues none (or has others issue them) with any. What
+    was done in time may be late on another volume; then its thread sleeps, and has to be woken, too.
     """
-    computed_s = _clock_of_computing(ios["slept_s"], ios["done_s"])
+    computed_s = _clock_of_computing(ios["slept_s"], ios["woken_s"])
+    asleep = ~np.isnan(ios["waiter"])
+    waking_s = ios["woken_s"] - ios["done_s"]
+    waking_s[~asleep] = np.median(waking_s[asleep]) if asleep.any() else 0.0
     compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
-    follows = _followers(ios)
-    needs: list[_Edge] = []
-    for io in range(len(events_s) - 1):
-        if np.isnan(ios["waiter"][io]):
-            event = max(int(np.searchsorted(events_s, ios["done_s"][io])), follows.get(io, len(events_s)) + 1)
-        else:
-            own = ios["thread"] == ios["waiter"][io]
-            may_be_next = np.append(own if own.any() else ~own, True) & (events_s >= ios["woken_s"][io])
-            event = int(np.argmax(may_be_next)) if may_be_next.any() else len(events_s)
-        if event < len(events_s):
-            after_s = float(np.diff(computed_s(np.array([ios["done_s"][io], events_s[event]])))[0])
-            needs.append((event, io, after_s if ios["waiter"][io] > 0 else min(after_s, compute_s[event])))
-    return compute_s, needs
+    needs = {(event, io) for event, io in _touches(ios, events_s) if not asleep[io]}
+    for io in map(int, np.flatnonzero(asleep)):
+        own = ios["thread"] == ios["waiter"][io]
+        may_be_next = np.append(own if own.any() else ~own, True) & (events_s >= ios["woken_s"][io])
+        if may_be_next.any():
+            needs.add((int(np.argmax(may_be_next)), io))
+    edges = []
+    for event, io in needs:
+        after_s = float(np.diff(computed_s(np.array([ios["done_s"][io], events_s[event]])))[0])
+        most_s = np.inf if asleep[io] else compute_s[event]
+        edges.append((event, io, float(min(after_s, most_s) + waking_s[io])))
+    return compute_s, edges
 
 
-def _clock_of_computing(slept_s: Column, done_s: Column) -> Callable[[Column], Column]:
-    """A clock that stands still while a thread sleeps for an I/O that is not done yet."""
+def _clock_of_computing(slept_s: Column, woken_s: Column) -> Callable[[Column], Column]:
+    """A clock that stands still while a thread sleeps for an I/O."""
     order = np.argsort(slept_s)[: np.count_nonzero(~np.isnan(slept_s))]
-    till_s = np.maximum.accumulate(done_s[order])
+    till_s = np.maximum.accumulate(woken_s[order])
     from_s = np.maximum(slept_s[order], np.append(-np.inf, till_s)[: len(order)])
     asleep_s = np.append(0.0, np.maximum(till_s - from_s, 0.0))
     from_s = np.append(-np.inf, from_s)
@@ -112,8 +115,8 @@ def _clock_of_computing(slept_s: Column, done_s: Column) -> Callable[[Column], C
     return clock
 
 
-def _needs(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
-    """(event, I/O that it waited for) of one request; the last event is its end."""
+def _touches(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
+    """(event, I/O that was needed by then) of one request, by places; the last event is its end."""
     done_s = ios["done_s"]
     consumer = np.searchsorted(events_s, done_s, "left")  # the first event after each I/O is done
     reaction_s = _REACTION * ios["path_s"]
@@ -129,7 +132,7 @@ def _needs(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
             event = len(events_s) if follower is None else max(event, follower + 1)
         if event < len(events_s):
             needs.add((event, io))
-    return needs | _last_done(done_s, events_s, reaction_s)
+    return needs
 
 
 def _followers(ios: dict[str, Column]) -> dict[int, int]:
@@ -144,8 +147,9 @@ def _followers(ios: dict[str, Column]) -> dict[int, int]:
     return follows
 
 
-def _last_done(done_s: Column, events_s: Column, reaction_s: Column) -> set[tuple[int, int]]:
+def _last_done(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
     """Of each event the last I/O that was done before it, if soon before it and after the event before."""
+    done_s, reaction_s = ios["done_s"], _REACTION * ios["path_s"]
     needs = set()
     order = np.argsort(done_s)
     for event in range(1, len(events_s)):
