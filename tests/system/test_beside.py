@@ -49,5 +49,6 @@ def test_an_arm_gets_the_same_bytes_back_before_each_block_and_writes_last_as_lo
             begins = min(row["started_s"] for row in phases[arm, round_, "warmup"])
             assert begins - 1 < writes[0]["started_s"] < searches[-1]["started_s"]
     report = (session.path / "report.txt").read_text()
+    assert "Indexing beside searches" in report
     assert "Writes beside searches" in report
     assert "documents added beside searches; each block begins with the same bytes" in report
