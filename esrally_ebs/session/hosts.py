@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -31,6 +31,8 @@ from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
 
+T = TypeVar("T")
+
 # Variables and no keys of a plan, which may be somebody else's and must not say what is run.
 SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
 PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # what starts Python on a host, where it is not this one's path
@@ -42,6 +44,7 @@ _OPTIONS = {  # nobody answers questions; a connection without a network is noti
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "4",
 }
+_MOST_BYTES = 1 << 26  # of an answer
 _GREETINGS = 100  # lines that a shell may print before the helper's first
 _LEAVES_S = 45.0  # to take down all that it has
 _ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio")
@@ -80,21 +83,31 @@ class HostClient:
             self.close()
             raise
 
-    def ask(self, operation: str, *, say: Say = lambda text: None, **arguments: Any) -> Any:  # noqa: ANN401
+    def ask(
+        self,
+        operation: str,
+        gives: TypeAdapter[T],
+        *,
+        say: Say = lambda text: None,
+        **arguments: Any,  # noqa: ANN401 - what the operation takes
+    ) -> T:
         """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
         self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
-        while True:
-            line = self._answers.readline()
-            if not line:
-                raise self._lost()
-            answer = json.loads(line)
-            if "say" in answer:
-                say(f"host {self._host.name}: {answer['say']}")
-                continue
+        while line := self._answers.readline(_MOST_BYTES):
             try:
-                return result_of(answer)
+                answer = json.loads(line)
+                if "say" not in answer:
+                    return gives.validate_python(result_of(answer))
+                said = str(answer["say"])
             except EbsError as error:
                 raise type(error)(f"host {self._host.name}: {error}") from error
+            except (ValueError, TypeError, LookupError) as error:
+                raise SetupError(
+                    f"host {self._host.name}: what it answers to {operation!r} is no such answer; install "
+                    "esrally_ebs there anew"
+                ) from error
+            say(f"host {self._host.name}: {said}")
+        raise self._lost()
 
     def close(self) -> list[str]:
         """Have it take down what it began; a line for each thing that stays, or when it did not say."""
@@ -107,8 +120,8 @@ class HostClient:
         hangs = threading.Timer(_LEAVES_S, self._process.kill)
         hangs.start()
         for line in self._answers:
-            with suppress(ValueError):  # cut by its end
-                left = json.loads(line).get("left", left)
+            with suppress(ValueError, AttributeError):  # cut by its end
+                left = _LEFT.validate_python(json.loads(line).get("left", left))
         hangs.cancel()
         lost = f"{self._lost()}; its helper takes down by itself within a minute" if left is None else ""
         self._process.wait()
@@ -170,28 +183,26 @@ class DataHosts(RootSteps):
         """Start the helpers, and have them refuse what their machines cannot measure."""
         for host in self._plan.host:
             client = self._clients[host.name] = HostClient(host)
-            self.facts[host.name] = client.ask("facts")
-            client.ask("preflight", plan=self._plan, host=host.name)
+            self.facts[host.name] = client.ask("facts", _FACTS)
+            client.ask("preflight", _NOTHING, plan=self._plan, host=host.name)
 
     def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
         super().begin(session, folder, watched)
         for client in self._clients.values():
-            client.ask("begin", session=session)
+            client.ask("begin", _NOTHING, session=session)
 
     def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
         attached: dict[str, Volume] = {}
         for name, client in self._clients.items():
             own = tuple(spec for spec in specs if spec.host == name)
-            volumes = _VOLUMES.validate_python(client.ask("attach", say=say, specs=own))
+            volumes = client.ask("attach", _VOLUMES, say=say, specs=own)
             attached |= {volume.spec.name: volume for volume in volumes}
         return tuple(attached[spec.name] for spec in specs)
 
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
         """What the arms really are, the checks of each host, and one of what hosts must have alike."""
         looked = {
-            name: _GUARDED.validate_python(
-                client.ask("look", plan=self._plan, host=name, arms=_on(name, arms))
-            )
+            name: client.ask("look", _GUARDED, plan=self._plan, host=name, arms=_on(name, arms))
             for name, client in self._clients.items()
         }
         found = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
@@ -206,10 +217,10 @@ class DataHosts(RootSteps):
         host = arm.volume.spec.host
         assert host is not None
         client, folder = self._clients[host], SessionFolder(context.folder)
-        clock = compare_clocks(lambda: float(client.ask("now")))
+        clock = compare_clocks(lambda: client.ask("now", _SECONDS))
         ahead_s = -clock.ahead_s  # of the host's
         folder.note("clock", host=host, offset_s=ahead_s, uncertainty_s=clock.uncertainty_s)
-        done = _FIO_RUN.validate_python(client.ask("run_job", arm=arm.name, job=job, round_=round_))
+        done = client.ask("run_job", _FIO_RUN, arm=arm.name, job=job, round_=round_)
         done = replace(done, began_at=done.began_at - ahead_s, ended_at=done.ended_at - ahead_s)
         record_fio(folder, arm.name, job, round_, done)
 
@@ -262,6 +273,10 @@ def _on(host: str, arms: Sequence[Arm]) -> tuple[Arm, ...]:
 
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_NOTHING: TypeAdapter[None] = TypeAdapter(None)
+_LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)
+_SECONDS = TypeAdapter(float)
+_FACTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _VOLUMES = TypeAdapter(tuple[Volume, ...])
 _GUARDED = TypeAdapter(Guarded)
 _FIO_RUN = TypeAdapter(FioRun)

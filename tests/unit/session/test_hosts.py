@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 import esrally_ebs
 from esrally_ebs.cli import main
@@ -19,6 +20,7 @@ from esrally_ebs.session import host, hosts
 from esrally_ebs.session.root_steps import RootSteps
 
 HOST = HostPlan(name="a", ssh="ssh://root@10.0.0.2")
+ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 SPEC = {"name": "gp3", "type": "directory", "host": "a"}
 
 
@@ -146,12 +148,26 @@ def test_a_helper_is_asked_and_ends_with_its_coordinator(
         tmp_path, monkeypatch, "print('welcome', flush=True); os.execv('/bin/sh', ['sh', '-c', command])"
     )
     client = hosts.HostClient(HOST)
-    assert client.ask("facts")["esrally_ebs"] == esrally_ebs.__version__
-    assert client.ask("now") == pytest.approx(time.time(), abs=2)
+    assert client.ask("facts", ANYTHING)["esrally_ebs"] == esrally_ebs.__version__
+    assert client.ask("now", ANYTHING) == pytest.approx(time.time(), abs=2)
     with pytest.raises(SetupError, match=r"^host a: no session was begun"):
-        client.ask("attach", specs=[SPEC])
+        client.ask("attach", ANYTHING, specs=[SPEC])
     assert client.close() == []
     assert client.close() == []
+
+
+@pytest.mark.parametrize("answer", ["no JSON", "[]", "1", '{"result": "x"}', '{"error": {"kind": "near"}}'])
+def test_what_is_no_answer_is_one_line(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    greeting = f'{{"esrally_ebs": "{esrally_ebs.__version__}"}}'
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"print({greeting!r}, flush=True); print({answer!r}, flush=True); sys.stdin.read()",
+    )
+    client = hosts.HostClient(HOST)
+    with pytest.raises(SetupError, match=r"^host a: what it answers to 'now' is no such answer"):
+        client.ask("now", TypeAdapter(float))
+    client.close()
 
 
 def test_a_lost_helper_is_named_and_what_it_may_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +181,7 @@ sys.exit('Timeout, server 10.0.0.2 not responding.')""",
     client = hosts.HostClient(HOST)
     lost = "host a: SSH was lost (Timeout, server 10.0.0.2 not responding.)"
     with pytest.raises(SetupError) as refused:
-        client.ask("now")
+        client.ask("now", ANYTHING)
     assert str(refused.value) == lost
     assert client.close() == [f"{lost}; its helper takes down by itself within a minute"]
 
