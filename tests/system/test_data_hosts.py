@@ -66,9 +66,13 @@ class Coordinator:
             finally:
                 run.kill()
 
+    @property
+    def newest(self) -> Path:
+        """The folder of the latest session."""
+        return max((self.home / "sessions").glob("*"), key=lambda folder: folder.stat().st_mtime)
+
     def session(self) -> Session:
-        folders = (self.home / "sessions").glob("*")
-        return load_session(max(folders, key=lambda folder: folder.stat().st_mtime))
+        return load_session(self.newest)
 
     def until(self, what: Callable[[], bool], seconds: float = GONE_S) -> float:
         began = time.monotonic()
@@ -90,9 +94,9 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 def test_each_arm_is_measured_where_it_is_and_recorded_here(coordinator: Coordinator) -> None:
     with coordinator.running(0.5) as run:
-        out, err = run.communicate(timeout=120)
+        _, err = run.communicate(timeout=120)
     assert run.returncode == 0 or "lateness" in err, err  # this machine may be too busy to measure
-    assert "Each arm is on a host: gp2 on a, gp3 on b." in out
+    assert "Each arm is on a host: gp2 on a, gp3 on b." in (coordinator.newest / "report.md").read_text()
     session = coordinator.session()
     assert {(arm.spec.name, arm.spec.host, arm.filesystem) for arm in session.arms} == {
         ("gp2", "a", "xfs"),
