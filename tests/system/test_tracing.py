@@ -107,16 +107,19 @@ def test_every_read_of_fio_is_recorded(
 
 
 READER = """
-import os, sys, time
+import os, sys, threading, time
 file = os.open(sys.argv[1], os.O_RDONLY)
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
 print("open", flush=True)
 sys.stdin.readline()
-for place in range(100):
-    os.pread(file, 4096, place * 65536)
-    time.sleep(0.025)
-for place in range(100, 200):
-    os.posix_fadvise(file, place * 65536, 4096, os.POSIX_FADV_WILLNEED)
+def read():
+    print(threading.get_native_id())
+    for place in range(100):
+        os.pread(file, 4096, place * 65536)
+        time.sleep(0.025)
+    for place in range(100, 200):
+        os.posix_fadvise(file, place * 65536, 4096, os.POSIX_FADV_WILLNEED)
+threading.Thread(target=read).start()
 """
 
 
@@ -139,19 +142,17 @@ def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
         while len(list(instances.glob("*/per_cpu"))) < 2 and time.monotonic() < until:
             time.sleep(0.1)
         time.sleep(0.5)
-        reader.communicate("go\n", timeout=30)
+        thread = int(reader.communicate("go\n", timeout=30)[0])  # begun after the trace
         output = recorder.communicate(timeout=60)[1]
     assert recorder.returncode == 0, output
     assert "1 threads were watched" in output
     ios = SessionFolder(tmp_path / "out").read_trace()
-    mine = ios.filter(pc.and_(pc.equal(ios["thread"], reader.pid), pc.equal(ios["op"], "read"))).sort_by(
-        "at_s"
-    )
+    mine = ios.filter(pc.and_(pc.equal(ios["thread"], thread), pc.equal(ios["op"], "read"))).sort_by("at_s")
     assert mine.num_rows == 200
     waited, ahead = mine.slice(0, 100), mine.slice(100)
     seen = waited.filter(pc.is_valid(waited["waiter"]))
     assert seen.num_rows >= 95  # a read may be done before its thread is asleep
-    assert seen["waiter"].unique().to_pylist() == [reader.pid]
+    assert seen["waiter"].unique().to_pylist() == [thread]
     assert pc.all(pc.less(seen["slept_s"], seen["done_s"])).as_py()
     assert pc.all(pc.less_equal(seen["done_s"], seen["woken_s"])).as_py()
     assert ahead["waiter"].null_count == 100
