@@ -56,9 +56,7 @@ class DataHost:
 
     def processes(self) -> list[int]:
         """All of its processes but the SSH server itself."""
-        words = ["ip", "netns", "pids", self.namespace]
-        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=10)
-        return [int(pid) for pid in done.stdout.split() if name_of(int(pid)) not in ("sshd", "")]
+        return [pid for pid in load_hosts.inside(self.namespace) if name_of(pid) not in ("sshd", "")]
 
     def is_clean(self) -> bool:
         """Whether nothing of a session is left on it."""
@@ -100,8 +98,8 @@ def data_hosts(tmp: Path) -> Iterator[tuple[tuple[DataHost, ...], str]]:
                 _wait_for(ssh, host.address)
             yield tuple(hosts), ssh
         finally:
+            load_hosts.end(pid for name in namespaces for pid in load_hosts.inside(name))
             for process in servers:
-                process.kill()
                 process.wait()
 
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def daemons(variables: Mapping[str, str], tmp: Path) -> Iterator[None]:
                 _start(where, address, {**env, "RALLY_HOME": str(home)}, tmp / f"{name}.out")
             yield
         finally:
-            _end([*_listening(), *(pid for name in names for pid in _inside(name))])
+            end([*_listening(), *(pid for name in names for pid in inside(name))])
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _listening() -> list[int]:
     ]
 
 
-def _inside(name: str) -> list[int]:
+def inside(name: str) -> list[int]:
     """The processes of a namespace."""
     done = subprocess.run(
         ["ip", "netns", "pids", name], check=False, capture_output=True, text=True, timeout=10
@@ -92,7 +92,7 @@ def _inside(name: str) -> list[int]:
     return [int(pid) for pid in done.stdout.split()]
 
 
-def _end(pids: Sequence[int]) -> None:
+def end(pids: Iterable[int]) -> None:
     """End these and all that they have started."""
     family = set()
     for pid in pids:
