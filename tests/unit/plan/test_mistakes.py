@@ -5,6 +5,7 @@ mistakes in plans stand in ``mistakes.txt``, each with its line; all are made wi
 """
 
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from esrally import actor
@@ -135,7 +136,9 @@ def test_a_mistake_in_a_plan(
     text, line = PLANS[number]
     plan.write_text(text.replace("DIR", str(tmp_path)) + "\n")
     expected = line.strip().replace("DIR", str(tmp_path)).replace("PACK", str(resource("tracks").parent))
-    assert _refused((*command.split(), str(plan)), tmp_path, capsys) == f"{plan}: {expected}"
+    refused = _refused((*command.split(), str(plan)), tmp_path, capsys)
+    # a mount that another test has at the moment may have a near name
+    assert refused.partition(f"; did you mean '{gettempdir()}/")[0] == f"{plan}: {expected}"
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
