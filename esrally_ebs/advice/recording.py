@@ -25,6 +25,9 @@ MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed req
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
+_MOSTLY_WAITED = (
+    0.5  # of the reads that were not ahead; of fewer, others' threads than the node's were watched
+)
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 LOG_S = 1e-3  # a query log's time and duration are cut to it
 
@@ -114,7 +117,9 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
     reads = pc.equal(ios["op"], "read").to_numpy()
     _require_same_clock(session, arm, ios.filter(pa.array(reads)), began_s, latency_s, within[reads])
-    columns = {name: column[within] for name, column in _columns(ios).items()}
+    notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
+    columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
+    columns = {name: column[within] for name, column in columns.items()}
     slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
     columns["path_s"] = columns["path_s"] - slower_s
     whole = Recording(
@@ -145,15 +150,18 @@ def _pauses(session: Session, began_s: Column, latency_s: Column) -> Column:
     return pauses
 
 
-def _columns(ios: pa.Table) -> dict[str, Column]:
+def _columns(ios: pa.Table, *, waits: bool) -> dict[str, Column]:
     """Of ``IOS``, ``write`` and ``ahead`` (1, 0, or -1 for not known).
 
-    Where threads were watched also of ``_WAITS``, NaN for an I/O that none slept for.
+    With ``waits``, where the threads that read were watched, also of ``_WAITS``, NaN for an I/O that none
+    slept for.
     """
     columns: dict[str, Column] = {name: ios[name].to_numpy() for name in IOS}
     columns["write"] = pc.equal(ios["op"], "write").to_numpy().astype(np.int64)
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()
-    if ios["waiter"].null_count < ios.num_rows:
+    slept = pc.is_valid(ios["waiter"]).to_numpy()
+    asked = (columns["write"] == 0) & (columns["ahead"] != 1)
+    if waits and asked.any() and slept[asked].mean() >= _MOSTLY_WAITED:
         columns |= {name: ios[name].cast("float64").to_numpy() for name in _WAITS}
     return columns
 

@@ -102,6 +102,10 @@ class TracingInstance:
             return int((self.path / "buffer_subbuf_size_kb").read_text()) * 1024
         return os.sysconf("SC_PAGESIZE")
 
+    def threads(self) -> list[int]:
+        """Those that are traced now, where not all are."""
+        return [int(word) for word in (self.path / "set_event_pid").read_text().split() if word.isdigit()]
+
     def lost(self) -> int:
         """Events that the buffer had no room for so far."""
         stats = (path.read_text() for path in self.path.glob("per_cpu/cpu*/stats"))

@@ -91,17 +91,13 @@ def record_mount(
             say(f"{len(threads):,} threads were watched; {summary.waited_for:,} I/Os had one asleep for them")
         if cores > _MAX_CORES:
             folder.add_warning(f"recording took {cores:.2f} of a processor, which requests may have missed")
-        if summary.lost:
-            folder.add_warning(
-                f"{summary.lost:,} events were lost: the machine was too busy to read them in time"
-            )
-        for problem in problems:
-            folder.add_warning(problem)
+        for warning in (*_of_lost(summary), *problems):
+            folder.add_warning(warning)
         if not summary.ios:
             raise MeasurementError(
                 f"--mount {path}: nothing was read or written in {seconds:g} s; record for longer"
             )
-        _note(folder, arm, summary.ios, summary.lost)
+        _note(folder, arm, summary.ios, summary.lost, summary.lost_waits)
         _add_requests(folder, session, arm, logs)
     return folder.path
 
@@ -137,8 +133,15 @@ def _folder(volume: Volume, output: Path | None) -> Iterator[tuple[SessionFolder
     folder.finish(State.COMPLETE)
 
 
-def _note(folder: SessionFolder, arm: str, ios: int, missed: int) -> None:
-    folder.note("trace", arm=arm, ios=ios, lost=0, missed=missed)
+def _of_lost(summary: block_trace.TraceSummary) -> Iterator[str]:
+    if summary.lost:
+        yield f"{summary.lost:,} events were lost: the machine was too busy to read them in time"
+    if summary.lost_waits:
+        yield f"{summary.lost_waits:,} events of threads were lost: what requests wait for will be inferred"
+
+
+def _note(folder: SessionFolder, arm: str, ios: int, missed: int, missed_waits: int = 0) -> None:
+    folder.note("trace", arm=arm, ios=ios, lost=0, missed=missed, missed_waits=missed_waits)
 
 
 def _same(word: str, count: int) -> pa.DictionaryArray:

@@ -80,6 +80,7 @@ class TraceSummary:
     in_flight: int  # requests that were not completed at its end
     processor_s: float  # that this process took to read and keep them
     waited_for: int = 0  # I/Os until which a watched thread slept
+    lost_waits: int = 0  # events of watched threads that their buffer had no room for
 
 
 def instance_name(session: str) -> str:
@@ -115,12 +116,12 @@ def record(
     began_s, processor_s = time.monotonic(), time.process_time()
     ios, waited_for = 0, 0
     with ExitStack() as stack:
-        waits = None
+        waits, epoch_s = None, _epoch_s()  # one for both: who waited for what is told by microseconds
         if threads:
             watched = stack.enter_context(_threads(session, threads))
-            waits = IoWaits(watched.formats, _epoch_s())
+            waits = IoWaits(watched.formats, epoch_s)
         traced = stack.enter_context(_requests(session, queues))
-        matcher = IoMatcher(traced.formats, queues, _epoch_s())
+        matcher = IoMatcher(traced.formats, queues, epoch_s)
         tables: list[pa.Table] = []
         stopping = False
         while not stopping:
@@ -132,7 +133,7 @@ def record(
             tables.append(matcher.add(traced.read(), arm))
             ios += tables[-1].num_rows
             if waits is not None:  # read later: who waited for an I/O is woken after it
-                waits.add(watched.read())
+                waits.add(watched.read(), [*threads, *watched.instance.threads()])
             rows = sum(table.num_rows for table in tables)
             if stopping or max(rows, 0 if waits is None else waits.sleeps) >= _IOS_A_PART:
                 whole = pa.concat_tables(tables).unify_dictionaries()
@@ -140,11 +141,12 @@ def record(
                 waited_for += rows - whole["waiter"].null_count
                 keep(whole)
                 tables = []
-        lost = traced.instance.lost() + (watched.instance.lost() if threads else 0)
+        lost, lost_waits = traced.instance.lost(), watched.instance.lost() if threads else 0
     return TraceSummary(
         ios=ios,
         seconds=ended_s - began_s,
         lost=lost,
+        lost_waits=lost_waits,
         in_flight=matcher.in_flight,
         processor_s=time.process_time() - processor_s,
         waited_for=waited_for,

@@ -5,7 +5,7 @@ completes the request: the I/O that was done right before is the one it slept fo
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,7 @@ class IoWaits:
         """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
         self._formats = formats
         self._epoch_s = epoch_s
+        self._watched = set[int]()
         self._asleep = np.zeros((0, 2), np.int64)  # thread, since when
         self._sleeps = [np.zeros((0, 3), np.int64)]  # thread, from, to
 
@@ -60,8 +61,12 @@ class IoWaits:
         """How many are held until ``put_into``."""
         return sum(map(len, self._sleeps))
 
-    def add(self, events: TracedEvents) -> None:
-        """Make sleeps of what there is; who sleeps still is remembered."""
+    def add(self, events: TracedEvents, threads: Iterable[int]) -> None:
+        """Make sleeps of what there is of ``threads``, and of those before; who sleeps still is remembered.
+
+        The kernel also tells of whoever a watched thread follows on a processor, or wakes.
+        """
+        self._watched.update(threads)
         slept, woken = events.of(self._formats[_SWITCH]), events.of(self._formats[_WAKING])
         thread = np.concatenate(
             [
@@ -72,7 +77,8 @@ class IoWaits:
         )
         at_ns = np.concatenate([self._asleep[:, 1], slept.at_ns, woken.at_ns])
         is_waking = np.repeat([0, 1], [len(thread) - len(woken.at_ns), len(woken.at_ns)])
-        order = np.lexsort((at_ns, thread))
+        watched = np.flatnonzero(np.isin(thread, list(self._watched)))
+        order = watched[np.lexsort((at_ns[watched], thread[watched]))]
         thread, at_ns, is_waking = thread[order], at_ns[order], is_waking[order]
         same = thread[1:] == thread[:-1]
         ends = np.flatnonzero(same & (is_waking[:-1] == 0) & (is_waking[1:] == 1))

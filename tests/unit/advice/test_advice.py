@@ -504,6 +504,25 @@ def test_a_recording_that_lost_events_is_refused() -> None:
         recording(replace(made, events=(replace(made.events[0], fields=fields),)))
 
 
+def test_what_few_reads_or_not_all_sleeps_tell_is_not_taken_for_what_requests_wait_for() -> None:
+    """Where the wrong process was watched, or events of threads were lost, it is inferred."""
+    made = logged()
+    trace, count = made.telemetry, made.telemetry.num_rows
+
+    def waits_seen(waited: int, **fields: int) -> bool:
+        values = {"waiter": 7, "slept_s": trace["at_s"][0].as_py(), "woken_s": trace["done_s"][0].as_py()}
+        told = trace
+        for name, value in values.items():
+            column = pa.array([value] * waited + [None] * (count - waited), TRACE.field(name).type)
+            told = told.set_column(TRACE.names.index(name), TRACE.field(name), column)
+        note = replace(made.events[0], fields={**made.events[0].fields, **fields})
+        return recording(replace(made, telemetry=told, events=(note,))).waits_seen
+
+    assert waits_seen(count)
+    assert not waits_seen(1)
+    assert not waits_seen(count, missed_waits=3)
+
+
 def test_a_trace_without_completions_predicts_no_requests() -> None:
     made = logged()
     place = TRACE.names.index("done_s")

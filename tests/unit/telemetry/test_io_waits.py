@@ -17,6 +17,7 @@ FORMATS = {
     WAKING: EventFormat(4, {"common_type": (0, 2), "pid": (4, 4)}),
 }
 DATA = 12
+WATCHED = (1, 2)
 
 
 @dataclass
@@ -64,7 +65,8 @@ def test_the_io_that_was_done_right_before_a_thread_was_woken_is_what_it_slept_f
             Seen(100, SWITCH, 1),
             Seen(300, SWITCH, 2),  # woken by no I/O: the last one was done long before
             Seen(950, WAKING, 1),  # was awake
-        )
+        ),
+        WATCHED,
     )
     made = waits.put_into(ios(200, 895, 880))
     assert waits_of(made) == [(None, None, None), (1, 100, 900), (None, None, None)]
@@ -73,9 +75,9 @@ def test_the_io_that_was_done_right_before_a_thread_was_woken_is_what_it_slept_f
 
 def test_a_thread_that_sleeps_still_is_remembered() -> None:
     waits = IoWaits(FORMATS, epoch_s=1e3)
-    waits.add(events(Seen(100, SWITCH, 1)))
-    waits.add(events())
-    waits.add(events(Seen(500, WAKING, 1)))
+    waits.add(events(Seen(100, SWITCH, 1)), WATCHED)
+    waits.add(events(), WATCHED)
+    waits.add(events(Seen(500, WAKING, 1)), WATCHED)
     assert waits.sleeps == 1
     assert waits_of(waits.put_into(ios(490))) == [(1, 100, 500)]
     assert waits.sleeps == 0
@@ -86,11 +88,20 @@ def test_a_thread_that_sleeps_still_is_remembered() -> None:
 def test_of_two_threads_that_sleep_for_one_io_the_first_is_noted(order: int) -> None:
     waits = IoWaits(FORMATS, epoch_s=1e3)
     both = [Seen(100, SWITCH, 1), Seen(110, SWITCH, 2), Seen(500, WAKING, 1), Seen(501, WAKING, 2)]
-    waits.add(events(*both[::order]))
+    waits.add(events(*both[::order]), WATCHED)
     assert waits_of(waits.put_into(ios(490))) == [(1, 100, 500)]
 
 
 def test_without_ios_there_is_nothing_to_wait_for() -> None:
     waits = IoWaits(FORMATS, epoch_s=1e3)
-    waits.add(events(Seen(100, SWITCH, 1), Seen(500, WAKING, 1)))
+    waits.add(events(Seen(100, SWITCH, 1), Seen(500, WAKING, 1)), WATCHED)
     assert waits.put_into(ios()).num_rows == 0
+
+
+def test_threads_that_nobody_watches_wait_for_nothing() -> None:
+    """The kernel tells of those, too, that a watched thread follows on a processor, or wakes."""
+    waits = IoWaits(FORMATS, epoch_s=1e3)
+    waits.add(events(Seen(100, SWITCH, 7), Seen(150, SWITCH, 3), Seen(900, WAKING, 7)), WATCHED)
+    waits.add(events(Seen(910, WAKING, 3)), [3])  # begun by a watched one, known too late
+    waits.add(events(Seen(1000, SWITCH, 3), Seen(1200, WAKING, 3)), [])  # ended since
+    assert waits_of(waits.put_into(ios(895, 1190))) == [(None, None, None), (3, 1000, 1200)]
