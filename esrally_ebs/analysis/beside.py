@@ -196,8 +196,13 @@ def _least(findings: Findings) -> int:
 
 
 def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findings) -> Mean:
-    """An observation per round that both arms have; per start of the nodes, where there are several."""
-    rounds = [round_ for round_ in sorted(a.keys() & b.keys()) if a[round_] > 0 and b[round_] > 0]
+    """An observation per round that both arms have; per start of the nodes, where there are several.
+
+    None at all where an arm added nothing in one of them: without it, that arm would seem faster than it was.
+    """
+    rounds = sorted(a.keys() & b.keys())
+    if not all(a[round_] > 0 and b[round_] > 0 for round_ in rounds):
+        return Mean(())
     groups = by_start(findings.starts, rounds) if findings.starts else [[round_] for round_ in rounds]
     return Mean(tuple(float(np.mean([math.log(b[r] / a[r]) for r in group])) for group in groups))
 

@@ -85,9 +85,8 @@ class TrackIndexing:
         """Send fewer large documents at once where we decide; of the track's own tasks the track does."""
         if not self.track.challenges[0].auto_generated:
             return
-        largest = max(
-            (path.stat().st_size / max(count, 1) for path, count in self._files().items()), default=1.0
-        )
+        sizes = (path.stat().st_size / max(count, 1) for path, count in self._files().items())
+        largest = max((1.0, *sizes))
         for element in self.track.challenges[0].schedule:
             for task in element:
                 if "bulk-size" in task.operation.params:

@@ -1,5 +1,6 @@
 """Tables of searches beside writes: with and without a merge or refresh beside them; how fast was written."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from esrally_ebs.analysis.beside import Apart, RateComparison, Writes, searches_apart
@@ -9,13 +10,14 @@ from esrally_ebs.analysis.marks import MATTERS
 from esrally_ebs.report.bottleneck import MIN_WAITING, NAMES, limit_name
 from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, percent_change, ratio_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, quantity
+from esrally_ebs.report.search import observed
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
 
 Written = Mapping[tuple[str, str], Writes]  # by bulk task and arm
 _RATES = (
-    "Documents per second while searches were measured; rounds are compared, by Student's t. Verdicts hold "
-    "for all of the table together at {:.0%} (Holm); an interval is for its task alone."
+    "Documents per second while searches were measured; Student's t is of {}. Verdicts hold for all of the "
+    "table together at {:.0%} (Holm); an interval is for its task alone."
 )
 _APART = (
     "By the node's counters of merges and refreshes, read once a second: a request had one beside it if "
@@ -91,7 +93,9 @@ def rates_table(
         item_title="task",
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=(_RATES.format(findings.confidence),) if rates and not findings.is_refused else (),
+        notes=(_RATES.format(observed(findings), findings.confidence),)
+        if rates and not findings.is_refused
+        else (),
     )
 
 
@@ -102,6 +106,10 @@ def details(
     names = arm_names(session)
     for each in rates:
         a, b = names[each.a], names[each.b]
+        if not math.isfinite(each.ratio.value):
+            what = f"{b} is not compared with {a} ({each.task})"
+            yield f"Indexing: {what}: in a round one of them added nothing."
+            continue
         change = f"{percent_change(each.ratio)} documents/s ({each.task})"
         if findings.is_refused or each.verdict is Verdict.INCONCLUSIVE:
             yield f"Indexing: inconclusive whether {b} differs from {a}: {change}."
@@ -145,7 +153,7 @@ def _rate_cell(of: Writes | None) -> Cell:
 
 
 def _compared_cells(of: RateComparison | None, findings: Findings) -> tuple[Cell, Cell]:
-    if of is None:
+    if of is None or not math.isfinite(of.ratio.value):
         return NOTHING, NOTHING
     word = "not comparable" if findings.is_refused else of.verdict.value
     facts = {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}

@@ -135,7 +135,7 @@ def _notes(findings: Findings) -> Iterator[str]:
         yield "Times as they were measured: a check failed, so nothing is said of how arms compare."
         return
     method = (
-        f"single tasks behind all of them; means over {_observed(findings)}, Student's t"
+        f"single tasks behind all of them; means over {observed(findings)}, Student's t"
         if findings.starts
         else "Holm"
     )
@@ -164,8 +164,10 @@ def _notes(findings: Findings) -> Iterator[str]:
         yield findings.ended
 
 
-def _observed(findings: Findings) -> str:
-    """What Student's t is of, where it is not of rounds."""
+def observed(findings: Findings) -> str:
+    """What Student's t is of."""
+    if not findings.starts:
+        return "rounds"
     if findings.volumes > 1:
         return f"{findings.volumes} volumes of each type"
     return f"{len(findings.starts)} starts of the nodes"

@@ -146,6 +146,17 @@ def test_nothing_is_claimed_of_rates_where_a_check_forbids_it() -> None:
     assert (found.verdict, found.p_different) == (Verdict.INCONCLUSIVE, None)
 
 
+def test_a_round_in_which_an_arm_added_nothing_is_not_left_out() -> None:
+    raced = indexed([150.0, 151, 150, 149, 150, 152, 0])
+    (found,) = compare_rates(writes(raced), find(raced))
+    assert (found.verdict, found.p_different) == (Verdict.INCONCLUSIVE, None)
+    built = report.build(raced)
+    (line,) = [line for line in built.details if line.startswith("Indexing")]
+    assert line.endswith("(append-beside-t): in a round one of them added nothing.")
+    (made,) = [each for each in built.tables if each.key == "indexing"]
+    assert made.rows[0].cells[-1].text == "-"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(1, 1e5), min_size=6, max_size=12))
 def test_two_arms_that_change_places_have_the_opposite_said_of_them(rates: list[float]) -> None:
