@@ -4,7 +4,7 @@ A block is the requests of one task on one arm in one round. It is marked, never
 verdict can give it with and without the marked rounds.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,20 +43,24 @@ class Cause:
     share: float | None = None
 
 
-def marked_blocks(session: Session) -> Mapping[Block, tuple[Cause, ...]]:
+def marked_blocks(
+    session: Session, *, compared_as: Callable[[Block], Block] = lambda block: block
+) -> Mapping[Block, tuple[Cause, ...]]:
     """The blocks with a cause that not all arms of the same task and round have, in order of time.
 
     An event on every arm of a round hits them alike and marks none; two different limiters do not.
+    ``compared_as`` gives a recorded block the arm and round under which it is compared with others.
     """
     requests = _requests(session.samples)
     causes: dict[Block, list[Cause]] = {}
     for block, cause in _causes(session, profiles_of(read_windows(session.events)[0]), requests):
-        causes.setdefault(block, []).append(cause)
+        causes.setdefault(compared_as(block), []).append(cause)
+    begins = {compared_as(block): float(spans[0, 0]) for block, spans in requests.items()}
     arms_of: dict[tuple[str, int], set[str]] = {}
-    for arm, task, round_ in requests:
+    for arm, task, round_ in begins:
         arms_of.setdefault((task, round_), set()).add(arm)
     marked = {}
-    for block in sorted(causes, key=lambda block: float(requests[block][0, 0]) if block in requests else 0.0):
+    for block in sorted(causes, key=lambda block: begins.get(block, 0.0)):
         _, task, round_ = block
         arms = arms_of.get((task, round_), set())
         on_each_arm = [{cause.what for cause in causes.get((arm, task, round_), ())} for arm in arms]

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.marks import Block, Cause, marked_blocks
 from esrally_ebs.model import Event, Volume
 from esrally_ebs.store.session import Session
 
@@ -26,7 +27,7 @@ def by_type(session: Session, *asked: str | None) -> Session:
     if not types or {arm.name for arm in session.plan.arm} & set(asked):
         return session
     rounds = design.most_rounds
-    places = {name: (of, place) for of, names in types.items() for place, name in enumerate(names)}
+    places = _places(session)
     as_types = design.model_copy(update={"rounds": rounds * design.volumes, "starts": design.volumes})
     return replace(
         session,
@@ -38,7 +39,29 @@ def by_type(session: Session, *asked: str | None) -> Session:
     )
 
 
+def marked_by_type(session: Session, *asked: str | None) -> Mapping[Block, tuple[Cause, ...]]:
+    """The marked blocks of ``by_type(session, *asked)``.
+
+    Which block a pause or a fault hit only the volumes tell: a node goes on while another's is measured.
+    """
+    if by_type(session, *asked) is session:
+        return marked_blocks(session)
+    places, rounds = _places(session), session.plan.design.most_rounds
+
+    def compared_as(block: Block) -> Block:
+        volume, task, round_ = block
+        of, place = places[volume]
+        return of, task, round_ + place * rounds
+
+    return marked_blocks(session, compared_as=compared_as)
+
+
 _Places = Mapping[str, tuple[str, int]]  # name of a volume to its type and its place among that type's
+
+
+def _places(session: Session) -> _Places:
+    types = session.plan.types
+    return {name: (of, place) for of, names in types.items() for place, name in enumerate(names)}
 
 
 def _first_of_each(volumes: Iterable[Volume], places: _Places) -> Iterator[Volume]:
@@ -72,7 +95,7 @@ def _renamed(table: pa.Table, places: _Places, rounds: int, *, first: int) -> pa
 
 
 def _event(event: Event, places: _Places, rounds: int) -> Event:
-    """What belongs to a block goes with it; the rest stays with its volume, which no block has for an arm."""
+    """What belongs to a block goes with it; the rest stays with its volume (see ``marked_by_type``)."""
     round_ = event.fields.get("round")
     if event.arm is None or event.arm not in places or not isinstance(round_, int):
         return event

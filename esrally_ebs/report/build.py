@@ -8,7 +8,7 @@ from esrally_ebs.analysis.beside import compare_rates, writes
 from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
-from esrally_ebs.analysis.volumes import by_type
+from esrally_ebs.analysis.volumes import by_type, marked_by_type
 from esrally_ebs.model import Check, Event, State
 from esrally_ebs.report import (
     aws,
@@ -42,7 +42,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
     knees = knees_of(session)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
-    explained = causes.explain(session, findings)
+    explained = causes.explain(session, findings, marked_by_type(volumes, against))
     shared = causes.shared_reasons(session, findings, explained)
     held_back = (
         knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)

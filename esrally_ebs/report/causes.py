@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from esrally_ebs.analysis.compare import Comparison, Verdict
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.marks import MATTERS, Block, Cause, marked_blocks
+from esrally_ebs.analysis.marks import MATTERS, Block, Cause
 from esrally_ebs.analysis.profile import (
     Profile,
     Profiles,
@@ -46,12 +46,12 @@ class Explained:
     singles: Mapping[tuple[str, str], Sequence[Profile]]  # by task and arm: one after the other
     broken: int  # observations that are no use
     expected: Mapping[tuple[str, str, str], Prediction]  # by task, a, b
-    marked: Mapping[Block, tuple[Cause, ...]]
+    marked: Marked
     without_marked: Findings
 
 
-def explain(session: Session, findings: Findings) -> Explained:
-    """Profiles, expectations and marks of a session."""
+def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
+    """Profiles and expectations of a session, and what its marked blocks change."""
     windows, broken = read_windows(session.events)
     profiles = profiles_of(windows)
     fio = fio_read_times(session)
@@ -67,7 +67,6 @@ def explain(session: Session, findings: Findings) -> Explained:
         if value is not None:
             expected[c.task, c.a, c.b] = value
     arms = tuple(arm.spec.name for arm in session.arms)
-    marked = marked_blocks(session)
     return Explained(
         arms=arms,
         profiles=profiles,

@@ -14,7 +14,7 @@ from small_plan import small_plan
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import find
 from esrally_ebs.analysis.gate import parse_limit
-from esrally_ebs.analysis.volumes import by_type
+from esrally_ebs.analysis.volumes import by_type, marked_by_type
 from esrally_ebs.model import Event
 from esrally_ebs.report.build import build
 from esrally_ebs.report.documents import documents
@@ -83,6 +83,38 @@ def test_what_is_recorded_of_a_block_goes_with_it() -> None:
     )
     made = by_type(replace(volumes(ALIKE), events=events)).events
     assert [(event.arm, event.fields.get("round")) for event in made] == [("b", 10), ("b", 0), ("b-2", None)]
+
+
+def test_a_pause_or_a_fault_of_a_volume_marks_the_round_of_its_type() -> None:
+    """Not that of the volume whose requests ran meanwhile: each has a node of its own."""
+    made = volumes(ALIKE)
+    rows = made.samples.to_pylist()
+    places = {volume.spec.name: place for place, volume in enumerate(made.arms)}
+    for row in rows:  # each volume in turn, 100 s a round, 10 s a volume
+        row["started_s"] = 100.0 * row["round"] + 10 * places[row["arm"]]
+    b2 = 400.0 + 10 * places["b-2"]
+    paused = Event(at_s=b2 + 0.05, kind="gc", arm="b-2", fields={"seconds": 0.05})
+    fault = Event(at_s=b2 + 100, kind="fault", arm="b-2", fields={"text": "its node has died"})
+    idle = Event(at_s=b2 + 100.05, kind="gc", arm="b-1", fields={"seconds": 0.05})
+    recorded = replace(
+        made,
+        samples=pa.Table.from_pylist(rows, schema=made.samples.schema),
+        events=(paused, fault, idle),
+    )
+    marked = marked_by_type(recorded)
+    assert {block: [cause.kind for cause in own] for block, own in marked.items()} == {
+        ("b", "t", 10): ["gc"],
+        ("b", "t", 11): ["fault"],
+    }
+    assert list(marked_by_type(recorded, "b-2")) == [("b-2", "t", 4), ("b-2", "t", 5)]
+    (table,) = [table for table in build(recorded).tables if table.key == "marks"]
+    texts = [cell.text for cell in table.rows[0].cells]
+    assert texts[1].startswith("garbage collection in round 10")
+    assert texts[1].endswith("fault in round 11")
+    assert texts[-1].endswith("(16 rounds)")
+    alike = replace(paused, at_s=paused.at_s - 30, arm="a-2")  # of the same pair of volumes
+    both = marked_by_type(replace(recorded, events=(paused, alike)))
+    assert both == {}
 
 
 @pytest.mark.parametrize(
