@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from esrally_ebs.catalog.generations import type_aliases, volume_types
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, near
-from esrally_ebs.model import NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
+from esrally_ebs.model import MAX_READ_LATENCY, NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
 from esrally_ebs.plan.jobs import BaselineJob
 from esrally_ebs.plan.mistakes import first_problem, keys_of, refuse_odd_numbers, unknown_key
 from esrally_ebs.plan.tables import (
@@ -147,7 +147,7 @@ class Plan(Section):
         """The plan with ``design.volumes`` arms in place of each: ``gp3-1``, ``gp3-2`` ... of ``gp3``.
 
         What an arm's ``spread`` draws for each of its volumes goes with the design's seed.
-        Raises PlanError for a name that cannot be, or that another arm has.
+        Raises PlanError for a name that cannot be, or that another arm has, and for reads that take too long.
         """
         count = self.design.volumes
         if count == 1:
@@ -161,9 +161,13 @@ class Plan(Section):
             for number, mount in enumerate(arm.mounts or (None,) * count, start=1):
                 name = f"{arm.name}-{number}"
                 drawn = math.exp(random.Random(f"{self.design.seed} {name}").gauss(0, arm.spread))
-                arms.append(
-                    replace(arm, name=name, mount=mount, mounts=(), read_latency=arm.read_latency * drawn)
-                )
+                latency = arm.read_latency * drawn
+                if latency > MAX_READ_LATENCY:
+                    raise PlanError(
+                        f"{name} would have read_latency = {latency:.0f}, above {MAX_READ_LATENCY}; lower "
+                        f"read_latency or spread of arm {arm.name}"
+                    )
+                arms.append(replace(arm, name=name, mount=mount, mounts=(), read_latency=latency))
         names = [arm.name for arm in arms]
         for name in names:
             if names.count(name) > 1 or not re.match(NAME, name):
@@ -402,10 +406,7 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
     unknown = unknown_key(table, keys_by_table())
     if unknown:
         raise PlanError(f"{source}: {unknown}")
-    try:
-        plan = Plan.model_validate(table)
-    except ValidationError as error:
-        raise PlanError(f"{source}: {first_problem(error)}") from error
+    plan = _validated(table, source)
     refuse_odd_numbers(table, f"{source}: ")
     refuse_secrets(plan.node.params, f"{source}: node.params")
     plan._source = source
@@ -416,7 +417,17 @@ def parse_plan(text: str, source: str, overrides: Mapping[str, Any] | None = Non
         with plan.naming(f"baseline.{number}"):
             _check_room(job, plan.arm)
     with plan.naming("design.volumes"):
-        return plan.with_volumes()
+        made = plan.with_volumes()
+    if made is not plan:
+        _validated(made.record(), source)  # session.json keeps this one, and must be readable
+    return made
+
+
+def _validated(table: Mapping[str, Any], source: str) -> Plan:
+    try:
+        return Plan.model_validate(table)
+    except ValidationError as error:
+        raise PlanError(f"{source}: {first_problem(error)}") from error
 
 
 def check_arm(arm: VolumeSpec) -> None:
