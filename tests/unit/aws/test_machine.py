@@ -25,18 +25,31 @@ VOLUME = "vol-0123456789abcdef0"
 
 
 class Tools:
-    """wipefs that says what it is told, and every other command written down."""
+    """wipefs that says what it is told, and every other command written down with what is open."""
 
     def __init__(self, signatures: list[Mapping[str, str]]) -> None:
         self.signatures = signatures
         self.commands: list[list[str]] = []
+        self.held: list[bool] = []  # by command: whether its device was open in this process
 
     def __call__(self, argv: list[object], *, timeout_s: float) -> str:
         words = [str(word) for word in argv]
         if words[:2] == ["wipefs", "--no-act"]:
             return json.dumps({"signatures": self.signatures}) if self.signatures else ""
         self.commands.append(words)
+        self.held.append(_is_held(Path(words[-1])))
         return ""
+
+
+def _is_held(device: Path) -> bool:
+    """Whether this process has it open: with O_EXCL nothing else may have a real device meanwhile."""
+    for handle in Path("/proc/self/fd").iterdir():
+        try:
+            if handle.readlink() == device:
+                return True
+        except FileNotFoundError:  # the listing's own
+            continue
+    return False
 
 
 @pytest.fixture
@@ -199,6 +212,8 @@ def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> N
         ["blkdiscard", "--force", "--offset", "1048576", str(disk)],
         ["blkdiscard", "--force", "--zeroout", "--length", "1048576", str(disk)],
     ]
+    assert tools.held == [True, True]  # else udev assembles a stripe's members again between the two
+    assert not _is_held(disk)
 
 
 def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machine: FakeMachine) -> None:
