@@ -33,7 +33,7 @@ from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Thread, replay
 
-TASKS, ROUNDS, ITERATIONS, FRESH = 8, 8, 10, 2  # 640 requests are recorded, as many as a race has
+TASKS, ROUNDS, ITERATIONS, FRESH = 8, 8, 10, 2  # 640 requests
 WINDOW, PAGE = 128 * KIB, 16 * KIB
 GOES_ON_S = 30e-6  # a thread runs again so long after its I/O
 BETWEEN_S = 5e-6  # two I/Os that are issued together
