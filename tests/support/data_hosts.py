@@ -51,12 +51,15 @@ class DataHost:
         """No packet reaches it or leaves it."""
         words = ["ip", "-n", self.namespace, "link", "set", "eth0"]
         subprocess.run([*words, "down"], check=True, timeout=10)
-        yield
-        subprocess.run([*words, "up"], check=True, timeout=10)
+        try:
+            yield
+        finally:
+            subprocess.run([*words, "up"], check=True, timeout=10)
 
     def processes(self) -> list[int]:
         """All of its processes but the SSH server itself."""
-        return [pid for pid in load_hosts.inside(self.namespace) if name_of(pid) not in ("sshd", "")]
+        names = {pid: name_of(pid) for pid in load_hosts.inside(self.namespace)}
+        return [pid for pid, name in names.items() if name and not name.startswith("sshd")]
 
     def is_clean(self) -> bool:
         """Whether nothing of a session is left on it."""
