@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +24,8 @@ from esrally_ebs.model import Check, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import reaper
-from esrally_ebs.session.host import BEAT_S
-from esrally_ebs.session.keeper import result_of
+from esrally_ebs.session.host import BEAT_S, PATIENCE_S
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, result_of
 from esrally_ebs.session.measure import FioRun, record_fio
 from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
 from esrally_ebs.store import SessionFolder
@@ -40,23 +40,31 @@ _OPTIONS = {  # nobody answers questions; a connection without a network is noti
     "BatchMode": "yes",
     "ClearAllForwardings": "yes",
     "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "RemoteCommand": "none",
+    "ControlMaster": "no",  # a shared connection has its own ConnectTimeout and ServerAlive...
+    "ControlPath": "none",
     "ConnectTimeout": "10",
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "4",
 }
 _MOST_BYTES = 1 << 26  # of an answer
+_SOME = 1 << 16  # of a greeting, or what ssh said last
 _GREETINGS = 100  # lines that a shell may print before the helper's first
+_GREETS_S = 60.0
 _LEAVES_S = 45.0  # to take down all that it has
+_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
 _ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio")
 
 
 class HostClient:
     """The helper on one host; one request at a time."""
 
-    def __init__(self, host: HostPlan) -> None:
-        """Start it. Raises SetupError where it cannot be, or is of another version."""
+    def __init__(self, host: HostPlan, *, greets_s: float = _GREETS_S) -> None:
+        """Start it. Raises SetupError where it cannot be within ``greets_s``, or is of another version."""
         self._host = host
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._left: list[str] | None = None  # what it said that stays when it ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._writing = threading.Lock()
         self._gone = threading.Event()
         python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
@@ -78,7 +86,7 @@ class HostClient:
         self._requests, self._answers = self._process.stdin, self._process.stdout
         threading.Thread(target=self._beat, daemon=True).start()
         try:
-            self._greet()
+            self._greet(greets_s)
         except BaseException:
             self.close()
             raise
@@ -92,54 +100,72 @@ class HostClient:
         **arguments: Any,  # noqa: ANN401 - what the operation takes
     ) -> T:
         """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
-        self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
+        with suppress(OSError):  # what it said last tells why
+            self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
         while line := self._answers.readline(_MOST_BYTES):
             try:
                 answer = json.loads(line)
+                if "left" in answer:
+                    self._left = _LEFT.validate_python(answer["left"])
+                    break
                 if "say" not in answer:
                     return gives.validate_python(result_of(answer))
                 said = str(answer["say"])
             except EbsError as error:
                 raise type(error)(f"host {self._host.name}: {error}") from error
-            except (ValueError, TypeError, LookupError) as error:
+            except _NO_ANSWER as error:
                 raise SetupError(
                     f"host {self._host.name}: what it answers to {operation!r} is no such answer; install "
                     "esrally_ebs there anew"
                 ) from error
             say(f"host {self._host.name}: {said}")
-        raise self._lost()
+        if self._left is None:
+            raise self._lost()
+        raise SetupError(
+            f"host {self._host.name}: its helper ended before {operation!r} was done: nothing came for "
+            f"{PATIENCE_S:.0f} s, or a request of more than {MAX_REQUEST_BYTES >> 10} KiB; run it again"
+        )
 
     def close(self) -> list[str]:
         """Have it take down what it began; a line for each thing that stays, or when it did not say."""
         if self._gone.is_set():
             return []
         self._gone.set()
-        with suppress(OSError), self._writing:
-            self._requests.close()  # which ends it
-        left: list[str] | None = None
-        hangs = threading.Timer(_LEAVES_S, self._process.kill)
-        hangs.start()
-        for line in self._answers:
-            with suppress(ValueError, AttributeError):  # cut by its end
-                left = _LEFT.validate_python(json.loads(line).get("left", left))
-        hangs.cancel()
-        lost = f"{self._lost()}; its helper takes down by itself within a minute" if left is None else ""
-        self._process.wait()
+        with self._killed_after(_LEAVES_S):
+            with suppress(OSError), self._writing:
+                self._requests.close()  # which ends it
+            while line := self._answers.readline(_SOME):
+                with suppress(*_NO_ANSWER):  # cut by its end
+                    self._left = _LEFT.validate_python(json.loads(line).get("left", self._left))
+            self._process.wait()
+        left = [f"host {self._host.name}: {line}" for line in self._left or ()]
+        if self._left is None:
+            left = [f"{self._lost()}; its helper takes down by itself within a minute"]
         self._answers.close()
         self._errors.close()
-        return [lost] if left is None else [f"host {self._host.name}: {line}" for line in left]
+        return left
 
-    def _greet(self) -> None:
+    def _greet(self, greets_s: float) -> None:
         """Find the helper's first line below what shells and banners print, and compare versions."""
-        for line in islice(self._answers, _GREETINGS):
-            with suppress(ValueError, TypeError):
-                version = json.loads(line)["esrally_ebs"]
-                if version == esrally_ebs.__version__:
-                    return
-                raise SetupError(
-                    f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
-                    f"{esrally_ebs.__version__}; install that one there"
-                )
+        began = time.monotonic()
+        with self._killed_after(greets_s):
+            for _ in range(_GREETINGS):
+                line = self._answers.readline(_SOME)
+                if not line:
+                    break
+                with suppress(*_NO_ANSWER):
+                    version = json.loads(line)["esrally_ebs"]
+                    if version == esrally_ebs.__version__:
+                        return
+                    raise SetupError(
+                        f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
+                        f"{esrally_ebs.__version__}; install that one there"
+                    )
+        if time.monotonic() - began >= greets_s:
+            raise SetupError(
+                f"host {self._host.name}: no helper by ssh {self._host.ssh} within {greets_s:.0f} s; see "
+                "that a login there waits for nothing"
+            )
         raise SetupError(
             f"host {self._host.name}: no helper by ssh {self._host.ssh}: {self._said()}; see that ssh gets in"
             f" unasked, and that esrally_ebs {esrally_ebs.__version__} is there ({PYTHON})"
@@ -152,37 +178,53 @@ class HostClient:
         """What ssh, or the helper, said last."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(BEAT_S)
-        self._errors.seek(0)
-        return last_lines(self._errors.read())
+        file = self._errors.fileno()  # its offset is ssh's, which may still write there
+        last = os.pread(file, _SOME, max(0, os.fstat(file).st_size - _SOME))
+        return last_lines(last.decode(errors="replace"))
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        """End ssh when the block takes longer."""
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _beat(self) -> None:
         """Say something now and then: the helper ends when nothing comes."""
         while not self._gone.wait(BEAT_S):
-            with suppress(SetupError):  # whoever asks next hears of it
+            with suppress(OSError, ValueError):  # whoever asks next hears of it
                 self._write(b"\n")
 
     def _write(self, line: bytes) -> None:
-        try:
-            with self._writing:
-                self._requests.write(line)
-                self._requests.flush()
-        except (OSError, ValueError) as error:
-            raise self._lost() from error
+        with self._writing:
+            self._requests.write(line)
+            self._requests.flush()
 
 
 class DataHosts(RootSteps):
     """The steps of a session whose arms are on other machines; its record, and its reaper, are here."""
 
-    def __init__(self, plan: Plan, *, start_reaper: StartReaper = reaper.start) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        start_reaper: StartReaper = reaper.start,
+        start_helper: Callable[[HostPlan], HostClient] = HostClient,
+    ) -> None:
         super().__init__(start_reaper=start_reaper)
         self._plan = plan
+        self._start_helper = start_helper
         self._clients: dict[str, HostClient] = {}
         self.facts: dict[str, dict[str, Any]] = {}  # by host
 
     def preflight(self) -> None:
         """Start the helpers, and have them refuse what their machines cannot measure."""
         for host in self._plan.host:
-            client = self._clients[host.name] = HostClient(host)
+            client = self._clients[host.name] = self._start_helper(host)
             self.facts[host.name] = client.ask("facts", _FACTS)
             client.ask("preflight", _NOTHING, plan=self._plan, host=host.name)
 
@@ -229,7 +271,12 @@ class DataHosts(RootSteps):
             super().ending()
 
     def take_down(self) -> list[str]:
-        left = [line for client in self._clients.values() for line in client.close()]
+        left: list[str] = []
+        for name, client in self._clients.items():
+            try:
+                left += client.close()
+            except Exception as error:  # noqa: BLE001 - the others are taken down, whatever it is
+                left.append(f"host {name}: {error!r}; run 'esrally-ebs clean' there")
         return [*left, *super().take_down()]
 
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import esrally_ebs
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check, Severity
+from esrally_ebs.plan import load_plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import host, hosts
 from esrally_ebs.session.root_steps import RootSteps
@@ -86,7 +89,7 @@ def test_a_helper_takes_down_when_its_input_ends(tmp_path: Path) -> None:
 
 
 def test_a_helper_takes_down_when_nothing_comes(tmp_path: Path) -> None:
-    with Helper(patience_s=0.3) as helper:
+    with Helper(patience_s=3.0) as helper:
         helper.attached(tmp_path / "run")
         began = time.monotonic()
         assert helper.next() == {"left": []}
@@ -156,13 +159,18 @@ def test_a_helper_is_asked_and_ends_with_its_coordinator(
     assert client.close() == []
 
 
-@pytest.mark.parametrize("answer", ["no JSON", "[]", "1", '{"result": "x"}', '{"error": {"kind": "near"}}'])
+DEEP = "[" * 5000
+GREETING = f'{{"esrally_ebs": "{esrally_ebs.__version__}"}}'
+
+
+@pytest.mark.parametrize(
+    "answer", ["no JSON", "[]", "1", DEEP, '{"result": "x"}', '{"error": {"kind": "near"}}']
+)
 def test_what_is_no_answer_is_one_line(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    greeting = f'{{"esrally_ebs": "{esrally_ebs.__version__}"}}'
     stand_in(
         tmp_path,
         monkeypatch,
-        f"print({greeting!r}, flush=True); print({answer!r}, flush=True); sys.stdin.read()",
+        f"print({GREETING!r}, flush=True); print({answer!r}, flush=True); sys.stdin.read()",
     )
     client = hosts.HostClient(HOST)
     with pytest.raises(SetupError, match=r"^host a: what it answers to 'now' is no such answer"):
@@ -176,14 +184,104 @@ def test_a_lost_helper_is_named_and_what_it_may_hold(tmp_path: Path, monkeypatch
         monkeypatch,
         f"""print('{{"esrally_ebs": "{esrally_ebs.__version__}"}}', flush=True)
 sys.stdin.readline()
-sys.exit('Timeout, server 10.0.0.2 not responding.')""",
+sys.stderr.buffer.write(b'Timeout, server 10.0.0.2 not responding. \\xff')""",
     )
     client = hosts.HostClient(HOST)
-    lost = "host a: SSH was lost (Timeout, server 10.0.0.2 not responding.)"
+    lost = "host a: SSH was lost (Timeout, server 10.0.0.2 not responding. \ufffd)"
     with pytest.raises(SetupError) as refused:
         client.ask("now", ANYTHING)
     assert str(refused.value) == lost
     assert client.close() == [f"{lost}; its helper takes down by itself within a minute"]
+
+
+def test_a_helper_that_has_ended_is_not_a_lost_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, f"""print({GREETING!r}); print('{{"left": ["x stays"]}}')""")
+    client = hosts.HostClient(HOST)
+    with pytest.raises(
+        SetupError, match=r"^host a: its helper ended before 'now' was done: nothing came for"
+    ):
+        client.ask("now", ANYTHING)
+    assert client.close() == ["host a: x stays"]
+
+
+def test_a_login_may_print_what_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    banner = f"print('{{}}'); print({DEEP!r}); print('x' * 100_000)"
+    stand_in(tmp_path, monkeypatch, f"{banner}; print({GREETING!r}, flush=True); sys.stdin.read()")
+    hosts.HostClient(HOST).close()
+
+
+def test_a_login_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "time.sleep(60)")
+    with pytest.raises(
+        SetupError, match=r"^host a: no helper by ssh ssh://root@10.0.0.2 within 1 s; see that"
+    ):
+        hosts.HostClient(HOST, greets_s=1.0)
+
+
+@pytest.mark.skipif(shutil.which("ssh", path="/usr/bin") is None, reason="no SSH client is installed")
+def test_the_users_configuration_does_not_share_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, effective = tmp_path / "config", tmp_path / "effective"
+    config.write_text("ControlMaster auto\nControlPath /nowhere/%h\nForwardX11 yes\nRemoteCommand true\n")
+    ssh = ["/usr/bin/ssh", "-F", str(config), "-G"]
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"import subprocess\nout = open({str(effective)!r}, 'w')\n"
+        f"subprocess.run([*{ssh}, *sys.argv[1:]], stdout=out, check=True)\n"
+        f"print({GREETING!r}, flush=True)",
+    )
+    hosts.HostClient(HOST).close()
+    options = dict(line.split(" ", 1) for line in effective.read_text().splitlines() if " " in line)
+    assert (options["controlmaster"], options["forwardx11"]) == ("false", "no")
+    assert options.get("controlpath", "none") == "none"
+    assert options.get("remotecommand", "none") == "none"
+
+
+def data_hosts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    start_helper: Callable[[HostPlan], hosts.HostClient] = hosts.HostClient,
+) -> tuple[hosts.DataHosts, Path]:
+    """Two hosts whose helpers answer with nothing, and the file of what they were asked."""
+    requests = tmp_path / "requests"
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"""print({GREETING!r}, flush=True)
+for line in filter(str.strip, sys.stdin):
+    with open({str(requests)!r}, "a") as file:
+        file.write(line)
+    print('{{"result": %s}}' % ("{{}}" if "facts" in line else "null"), flush=True)
+print('{{"left": []}}', flush=True)""",
+    )
+    plan = tmp_path / "p.toml"
+    tables = '[[host]]\nname = "{0}"\nssh = "h"\n[[arm]]\nname = "{0}"\ntype = "gp3"\nhost = "{0}"\n'
+    plan.write_text('name = "p"\n' + "".join(map(tables.format, "ab")))
+    steps = hosts.DataHosts(load_plan(plan), start_reaper=lambda *_: None, start_helper=start_helper)
+    steps.preflight()
+    return steps, requests
+
+
+class Unclosable(hosts.HostClient):
+    """One whose end fails for a reason that nobody thought of."""
+
+    def close(self) -> list[str]:
+        super().close()
+        raise RuntimeError("why")
+
+
+def test_all_else_is_taken_down_when_a_helper_cannot_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, _ = data_hosts(tmp_path, monkeypatch, start_helper=Unclosable)
+    steps.begin("s", tmp_path / "session", ())
+    assert steps.take_down() == [
+        f"host {name}: RuntimeError('why'); run 'esrally-ebs clean' there" for name in "ab"
+    ]
+    assert not any((tmp_path / "run").glob("*"))
 
 
 def test_hosts_of_different_kinds_are_a_warning() -> None:
