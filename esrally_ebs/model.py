@@ -30,7 +30,8 @@ STEAL_TO_WARN_OF = 0.02
 
 NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 BY_HAND = "by-hand"  # begins the names of sessions that only 'volumes up' and 'down' begin and end
-_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
+MAX_SESSION_NAME = 81  # characters
+_SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION_NAME - 1}}}", re.ASCII)
 
 
 def session_name(text: str, *, by_hand: bool = False) -> str:
@@ -39,7 +40,10 @@ def session_name(text: str, *, by_hand: bool = False) -> str:
     ``by_hand`` says whether volumes that the user attached may be meant. Raises PlanError for any other text.
     """
     if not _SESSION_NAME.fullmatch(text):
-        raise PlanError(f"session {text!r}: is not a name; use up to 81 letters, digits and ._- (not first)")
+        raise PlanError(
+            f"session {text!r}: is not a name; use up to {MAX_SESSION_NAME} letters, digits and ._- (not"
+            " first)"
+        )
     if text.startswith(BY_HAND) and not by_hand:
         raise PlanError(f"session {text!r}: names that begin so are for 'volumes up'; use another")
     return text

@@ -20,7 +20,7 @@ import esrally_ebs
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, last_lines, tool_environment
-from esrally_ebs.model import Check, Severity, Volume, VolumeSpec
+from esrally_ebs.model import MAX_SESSION_NAME, Check, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import reaper
@@ -230,8 +230,8 @@ class DataHosts(RootSteps):
 
     def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
         super().begin(session, folder, watched)
-        for client in self._clients.values():
-            client.ask("begin", _NOTHING, session=session)
+        for name, client in self._clients.items():
+            client.ask("begin", _NOTHING, session=session_on(name, session))
 
     def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
         attached: dict[str, Volume] = {}
@@ -278,6 +278,11 @@ class DataHosts(RootSteps):
             except Exception as error:  # noqa: BLE001 - the others are taken down, whatever it is
                 left.append(f"host {name}: {error!r}; run 'esrally-ebs clean' there")
         return [*left, *super().take_down()]
+
+
+def session_on(host: str, session: str) -> str:
+    """What a session is called on a host: not as here or on others, which may be the same machine."""
+    return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 import esrally_ebs
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
-from esrally_ebs.model import Check, Severity
+from esrally_ebs.model import Check, Severity, session_name
 from esrally_ebs.plan import load_plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import host, hosts
@@ -263,6 +263,18 @@ print('{{"left": []}}', flush=True)""",
     steps = hosts.DataHosts(load_plan(plan), start_reaper=lambda *_: None, start_helper=start_helper)
     steps.preflight()
     return steps, requests
+
+
+def test_hosts_that_are_one_machine_have_a_session_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, requests = data_hosts(tmp_path, monkeypatch)
+    session = "s" * 81
+    steps.begin(session, tmp_path / "session", ())
+    assert steps.take_down() == []
+    asked = map(json.loads, requests.read_text().splitlines())
+    begun = [each["arguments"]["session"] for each in asked if each["operation"] == "begin"]
+    assert len({session, *map(session_name, begun)}) == 3
 
 
 class Unclosable(hosts.HostClient):
