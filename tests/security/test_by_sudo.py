@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -60,6 +60,20 @@ def call(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str
         timeout=120,
         check=False,
     )
+
+
+OTHERS = "other Rally processes"  # another test's race: Rally allows one on a machine
+RACES_WAIT_S = 200.0
+
+
+def call_race(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """``call``, again as long as another test races."""
+    until = time.monotonic() + RACES_WAIT_S
+    while True:
+        race = call(*words, env=env)
+        if OTHERS not in race.stdout + race.stderr or time.monotonic() > until:
+            return race
+        time.sleep(2)
 
 
 def test_a_command_that_reads_is_the_caller_s(shared: Path, sudo: dict[str, str], tmp_path: Path) -> None:
@@ -154,11 +168,30 @@ def test_ctrl_c_ends_no_tool_of_a_step_that_root_is_about(shared: Path) -> None:
         assert keeper.communicate(timeout=30)[0].strip() == "whole"
 
 
-def left(shared: Path) -> list[str]:
+def left(shared: Path, family: Sequence[psutil.Process] = ()) -> list[str]:
+    """What there is of the sessions here, and of ``family``, after at most 30 s."""
+
+    def remains() -> list[str]:
+        live = [repr(each) for each in family if lives(each)]
+        return live + processes(shared) + [one.text for one in leftovers()]
+
     until = time.monotonic() + 30
-    while (remains := processes(shared) + [one.text for one in leftovers()]) and time.monotonic() < until:
+    while (still := remains()) and time.monotonic() < until:
         time.sleep(0.2)
-    return remains + [path.name for path in (shared / "run").glob("*")]
+    return still + [path.name for path in (shared / "run").glob("*")]
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def family_of(pid: int) -> list[psutil.Process]:
+    """The process that was called, which is the keeper, and its children: their titles name no session."""
+    called = psutil.Process(pid)
+    return [called, *called.children(recursive=True)]
 
 
 def processes(shared: Path) -> list[str]:
@@ -201,10 +234,11 @@ def test_of_a_session_of_which_a_process_is_killed_nothing_is_left(
                 break
         while not any(line.startswith("fio") for line in processes(shared)):
             time.sleep(0.1)
+        family = family_of(command.pid)
         (child,) = (each for each in psutil.Process(command.pid).children() if each.uids().real == NOBODY)
         os.kill(command.pid if victim == "keeper" else child.pid, signal.SIGKILL)
         command.communicate(timeout=60)
-    assert left(shared) == []
+    assert left(shared, family) == []
     listed = call("esrally-ebs", "sessions", "--last", "1", env=sudo).stdout
     assert "failed" in listed
     assert ("the session's root process" if victim == "keeper" else "the session's main process") in listed
@@ -232,7 +266,7 @@ def test_of_a_session_that_is_killed_while_volumes_attach_nothing_is_left(
             killed = time.monotonic()
             command.communicate(timeout=60)
         assert left(shared) == []
-        assert time.monotonic() - killed < 15
+        assert time.monotonic() - killed < 28  # of a busy machine; what waits for a dead device takes over 30
         listed = call("esrally-ebs", "sessions", "--last", "1", env={**sudo, "SUDO_UID": str(user)}).stdout
         assert "failed" in listed, moment_s
 
@@ -257,11 +291,27 @@ def test_what_a_race_of_the_caller_s_needs_of_root_the_keeper_does(
     params = f"plan:{shared}/race.toml,documents:3000"
     if kind == "writes":
         words, params = (*words, "--challenge=append"), f"{params},append_rate:500,append_size:50"
-    race = call(*words, f"--include-tasks={tasks}", f"--track-params={params}", env=sudo)
+    race = call_race(*words, f"--include-tasks={tasks}", f"--track-params={params}", env=sudo)
     assert race.returncode == 0, race.stdout + race.stderr
     assert tasks.partition(",")[0] in call("esrally-ebs", "report", "latest", env=sudo).stdout
     assert {path.stat().st_uid for path in (shared / "home").rglob("*")} == {NOBODY}
     assert left(shared) == []
+
+
+def note_users(users: dict[str, set[int]], shared: Path, race: int) -> None:
+    """Add who runs the race's processes now; other tests may run fio and commands of the pack as root."""
+    own = str(shared / "bin" / "esrally")
+    for each in psutil.process_iter(["pid", "cmdline", "uids"]):
+        words = each.info["cmdline"] or [""]
+        first = " ".join(words[:2])
+        for name, is_one in {
+            **{actor: actor in first for actor in ("Worker", "DriverActor", "BenchmarkActor")},
+            "fio": "fio" in first and str(shared / "run") in " ".join(words),
+            "ebs-keeper": "ebs-keeper" in first and each.info["pid"] == race,
+            "bin/esrally": own in words[:2],
+        }.items():
+            if is_one and each.info["uids"]:
+                users.setdefault(name, set()).add(each.info["uids"].real)
 
 
 @pytest.mark.system
@@ -275,17 +325,20 @@ def test_a_race_is_the_caller_s_from_its_first_process_to_its_report(
     words = ["esrally", "race", f"--track-path={ROOT}/tracks/noaa-ebs", "--offline"]
     words.append(f"--include-tasks={search}")
     words.append(f"--track-params=plan:{shared}/race.toml,documents:3000,rounds:2,iterations:2")
-    users: dict[str, set[int]] = {}
-    with subprocess.Popen(words, env=sudo, cwd="/", stdout=subprocess.PIPE, text=True) as race:
-        while race.poll() is None:
-            for each in psutil.process_iter(["name", "cmdline", "uids"]):
-                first = " ".join((each.info["cmdline"] or [""])[:2])
-                for name in ("Worker", "DriverActor", "BenchmarkActor", "fio", "ebs-keeper", "bin/esrally"):
-                    if name in first and each.info["uids"]:
-                        users.setdefault(name, set()).add(each.info["uids"].real)
-            time.sleep(0.5)
-        assert race.stdout is not None
-        assert race.returncode == 0, race.stdout.read()
+    until = time.monotonic() + RACES_WAIT_S
+    while True:
+        users: dict[str, set[int]] = {}
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        with subprocess.Popen(words, env=sudo, cwd="/", stdout=pipe, stderr=both, text=True) as race:
+            while race.poll() is None:
+                note_users(users, shared, race.pid)
+                time.sleep(0.5)
+            assert race.stdout is not None
+            output = race.stdout.read()
+        if OTHERS not in output or time.monotonic() > until:
+            break
+        time.sleep(2)
+    assert race.returncode == 0, output
     assert users.pop("ebs-keeper") == {0}
     assert NOBODY in users.pop("bin/esrally")  # root's until it has become the keeper
     assert set(users) == {"Worker", "DriverActor", "BenchmarkActor", "fio"}
