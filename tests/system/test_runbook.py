@@ -90,8 +90,7 @@ def follow(words: list[str], production: str, folder: Path) -> int:
 def test_the_runbook_can_be_followed(
     production: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # doctor judges the machine, which may lack what this test needs not; six rounds may be few for the gate
-    allowed = {"gate": (0, 5), "doctor": (0, 3)}
+    allowed = {"doctor": (0, 3)}  # it judges the machine, which may lack what this test needs not
     outputs: dict[str, str] = {}
     for words in commands():
         code = follow(words, production, tmp_path)
