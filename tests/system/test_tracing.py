@@ -116,7 +116,7 @@ def read():
     print(threading.get_native_id())
     for place in range(100):
         os.pread(file, 4096, place * 65536)
-        time.sleep(0.005)
+        time.sleep(0.025)  # a trace of less than two seconds is refused
     for place in range(100, 200):
         os.posix_fadvise(file, place * 65536, 4096, os.POSIX_FADV_WILLNEED)
 threading.Thread(target=read).start()
@@ -136,7 +136,7 @@ def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
         assert reader.stdout is not None
         reader.stdout.readline()
         recorder = subprocess.Popen(
-            trace(mount, 5, tmp_path / "out"), env=environment, stderr=subprocess.PIPE, text=True
+            trace(mount, 8, tmp_path / "out"), env=environment, stderr=subprocess.PIPE, text=True
         )
         await_(lambda: len(list(instances.glob("esrally-ebs-*/per_cpu"))) == 2)
         time.sleep(0.5)
