@@ -25,9 +25,7 @@ MAX_UNCOUNTED = 0.05  # of the reads that the volume counted during observed req
 _READS = "emulator.reads"
 IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
-_MOSTLY_WAITED = (
-    0.5  # of the reads that were not ahead; of fewer, others' threads than the node's were watched
-)
+_MIN_WAITED = 0.5  # of the reads that were not ahead; with fewer, the wrong threads were watched
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
 LOG_S = 1e-3  # a query log's time and duration are cut to it
 
@@ -161,7 +159,7 @@ def _columns(ios: pa.Table, *, waits: bool) -> dict[str, Column]:
     columns["ahead"] = pc.fill_null(pc.cast(ios["ahead"], pa.int64()), -1).to_numpy()
     slept = pc.is_valid(ios["waiter"]).to_numpy()
     asked = (columns["write"] == 0) & (columns["ahead"] != 1)
-    if waits and asked.any() and slept[asked].mean() >= _MOSTLY_WAITED:
+    if waits and asked.any() and slept[asked].mean() >= _MIN_WAITED:
         columns |= {name: ios[name].cast("float64").to_numpy() for name in _WAITS}
     return columns
 

@@ -160,17 +160,17 @@ def compare_rates(
     the equivalences. Nothing is claimed with fewer than six rounds (or, of several, too few starts of nodes),
     or where a check forbids to compare.
     """
-    found = []
+    pairs = []
     for task in dict.fromkeys(task for task, _ in written):
         for arm in findings.arms[1:]:
             pair = [written.get((task, name)) for name in (findings.arms[0], arm)]
             if pair[0] is not None and pair[1] is not None:
-                found.append((task, arm, _log_ratios(pair[0].rates, pair[1].rates, findings)))
-    asked = [mean for *_, mean in found if mean.count >= _least(findings) and not findings.is_refused]
+                pairs.append((task, arm, _log_ratios(pair[0].rates, pair[1].rates, findings)))
+    asked = [mean for *_, mean in pairs if mean.count >= _least(findings) and not findings.is_refused]
     different = iter(holm([mean.p_different() for mean in asked]))
     equivalent = iter(holm([mean.p_equivalent(math.log1p(findings.margin)) for mean in asked]))
     alpha, comparisons = 1 - findings.confidence, []
-    for task, arm, mean in found:
+    for task, arm, mean in pairs:
         verdict, p_different, p_equivalent = Verdict.INCONCLUSIVE, None, None
         ratio = Estimate(math.exp(mean.value)) if mean.count else Estimate(math.nan)
         if mean in asked:

@@ -267,21 +267,16 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
-    def _an_instance_is_on_one_host(self) -> Self:
-        hosts: dict[str, str | None] = {}
+    def _an_instance_has_one_host_and_one_time(self) -> Self:
+        firsts: dict[str, VolumeSpec] = {}
         for number, arm in enumerate(self.arm):
-            if arm.instance is not None and hosts.setdefault(arm.instance, arm.host) != arm.host:
+            first = arm if arm.instance is None else firsts.setdefault(arm.instance, arm)
+            if arm.host != first.host:
                 raise ValueError(
-                    f"arm.{number}.instance: {arm.instance!r} is on host {hosts[arm.instance]!r};"
+                    f"arm.{number}.instance: {arm.instance!r} is on host {first.host!r};"
                     f" write '{arm.instance}#2' for another instance"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _an_instance_has_one_time(self) -> Self:
-        scales: dict[str, float] = {}
-        for number, arm in enumerate(self.arm):
-            if arm.instance is not None and scales.setdefault(arm.instance, arm.time_scale) != arm.time_scale:
+            if arm.time_scale != first.time_scale:
                 raise ValueError(
                     f"arm.{number}.time_scale: {arm.name!r} shares the limits of {arm.instance!r} with"
                     f" an arm of another; give both one, or write '{arm.instance}#2' for another instance"

@@ -34,7 +34,7 @@ from esrally_ebs.volumes.backends import check_mounts
 OPERATIONS = ("now", "facts", "preflight", "begin", "attach", "look", "run_job")
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
 BEAT_S = 5.0
-_SOME = 1 << 16
+_READ_BYTES = 1 << 16
 
 
 class HostSteps:
@@ -119,7 +119,7 @@ def _lines(descriptor: int, patience_s: float) -> Iterator[bytes]:
     """Lines that are not empty, until the end, a silence, or a line that is too long."""
     rest = b""
     while len(rest) <= MAX_REQUEST_BYTES and select.select([descriptor], [], [], patience_s)[0]:
-        part = os.read(descriptor, _SOME)
+        part = os.read(descriptor, _READ_BYTES)
         if not part:
             return
         *lines, rest = (rest + part).split(b"\n")

@@ -48,8 +48,8 @@ _OPTIONS = {  # nobody answers questions; a connection without a network is noti
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "4",
 }
-_MOST_BYTES = 1 << 26  # of an answer
-_SOME = 1 << 16  # of a greeting, or what ssh said last
+_MAX_ANSWER_BYTES = 1 << 26  # of an answer
+_MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
 _GREETINGS = 100  # lines that a shell may print before the helper's first
 _GREETS_S = 60.0
 _LEAVES_S = 45.0  # to take down all that it has
@@ -102,7 +102,7 @@ class HostClient:
         """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
         with suppress(OSError):  # what it said last tells why
             self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
-        while line := self._answers.readline(_MOST_BYTES):
+        while line := self._answers.readline(_MAX_ANSWER_BYTES):
             try:
                 answer = json.loads(line)
                 if "left" in answer:
@@ -134,7 +134,7 @@ class HostClient:
         with self._killed_after(_LEAVES_S):
             with suppress(OSError), self._writing:
                 self._requests.close()  # which ends it
-            while line := self._answers.readline(_SOME):
+            while line := self._answers.readline(_MAX_TEXT_BYTES):
                 with suppress(*_NO_ANSWER):  # cut by its end
                     self._left = _LEFT.validate_python(json.loads(line).get("left", self._left))
             self._process.wait()
@@ -150,7 +150,7 @@ class HostClient:
         began = time.monotonic()
         with self._killed_after(greets_s):
             for _ in range(_GREETINGS):
-                line = self._answers.readline(_SOME)
+                line = self._answers.readline(_MAX_TEXT_BYTES)
                 if not line:
                     break
                 with suppress(*_NO_ANSWER):
@@ -179,7 +179,7 @@ class HostClient:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(BEAT_S)
         file = self._errors.fileno()  # its offset is ssh's, which may still write there
-        last = os.pread(file, _SOME, max(0, os.fstat(file).st_size - _SOME))
+        last = os.pread(file, _MAX_TEXT_BYTES, max(0, os.fstat(file).st_size - _MAX_TEXT_BYTES))
         return last_lines(last.decode(errors="replace"))
 
     @contextmanager
@@ -247,9 +247,9 @@ class DataHosts(RootSteps):
             name: client.ask("look", _GUARDED, plan=self._plan, host=name, arms=_on(name, arms))
             for name, client in self._clients.items()
         }
-        found = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
+        checked = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
         return Guarded(
-            arms=tuple(found[arm.name] for arm in arms),
+            arms=tuple(checked[arm.name] for arm in arms),
             checks=(*_merged({n: each.checks for n, each in looked.items()}), hosts_alike(self.facts)),
             record=_as_one([each.record for each in looked.values() if each.record is not None]),
         )
@@ -304,12 +304,12 @@ def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
 def _merged(checks: Mapping[str, Sequence[Check]]) -> Iterator[Check]:
     """One check for each name: the worst of the hosts', with the text of all."""
     named: dict[str, list[tuple[str, Check]]] = {}
-    for host, each in checks.items():
-        for check in each:
+    for host, of_host in checks.items():
+        for check in of_host:
             named.setdefault(check.name, []).append((host, check))
-    for found in named.values():
-        worst = max((check for _, check in found), key=lambda check: (check.forbids, not check.ok))
-        yield replace(worst, text="; ".join(f"host {host}: {check.text}" for host, check in found))
+    for of_name in named.values():
+        worst = max((check for _, check in of_name), key=lambda check: (check.forbids, not check.ok))
+        yield replace(worst, text="; ".join(f"host {host}: {check.text}" for host, check in of_name))
 
 
 def _as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

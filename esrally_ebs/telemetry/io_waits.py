@@ -95,10 +95,10 @@ class IoWaits:
         order = np.argsort(done_s)
         place = np.searchsorted(done_s[order], woken_s, "right") - 1
         done_before_s = done_s[order][place] if len(order) else np.full(len(place), -np.inf)
-        found = (place >= 0) & (done_before_s >= np.maximum(slept_s, woken_s - _WOKEN_WITHIN_S))
+        is_waited_for = (place >= 0) & (done_before_s >= np.maximum(slept_s, woken_s - _WOKEN_WITHIN_S))
         values: list[Column] = [np.full(ios.num_rows, np.nan) for _ in _COLUMNS]
         for column, value in zip(values, (sleeps[:, 0], slept_s, woken_s), strict=True):
-            column[order[place[found]]] = value[found]
+            column[order[place[is_waited_for]]] = value[is_waited_for]
         for name, column in zip(_COLUMNS, values, strict=True):
             made = pa.array(column, from_pandas=True).cast(TRACE.field(name).type)
             ios = ios.set_column(ios.schema.get_field_index(name), TRACE.field(name), made)
