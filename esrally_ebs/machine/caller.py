@@ -7,10 +7,13 @@ import os
 import pwd
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.processes import run
 
 KEEPER = "ESRALLY_EBS_KEEPER"  # where the root process listens that does what this user may not
+_QUICK_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,15 @@ class Caller:
                 " where all may read it, or be root alone: unset SUDO_UID"
             )
         os.execv(argv[0], argv)
+
+    def may_write(self, folder: Path) -> bool:
+        """Whether the kernel lets this user make files there; asked in a process of the user's."""
+        become = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
+        try:
+            run([*become, "test", "-w", folder, "-a", "-x", folder], timeout_s=_QUICK_S)
+        except CommandError:
+            return False
+        return True
 
     def do(self, work: Callable[[], object]) -> None:
         """Do something as this user, in a process of its own; what goes wrong there is left out."""

@@ -23,7 +23,7 @@ from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.private import give_tree, may_be_replaced_by, opened_below
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import NODE_USER, Node, Volume, VolumeSpec, session_name
+from esrally_ebs.model import NODE_USER, Backend, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import kept
 from esrally_ebs.node.copies import ALL_ARMS
 from esrally_ebs.node.dataset import content_hash
@@ -413,7 +413,10 @@ class RootSteps:
             raise SetupError(f"process {pid}: is another user's; name one of your own")
 
     def _safe(self, spec: VolumeSpec) -> VolumeSpec:
-        """The spec with its mount as it is, no part of which anyone but root could exchange."""
+        """The spec with its mount as it is, no part of which anyone but root could exchange.
+
+        A plain directory must be one that the caller could fill without root; a mount was meant for volumes.
+        """
         if self.caller is None or spec.mount is None:
             return spec
         try:
@@ -426,6 +429,11 @@ class RootSteps:
                     f"arm {spec.name}: {place} may be changed by {others}, while root works below it: have it"
                     f" be root's (chown root {place} && chmod 0755 {place})"
                 )
+        if spec.backend is Backend.DIRECTORY and not self.caller.may_write(mount):
+            raise SetupError(
+                f"arm {spec.name}: user {self.caller.name} may not write to {mount}; name a directory like"
+                " /tmp, or leave mount out"
+            )
         return replace(spec, mount=mount)
 
     def _snapshots(self) -> Path:

@@ -166,6 +166,34 @@ def test_an_arm_on_a_directory_that_the_user_can_exchange_is_refused(
     assert list(mount.iterdir()) == []
 
 
+def test_an_arm_is_no_directory_that_the_user_could_not_write_to(
+    address: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root would make directories of the user's there, which the user could fill."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    begun(address)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        theirs, behind = Path(folder), Path(folder) / "behind"
+        behind.mkdir()
+        behind.chmod(0o1777)  # open to all, but nobody else gets there
+        for mode, refused_one in ((0o755, theirs), (0o700, behind)):
+            theirs.chmod(mode)
+            text = refused(
+                address, "attach", specs=[{"name": "a", "type": "directory", "mount": str(refused_one)}]
+            )
+            assert text.startswith(f"arm a: user nobody may not write to {refused_one}; ")
+        assert list(behind.iterdir()) == []
+        theirs.chmod(0o1777)
+        answer = json.loads(
+            answered(
+                address, request("attach", specs=[{"name": "a", "type": "directory", "mount": str(theirs)}])
+            )
+        )
+        assert Path(answer["result"][0]["mount"]) == theirs / "esrally-ebs-s"
+        assert answered(address, request("take_down")) == '{"result":[]}\n'
+        assert list(theirs.iterdir()) == [behind]
+
+
 def test_on_an_arm_the_user_has_two_folders_and_no_more(address: str, run: Path) -> None:
     begun(address)
     answer = json.loads(answered(address, request("attach", specs=[{"name": "a", "type": "directory"}])))
