@@ -7,8 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 
-def register(registry: Any) -> None:
-    """Register the pack's processor, runners and parameter sources with Rally, once."""
+def register(registry: Any, *, plan: str = "") -> None:
+    """Register the pack's processor, runners and parameter sources with Rally, once.
+
+    ``plan`` is raced where the track parameter of that name is not given.
+    """
     if getattr(registry, "has_pack", False):
         return
     registry.has_pack = True
@@ -20,7 +23,7 @@ def register(registry: Any) -> None:
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
-    registry.register_track_processor(processor.Pack())
+    registry.register_track_processor(processor.Pack(plan))
     # Rally drops its own preparator when another processor is registered; it must come last.
     registry.register_track_processor(loader.DefaultTrackPreparator())
     registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)

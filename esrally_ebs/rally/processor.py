@@ -37,7 +37,8 @@ LOG = logging.getLogger(__name__)
 class Pack(loader.TrackProcessor):  # type: ignore[misc]
     """Turns a challenge into a session over arms and starts what it needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: str = "") -> None:
+        self._plan = plan  # when the track parameter names none
         self.cfg: Any = None  # set by Rally
         self.downloader: Any = None  # set by Rally
         self.decompressor: Any = None  # set by Rally
@@ -45,7 +46,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def on_after_load_track(self, track: Any) -> None:
         """Expand the schedule; in race control, also start the session."""
         patches.install([patches.FAILURE])
-        settings = race_settings(self.cfg)
+        settings = race_settings(self.cfg, self._plan)
         if not settings.managed:
             _leave_to_rally(self.cfg)
             _name_corpora(track)
@@ -76,7 +77,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         self, track: Any, data_root_dir: str
     ) -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
         """Generate the synthetic documents that the challenge indexes where Rally looks for them."""
-        seed = race_settings(self.cfg).plan.dataset.seed
+        seed = race_settings(self.cfg, self._plan).plan.dataset.seed
         for rally_corpus in filter(_kind, loader.used_corpora(track)):
             directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
             for documents in rally_corpus.documents:

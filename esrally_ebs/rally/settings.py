@@ -37,8 +37,8 @@ class RaceSettings:
     test_mode: bool
 
 
-def race_settings(cfg: Any) -> RaceSettings:
-    """The settings of the race that ``cfg`` describes.
+def race_settings(cfg: Any, plan_of_track: str = "") -> RaceSettings:
+    """The settings of the race that ``cfg`` describes; its plan is the track's where no parameter names one.
 
     Raises PlanError for a plan or track parameter that cannot be used.
     """
@@ -47,7 +47,8 @@ def race_settings(cfg: Any) -> RaceSettings:
     test_mode = bool(cfg.opts("track", "test.mode.enabled", mandatory=False, default_value=False))
     params = dict(cfg.opts("track", "params", mandatory=False, default_value={}) or {})
     # a track that knows nothing of the pack may have parameters of the same names
-    plan = plan_for(any_track.parameters() or params, test_mode=test_mode)
+    own = {"plan": plan_of_track} if plan_of_track else {}
+    plan = plan_for(any_track.parameters() or {**own, **params}, test_mode=test_mode)
     if in_race_control:
         plan = _with_cars(
             plan,

@@ -1,3 +1,7 @@
-"""Rally loads this file; all it does is hand Rally's registry to the pack."""
+"""Rally loads this file; all it does is hand Rally's registry to the pack, with the track's own plan."""
 
-from esrally_ebs.rally import register  # noqa: F401 - Rally calls track.register(registry)
+from functools import partial
+
+from esrally_ebs.rally import register as _register
+
+register = partial(_register, plan="logs")  # Rally calls track.register(registry)

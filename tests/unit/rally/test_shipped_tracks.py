@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from esrally import config
 from esrally.track import loader, track
 from rally_configuration import configuration
 
 from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.plan import load_plan
+from esrally_ebs.rally.processor import Pack
+from esrally_ebs.rally.schedule import expand
 from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
@@ -47,6 +50,19 @@ def test_its_plan_races_it(name: str) -> None:
     plan = load_plan(plan_path(PLANS[name]))
     assert plan.race is not None
     assert (plan.race.track, len(plan.arm)) == (name, 2)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_it_is_raced_by_its_plan_when_none_is_named(name: str, tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline=None)
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(resource("tracks") / name))
+    registry = loader.TrackProcessorRegistry(cfg)
+    loader.load_track_plugins(cfg, name, register_track_processor=registry.register_track_processor)
+    challenge = load(name, tmp_path).default_challenge
+    expected = expand(challenge.schedule, load_plan(plan_path(PLANS[name])))
+    for pack in (each for each in registry.processors if isinstance(each, Pack)):
+        pack.on_after_load_track(track.Track("one", challenges=[challenge]))
+    assert [str(task) for task in challenge.schedule] == [str(task) for task in expected]
 
 
 @pytest.mark.parametrize("name", TRACKS)
