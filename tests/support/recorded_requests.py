@@ -1,0 +1,78 @@
+"""Requests whose I/Os were recorded on a gp3, drawn by hand: what each computes and waits for is known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from sample_rows import row, table
+from session_in_memory import session
+
+from esrally_ebs.advice.recording import Recording, recording_of
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.store.session import Session
+from esrally_ebs.units import GIB, KIB, MIB
+
+GP3 = VolumeSpec(name="a", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB)
+ST1 = replace(GP3, type="st1", size_bytes=500 * GIB, iops=None, throughput_bytes_per_s=None)
+COMPUTE_S, PATH_S, BLOCK = 300e-6, 100e-6, 16 * KIB
+REQUESTS, IOS = 48, 30
+
+
+def latencies_s(count: int) -> list[float]:
+    """What the model of gp3 takes for a block, drawn here by hand."""
+    read = model_for(GP3).read
+    return list(read.median_s(BLOCK) * np.exp(np.random.default_rng(7).normal(0, read.sigma, count)))
+
+
+def recorded(offsets: list[int] | None = None, slowed: Callable[[int], float] | None = None) -> Session:
+    """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a.
+
+    ``slowed``: by round, how many times as long as usual reads took; then there are eight rounds.
+    """
+    samples, ios, now_s = [], [], 1e9
+    rounds = 8 if slowed else 6
+    drawn = iter(latencies_s(REQUESTS * IOS))
+    for number in range(REQUESTS):
+        began_s = now_s
+        round_ = 1 + number % rounds
+        for place in range(IOS):
+            now_s += COMPUTE_S
+            done_s = now_s + next(drawn) * (slowed(round_) if slowed else 1.0) - PATH_S
+            offset = offsets[place] if offsets else (2 * place + 1) * BLOCK
+            ios.append((now_s, done_s, offset))
+            now_s = done_s
+        now_s += COMPUTE_S
+        one = {"round": round_, "started_s": began_s, "service_time_s": now_s - began_s}
+        samples.append(row(**one, task=f"t{number // rounds % 2}"))
+        now_s += 1.0
+    plain = {"arm": "a", "device": "a", "bytes": BLOCK, "op": "read", "queue_s": 0.0, "path_s": PATH_S}
+    trace = [{**plain, "at_s": at, "done_s": done, "offset": o, "ahead": None} for at, done, o in ios]
+    arm = Volume(spec=GP3, kind=Kind.EMULATED, mount=Path("/mnt"))
+    made = session(arms=("a",), samples=table(*samples))
+    made = replace(made, arms=(arm,))
+    return replace(made, path=Path(), telemetry=pa.Table.from_pylist(trace, schema=TRACE))
+
+
+def recording(of: Session) -> Recording:
+    """The requests of arm a with their I/Os."""
+    return recording_of(of, of.telemetry, "a")
+
+
+def recording_of_cache() -> Recording:
+    """Of which only the I/Os matter."""
+    none = np.zeros(0)
+    return Recording(
+        spec=GP3,
+        task=none,
+        round=none,
+        began_s=none,
+        latency_s=none,
+        pause_s=none,
+        cold=none,
+        ios={},
+        first=none,
+    )

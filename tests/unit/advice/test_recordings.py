@@ -1,0 +1,278 @@
+"""From a session's trace and samples to its requests, what each computes and which I/Os it waits for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_requests import (
+    BLOCK,
+    COMPUTE_S,
+    GP3,
+    IOS,
+    PATH_S,
+    REQUESTS,
+    recorded,
+    recording,
+    recording_of_cache,
+)
+from sample_rows import table
+
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.memory import footprint_bytes, in_memory
+from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.recording import Recording, recording_of
+from esrally_ebs.catalog.limits import Service
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.errors import MeasurementError
+from esrally_ebs.model import Event
+from esrally_ebs.store.encoding import TRACE
+from esrally_ebs.store.session import Session
+from esrally_ebs.volumes.virtual.replay import replay
+
+Breaking = Callable[[Session, np.random.Generator], pa.Table]
+
+
+def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
+    thread = thread_of(recording(recorded()))
+    assert len(thread.needed) == REQUESTS * IOS
+    assert thread.compute_s == pytest.approx(np.full(REQUESTS * (IOS + 1), COMPUTE_S), abs=1e-6)
+
+
+def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
+    """The second I/O continues the first; the request goes on long before and after it is done."""
+    at_s, done_s = np.array([0.001, 0.0011, 0.005]), np.array([0.002, 0.0022, 0.006])
+    ios = {"path_s": np.full(3, PATH_S)}
+    ios |= {"write": np.zeros(3, int), "ahead": np.full(3, -1), "bytes": np.full(3, BLOCK)}
+    one = Recording(
+        spec=GP3,
+        task=np.array(["t"]),
+        round=np.array([1]),
+        began_s=np.array([0.0]),
+        latency_s=np.array([0.0065]),
+        pause_s=np.zeros(1),
+        cold=np.array([True]),
+        ios={**ios, "at_s": at_s, "done_s": done_s, "offset": np.array([0, BLOCK, 9 * BLOCK])},
+        first=np.array([0, 3]),
+    )
+    thread = thread_of(one)
+    assert list(zip(thread.needed, np.repeat(np.arange(4), np.diff(thread.first_needed)), strict=True)) == [
+        (0, 2),
+        (2, 3),
+    ]
+
+
+def seen() -> Recording:
+    """One request whose thread slept for its first I/O, and later for one that was read ahead; not for two.
+
+    It needs 0.05 and 0.1 ms to be woken.
+    """
+    nan = np.nan
+    at_s, done_s = np.array([1, 2.1, 3.1, 3.2]) / 1e3, np.array([2, 5.1, 4.9, 3.9]) / 1e3
+    ios = {"at_s": at_s, "done_s": done_s, "offset": np.array([0, 9, 5, 7]) * BLOCK}
+    ios |= {
+        "path_s": np.zeros(4),
+        "bytes": np.full(4, BLOCK),
+        "write": np.zeros(4, int),
+        "ahead": np.ones(4, int),
+    }
+    ios |= {"thread": np.full(4, 7.0), "waiter": np.array([7, 7, nan, nan])}
+    ios |= {"slept_s": np.array([1.1, 4.2, nan, nan]) / 1e3, "woken_s": np.array([2.05, 5.2, nan, nan]) / 1e3}
+    one = recording_of_cache()
+    columns = {"began_s": np.zeros(1), "latency_s": np.array([0.0061]), "round": np.ones(1)}
+    return replace(
+        one, **columns, task=np.array(["t"]), cold=np.array([True]), ios=ios, first=np.array([0, 4])
+    )
+
+
+def test_what_a_thread_was_seen_to_sleep_for_is_what_it_waits_for() -> None:
+    """The page that was read ahead is needed 1 ms into computing; others by the first event after them."""
+    thread = thread_of(seen())
+    events = np.repeat(np.arange(5), np.diff(thread.first_needed))
+    assert list(zip(events, thread.needed, strict=True)) == [(1, 0), (4, 1), (4, 2), (4, 3)]
+    assert 1e3 * thread.compute_s == pytest.approx([1, 0.15, 1, 0.1, 1.9])
+    assert 1e3 * thread.after_s == pytest.approx([0.1, 1.0, 0.975, 1.275])
+    fast = replace(model_for(GP3), limits=(), read=Service(base_us=0.0, per_kib_us=0.0, sigma=0.0))
+    assert replay(thread, fast).latency_s == pytest.approx([4.15e-3])
+
+
+def test_the_pause_before_a_request_is_without_those_of_other_arms() -> None:
+    made = recorded()
+    others = [{**one, "arm": "b", "started_s": one["started_s"] + 0.2} for one in made.samples.to_pylist()]
+    others = [{**one, "service_time_s": 0.5} for one in others]
+    both = pa.concat_tables([made.samples, pa.Table.from_pylist(others, schema=made.samples.schema)])
+    assert recording(made).pause_s == pytest.approx([0.0, *[1.0] * (REQUESTS - 1)])
+    assert recording(replace(made, samples=both)).pause_s == pytest.approx([0.0, *[0.25] * (REQUESTS - 1)])
+
+
+def moved(trace: pa.Table, seconds: float) -> pa.Table:
+    for name in ("at_s", "done_s"):
+        place = trace.column_names.index(name)
+        trace = trace.set_column(place, TRACE.field(name), pc.add(trace[name], seconds))
+    return trace
+
+
+@pytest.mark.parametrize("shift_s", [-1.1, -0.02, -0.008, 0.008, 0.02, 1.1])
+def test_a_trace_of_another_clock_is_refused(shift_s: float) -> None:
+    made = recorded()
+    with pytest.raises(MeasurementError, match="in time"):
+        recording_of(made, moved(made.telemetry, shift_s), "a")
+
+
+def third_removed(made: Session, draw: np.random.Generator) -> pa.Table:
+    return made.telemetry.filter(pa.array(draw.random(made.telemetry.num_rows) > 1 / 3))
+
+
+def stretch_removed(made: Session, draw: np.random.Generator) -> pa.Table:
+    rows = made.telemetry.num_rows
+    begin = draw.integers(0, rows - rows // 3)
+    return pa.concat_tables([made.telemetry.slice(0, begin), made.telemetry.slice(begin + rows // 3)])
+
+
+def clock_shifted(made: Session, draw: np.random.Generator) -> pa.Table:
+    return moved(made.telemetry, draw.choice([-1, 1]) * np.exp(draw.uniform(np.log(0.008), np.log(3600))))
+
+
+def other_device(made: Session, draw: np.random.Generator) -> pa.Table:
+    """Another arm's I/Os: as many, while that arm had its turn."""
+    length_s = pc.max(made.telemetry["done_s"]).as_py() - pc.min(made.telemetry["at_s"]).as_py()
+    return moved(made.telemetry, length_s * draw.uniform(0.2, 0.8))
+
+
+@pytest.mark.parametrize("broken", [third_removed, stretch_removed, clock_shifted, other_device])
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "not noted"])
+def test_a_broken_trace_is_refused_in_20_of_20(broken: Breaking, *, noted: bool) -> None:
+    """Also one whose number of I/Os nobody noted: the volume counted reads during requests."""
+    made = recorded()
+    trace = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": made.telemetry.num_rows, "lost": 0})
+    made = replace(made, events=(*counted(made), *([trace] if noted else [])))
+    assert recording_of(made, made.telemetry, "a").requests == REQUESTS
+    for seed in range(20):
+        with pytest.raises(MeasurementError):
+            recording_of(made, broken(made, np.random.default_rng(seed)), "a")
+
+
+def counted(made: Session) -> list[Event]:
+    """The volume's counters around each request."""
+    events = []
+    for one in made.samples.to_pylist():
+        fields = {"task": one["task"], "round": one["round"], "requests": 1, "started_s": one["started_s"]}
+        fields |= {"begin": {"emulator.reads": 100}, "end": {"emulator.reads": 100 + IOS}}
+        at_s = one["started_s"] + one["service_time_s"]
+        events.append(Event(at_s=at_s, kind="io", arm="a", fields=fields))
+    return events
+
+
+def test_requests_that_overlap_are_refused() -> None:
+    made = recorded()
+    twice = pa.concat_tables([made.samples, made.samples])
+    with pytest.raises(MeasurementError, match="overlap"):
+        recording(replace(made, samples=twice))
+
+
+def test_a_session_with_writes_beside_its_searches_is_refused() -> None:
+    made = recorded()
+    rows = [{**row, "phase": "beside"} for row in made.samples.to_pylist()[:1]]
+    both = pa.concat_tables([made.samples, pa.Table.from_pylist(rows, schema=made.samples.schema)])
+    with pytest.raises(
+        MeasurementError, match="documents were added beside its searches, so I/Os of both can"
+    ):
+        recording(replace(made, samples=both))
+
+
+def test_a_session_without_a_trace_is_refused() -> None:
+    made = recorded()
+    with pytest.raises(MeasurementError, match="trace = true"):
+        recording_of(made, TRACE.empty_table(), "a")
+
+
+def logged() -> Session:
+    """What a query log knows of the requests, and the kernel's tracepoints of their I/Os."""
+    made = recorded()
+    rows = made.samples.to_pylist()
+    for one in rows:
+        ended_ms = np.floor(1e3 * (one["started_s"] + one["service_time_s"]))
+        took_ms = np.floor(1e3 * one["service_time_s"])
+        one.update(started_s=(ended_ms - took_ms) / 1e3, service_time_s=took_ms / 1e3)
+    trace = made.telemetry.drop_columns("path_s")
+    trace = trace.append_column(TRACE.field("path_s"), pa.array([0.0] * trace.num_rows))
+    note = Event(at_s=0.0, kind="trace", arm="a", fields={"ios": trace.num_rows, "lost": 0, "missed": 0})
+    return replace(
+        made, kind="trace", samples=table(*rows), telemetry=trace.select(TRACE.names), events=(note,)
+    )
+
+
+def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
+    of, exact = recording(logged()), recording(recorded())
+    assert np.diff(of.first).tolist() == [IOS] * REQUESTS
+    assert of.latency_s == pytest.approx(exact.latency_s, abs=1.6e-3)
+    assert of.slower_s == pytest.approx(-PATH_S, abs=30e-6)  # what is recorded here is done that much sooner
+    made = Predictor(of, thread_of(of))
+    made.require_right()
+    assert made.slower_s == of.slower_s
+
+
+def test_a_volume_that_is_another_than_was_said_is_refused() -> None:
+    made = logged()
+    local = replace(GP3, type="instance-store", iops=200_000, throughput_bytes_per_s=None)
+    other = replace(made, arms=(replace(made.arms[0], spec=local),))
+    with pytest.raises(MeasurementError, match=r"take \+0\.\d\d ms from those of instance-store"):
+        recording(other)
+
+
+def test_a_recording_that_lost_events_is_refused() -> None:
+    made = logged()
+    fields = {**made.events[0].fields, "missed": 7}
+    with pytest.raises(MeasurementError, match=r"7 events .* record it again"):
+        recording(replace(made, events=(replace(made.events[0], fields=fields),)))
+
+
+def test_what_few_reads_or_not_all_sleeps_tell_is_not_taken_for_what_requests_wait_for() -> None:
+    """Where the wrong process was watched, or events of threads were lost, it is inferred."""
+    made = logged()
+    trace, count = made.telemetry, made.telemetry.num_rows
+
+    def waits_seen(waited: int, **fields: int) -> bool:
+        values = {"waiter": 7, "slept_s": trace["at_s"][0].as_py(), "woken_s": trace["done_s"][0].as_py()}
+        told = trace
+        for name, value in values.items():
+            column = pa.array([value] * waited + [None] * (count - waited), TRACE.field(name).type)
+            told = told.set_column(TRACE.names.index(name), TRACE.field(name), column)
+        note = replace(made.events[0], fields={**made.events[0].fields, **fields})
+        return recording(replace(made, telemetry=told, events=(note,))).waits_seen
+
+    assert waits_seen(count)
+    assert not waits_seen(1)
+    assert not waits_seen(count, missed_waits=3)
+
+
+def test_a_trace_without_completions_predicts_no_requests() -> None:
+    made = logged()
+    place = TRACE.names.index("done_s")
+    nothing = pa.nulls(made.telemetry.num_rows, pa.float64())
+    trace = made.telemetry.set_column(place, TRACE.field(place), nothing)
+    with pytest.raises(MeasurementError, match="usage"):
+        recording(replace(made, telemetry=trace))
+
+
+def test_a_cache_of_all_that_is_read_leaves_the_first_requests_reads_alone() -> None:
+    of = recording(recorded())
+    assert footprint_bytes(of) == IOS * BLOCK
+    hits = in_memory(of, IOS * BLOCK).reshape(REQUESTS, IOS)
+    assert not hits[0].any()
+    assert hits[1:].all()
+    assert not in_memory(of, (IOS - 1) * BLOCK).any()  # in turns, each comes when it has just gone
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.integers(1, 30))
+def test_a_larger_cache_answers_no_fewer_reads(pages: list[int], cache: int) -> None:
+    count = len(pages)
+    ios = {"at_s": np.arange(count) * 1.0, "offset": np.array(pages) * BLOCK, "write": np.zeros(count, int)}
+    of = replace(recording_of_cache(), ios={**ios, "bytes": np.full(count, BLOCK)})
+    smaller, larger = in_memory(of, cache * BLOCK), in_memory(of, (cache + 1) * BLOCK)
+    assert not np.any(smaller & ~larger)
+    assert in_memory(of, 41 * BLOCK).sum() == count - len(set(pages))
