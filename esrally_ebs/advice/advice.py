@@ -16,6 +16,7 @@ _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 3
 _LOW_IOPS = (500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
+_NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 
 
@@ -110,6 +111,12 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
             )
 
 
+def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ...]:
+    """Sorts by cents, by seconds to three digits, then newer types, then wider limits first."""
+    wider = -spec.size_bytes, -(spec.iops or 0), -(spec.throughput_bytes_per_s or 0)
+    return round(usd, 2), float(f"{seconds:.3g}"), _NEWEST.index(spec.type), *wider
+
+
 def _changes(type_: str, size_bytes: int) -> Iterator[dict[str, int]]:
     sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
     if type_ == "gp3":
@@ -146,7 +153,7 @@ def advise(
             continue  # a combination that AWS does not sell
         usd = cost.monthly(spec, region, prices=prices).usd
         options.append(Option(usd=usd, prediction=prediction, bound=bound))
-    options.sort(key=lambda option: (option.usd, option.value_s))
+    options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
     try:
@@ -187,7 +194,7 @@ def usage_options(
         except PlanError:
             continue  # a combination that AWS does not sell
         made.append(option(spec))
-    made.sort(key=lambda one: (one.usd, one.usage.limited_s))
+    made.sort(key=lambda one: _preference(one.spec, one.usd, one.usage.limited_s))
     front: list[UsageOption] = []
     for one in made:
         if not front or one.usage.limited_s < front[-1].usage.limited_s:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, ST1, recorded, recording
+from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, REQUESTS, ST1, recorded, recording
 from sample_rows import row, table
 
 from esrally_ebs.advice.advice import Advice, advise, settings
@@ -21,7 +21,7 @@ from esrally_ebs.model import Bound, Phase, Sample, State
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.units import MIB
+from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes.virtual.replay import replay
 
 
@@ -219,6 +219,21 @@ def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:
     assert {spec.credits for spec in made} == {0.0}
     with pytest.raises(PlanError, match="efs"):
         list(settings(GP3, ["efs"]))
+
+
+def test_of_settings_as_dear_and_as_fast_the_newer_type_and_the_wider_limits_come_first() -> None:
+    """Where computing is all that counts, and prices are those of 500 GiB: gp2 and gp3 cost the same."""
+    of = recording(recorded())
+    computing = replace(
+        of, ios={name: column[:0] for name, column in of.ios.items()}, first=np.zeros(REQUESTS + 1, int)
+    )
+    today = replace(GP3, size_bytes=500 * GIB)
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(
+        Predictor(computing, thread_of(computing)), today, bound, region="us-east-1", types=["gp2", "gp3"]
+    )
+    same = [one.spec for one in advice.options if one.usd == pytest.approx(50.0)]
+    assert [(one.type, one.iops) for one in same] == [("gp3", 5000), ("gp3", 4000), ("gp2", None)]
 
 
 def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
