@@ -5,7 +5,7 @@ The text of a check that failed is the next step; that of a good one says what i
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from esrally_ebs.model import Check, Severity
@@ -85,132 +85,93 @@ def version_of(text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
+def _judged(name: str, ok: bool, value: str, use: str, mend: str) -> Check:
+    """A requirement: what it is good for where it is met, else the next step."""
+    return Check(name=name, ok=ok, value=value, text=use if ok else mend)
+
+
 def _root(machine: Machine) -> Check:
-    return Check(
-        name="root",
-        ok=machine.root,
-        value="yes" if machine.root else "no",
-        text="attaches volumes and evicts pages"
-        if machine.root
-        else "run it as root (sudo), for mounts and eviction",
-    )
+    use, mend = "attaches volumes and evicts pages", "run it as root (sudo), for mounts and eviction"
+    return _judged("root", machine.root, "yes" if machine.root else "no", use, mend)
 
 
 def _engine(machine: Machine) -> Check:
-    if machine.engine is not None:
-        return Check(name="docker engine", ok=True, value=machine.engine, text="runs the nodes")
-    return Check(
-        name="docker engine",
-        ok=False,
-        value=machine.engine_problem or "no answer",
-        text="start it (make setup, systemctl start docker, or dockerd) or install docker.io",
-    )
+    ok, value = machine.engine is not None, machine.engine or machine.engine_problem or "no answer"
+    mend = "start it (make setup, systemctl start docker, or dockerd) or install docker.io"
+    return _judged("docker engine", ok, value, "runs the nodes", mend)
 
 
 def _compose(machine: Machine) -> Check:
     # A build of one's own calls itself "dev"; version 1 is another program and never answers here.
     ok = machine.compose is not None and (version_of(machine.compose) or _COMPOSE_MINIMUM) >= _COMPOSE_MINIMUM
-    return Check(
-        name="docker compose",
-        ok=ok,
-        value=machine.compose or "not found",
-        text="starts the nodes" if ok else "make setup, or install docker-compose-plugin (version 2)",
-    )
+    mend = "make setup, or install docker-compose-plugin (version 2)"
+    return _judged("docker compose", ok, machine.compose or "not found", "starts the nodes", mend)
 
 
 def _image(machine: Machine) -> Check:
-    if machine.image is not None:
-        return Check(name="elasticsearch image", ok=True, value=machine.image, text="what the nodes run")
-    return Check(
-        name="elasticsearch image",
-        ok=False,
-        value=f"none of {', '.join(machine.images)}",
-        text="make setup: it pulls the official image or builds one (make image); ES_IMAGE names another",
-    )
+    ok, value = machine.image is not None, machine.image or f"none of {', '.join(machine.images)}"
+    mend = "make setup: it pulls the official image or builds one (make image); ES_IMAGE names another"
+    return _judged("elasticsearch image", ok, value, "what the nodes run", mend)
 
 
 def _tool(name: str, version: str | None, *, package: str, use: str, minimum: tuple[int, ...] = ()) -> Check:
     ok = version is not None and version_of(version) >= minimum
-    if ok:
-        return Check(name=name, ok=True, value=version or "", text=f"for {use}")
     wanted = f" {'.'.join(map(str, minimum))} or newer" if minimum else ""
-    return Check(
-        name=name,
-        ok=False,
-        value=version or "not found",
-        text=f"apt-get install {package}{wanted} (for {use})",
-    )
+    mend = f"apt-get install {package}{wanted} (for {use})"
+    return _judged(name, ok, version or "not found", f"for {use}", mend)
 
 
 def _present(name: str, there: bool, mend: str) -> Check:
-    return Check(
-        name=name,
-        ok=there,
-        value="there" if there else "missing",
-        text="for emulated volumes" if there else f"{mend} (for emulated volumes)",
-    )
+    use = "for emulated volumes"
+    return _judged(name, there, "there" if there else "missing", use, f"{mend} ({use})")
 
 
 def _room(name: str, path: Path, free: int, room: tuple[int, str]) -> Check:
     needed, mend = room
-    text = f"needs {format_bytes(needed)}"
-    value = f"{format_bytes(free)} free in {path}"
-    return Check(
-        name=name, ok=free >= needed, value=value, text=text if free >= needed else f"{text}: {mend}"
-    )
+    text, value = f"needs {format_bytes(needed)}", f"{format_bytes(free)} free in {path}"
+    return _judged(name, free >= needed, value, text, f"{text}: {mend}")
 
 
 def _open_files(machine: Machine) -> Check:
-    ok = machine.open_files >= _FILES_MINIMUM
-    text = f"needs {_FILES_MINIMUM}" if ok else f"needs {_FILES_MINIMUM}: ulimit -n {_FILES_MINIMUM} as root"
-    return Check(name="open files", ok=ok, value=str(machine.open_files), text=text)
+    ok, text = machine.open_files >= _FILES_MINIMUM, f"needs {_FILES_MINIMUM}"
+    mend = f"{text}: ulimit -n {_FILES_MINIMUM} as root"
+    return _judged("open files", ok, str(machine.open_files), text, mend)
 
 
 def _memory_maps(machine: Machine) -> Check:
-    value = str(machine.memory_maps)
-    if machine.memory_maps >= _MAPS_MINIMUM:
-        return Check(name="vm.max_map_count", ok=True, value=value, text=f"needs {_MAPS_MINIMUM}")
+    enough = machine.memory_maps >= _MAPS_MINIMUM
     # Started as a single node on one machine, the local image does not insist.
     insists = machine.image is None or machine.image.startswith(OFFICIAL_IMAGE)
-    text = f"sysctl -w vm.max_map_count={_MAPS_MINIMUM}"
-    if not insists:
-        text = f"enough for the local image; the official one wants {text}"
-    return Check(name="vm.max_map_count", ok=not insists, value=value, text=text)
+    mend = f"sysctl -w vm.max_map_count={_MAPS_MINIMUM}"
+    use = f"needs {_MAPS_MINIMUM}" if enough else f"enough for the local image; the official one wants {mend}"
+    return _judged("vm.max_map_count", enough or not insists, str(machine.memory_maps), use, mend)
 
 
 def _races(machine: Machine) -> Check:
     pids = ", ".join(map(str, machine.races))
-    return Check(
-        name="no other race",
-        ok=not machine.races,
-        value=f"pid {pids}" if pids else "none",
-        text="Rally refuses to start beside another: wait for it, or end it" if pids else "Rally may start",
-    )
+    mend = "Rally refuses to start beside another: wait for it, or end it"
+    return _judged("no other race", not pids, f"pid {pids}" if pids else "none", "Rally may start", mend)
 
 
 def _actors(machine: Machine) -> Check:
     """Rally's actors run whatever is sent to them, and a race of ours is root's."""
     name = "rally's actors"
     if machine.sockets_wanted:
-        text = "whoever reaches port 1900 runs code as Rally's user: keep it within a network of its own"
-        return Check(name=name, ok=True, value="sockets, as ESRALLY_EBS_ACTORS asks", text=text)
+        use = "whoever reaches port 1900 runs code as Rally's user: keep it within a network of its own"
+        return _judged(name, True, "sockets, as ESRALLY_EBS_ACTORS asks", use, "")
     if machine.listening:
-        text = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in the README"
-        return Check(name=name, ok=False, value=f"listening on {', '.join(machine.listening)}", text=text)
-    text = "listen nowhere" if machine.hook else "install esrally_ebs again (make setup), for esrally_ebs.pth"
-    return Check(name=name, ok=machine.hook, value="queues" if machine.hook else "would listen", text=text)
+        mend = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in the README"
+        return _judged(name, False, f"listening on {', '.join(machine.listening)}", "", mend)
+    mend = "install esrally_ebs again (make setup), for esrally_ebs.pth"
+    return _judged(name, machine.hook, "queues" if machine.hook else "would listen", "listen nowhere", mend)
 
 
 def _tracing(machine: Machine) -> Check:
     """Needed by ``esrally-ebs trace`` alone."""
-    problem = machine.tracing_problem
-    return Check(
-        name="tracepoints",
-        ok=not problem,
-        value="missing" if problem else "there",
-        text=f"{problem} (for esrally-ebs trace)" if problem else "for esrally-ebs trace",
-        severity=Severity.WARN,
-    )
+    problem, use = machine.tracing_problem, "for esrally-ebs trace"
+    value = "missing" if problem else "there"
+    check = _judged("tracepoints", not problem, value, use, f"{problem} ({use})")
+    return replace(check, severity=Severity.WARN)
 
 
 def is_race(command: str, argv: Sequence[str]) -> bool:
