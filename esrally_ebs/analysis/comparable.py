@@ -51,9 +51,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
             {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        None
-        if seeks_knee
-        else _requests(_whole_rounds(measured) if cut else measured, [arm.spec.name for arm in session.arms]),
+        None if seeks_knee else _requests(_whole_rounds(measured) if cut else measured, session.arm_names),
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),
@@ -231,7 +229,7 @@ def _reach(session: Session) -> Check | None:
     profiles = profiles_of(read_windows(session.events)[0])
     direct = _direct_reads(session)
     reads, wrong = [], []
-    for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms]):
+    for arm, profile in arm_profiles(profiles, session.arm_names):
         if "device.read_bytes" in profile.grown:
             reads.append(_what_was_read(arm, profile))
             wrong += _cached(arm, profile, direct.get(arm))
@@ -294,7 +292,7 @@ def _lateness(session: Session) -> Check | None:
     profiles = profiles_of(read_windows(session.events)[0]) or _free_jobs(session)
     shares = {
         arm: profile.late
-        for arm, profile in arm_profiles(profiles, [arm.spec.name for arm in session.arms])
+        for arm, profile in arm_profiles(profiles, session.arm_names)
         if profile.late is not None
     }
     if not shares:

@@ -116,7 +116,7 @@ def find(
 
 
 def _reference_first(session: Session, against: str | None) -> list[str]:
-    names = [arm.spec.name for arm in session.arms]
+    names = session.arm_names
     if against not in (None, *names):
         raise PlanError(
             f"--against {against}: no arm of session {session.id}; write one of {', '.join(names)}"

@@ -68,7 +68,7 @@ _MEASURES = (
 
 def tables(session: Session) -> list[Table]:
     """Every measure that any job has, a row per job and a column per arm; then the drift."""
-    arms = [arm.spec.name for arm in session.arms]
+    arms = session.arm_names
     rows = _by_job(session.baseline)
     if not rows:
         return []

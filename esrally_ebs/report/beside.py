@@ -8,8 +8,16 @@ from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.marks import MATTERS
 from esrally_ebs.report.bottleneck import MIN_WAITING, NAMES, limit_name
-from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, percent_change, ratio_cell
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, quantity
+from esrally_ebs.report.cells import (
+    arm_columns,
+    arm_names,
+    arm_rows,
+    pair_columns,
+    percent_change,
+    ratio_cell,
+    verdict_facts,
+)
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, milliseconds, quantity
 from esrally_ebs.report.search import observed
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB
@@ -72,10 +80,7 @@ def rates_table(
         return None
     pairs = list(dict.fromkeys((each.a, each.b) for each in rates))
     columns = [Column(title=f"{arm} documents/s", subject=arm) for arm in arms]
-    for a, b in pairs:
-        title, subject = "difference" if len(pairs) == 1 else f"{b} against {a}", f"{b} against {a}"
-        columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=subject))
-        columns.append(Column(title=f"{b} is", subject=subject, left=True))
+    columns += pair_columns(pairs, findings.confidence)
     by_pair = {(each.task, each.a, each.b): each for each in rates}
     rows = [
         Row(
@@ -156,8 +161,7 @@ def _compared_cells(of: RateComparison | None, findings: Findings) -> tuple[Cell
     if of is None or not math.isfinite(of.ratio.value):
         return NOTHING, NOTHING
     word = "not comparable" if findings.is_refused else of.verdict.value
-    facts = {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
-    return ratio_cell(of.ratio), Cell(text=word, facts=facts)
+    return ratio_cell(of.ratio), Cell(text=word, facts=verdict_facts(word, of))
 
 
 def _held_back(of: Writes) -> tuple[str, float]:
@@ -172,10 +176,8 @@ def _apart_cells(apart: Apart | None) -> tuple[Cell, ...]:
         return NOTHING, NOTHING, NOTHING
     return (
         Cell(text=f"{apart.requests:,}", facts={"requests": apart.requests}),
-        *(
-            Cell(text=f"{seconds * 1e3:.2f} ms", facts={metric: seconds})
-            for metric, seconds in (("p50_s", apart.p50_s), ("p99_s", apart.p99_s))
-        ),
+        milliseconds("p50_s", apart.p50_s),
+        milliseconds("p99_s", apart.p99_s),
     )
 
 

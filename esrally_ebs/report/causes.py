@@ -16,10 +16,9 @@ from esrally_ebs.analysis.profile import (
     singles,
 )
 from esrally_ebs.analysis.reasons import Explanation, Prediction, fio_read_times, predict, sentence, why
-from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.model import STEAL_TO_WARN_OF
-from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows
-from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, quantity, titled
+from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, time_difference_cell
+from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_seconds
 
@@ -66,9 +65,8 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
         )
         if value is not None:
             expected[c.task, c.a, c.b] = value
-    arms = tuple(arm.spec.name for arm in session.arms)
     return Explained(
-        arms=arms,
+        arms=session.arm_names,
         profiles=profiles,
         singles=singles(windows),
         broken=broken,
@@ -193,10 +191,7 @@ def _processor_cells(profile: Profile | None) -> tuple[Cell, Cell]:
     if profile is None or used_s is None:
         return NOTHING, NOTHING
     rest_s = max(0.0, profile.seconds / profile.requests - used_s)
-    return (
-        quantity("processor_s_per_query", used_s, f"{used_s * 1e3:.2f} ms"),
-        quantity("rest_s_per_query", rest_s, f"{rest_s * 1e3:.2f} ms"),
-    )
+    return milliseconds("processor_s_per_query", used_s), milliseconds("rest_s_per_query", rest_s)
 
 
 def _longest_wait(profile: Profile) -> tuple[str, float]:
@@ -272,22 +267,14 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
 def _expected_cells(expected: Prediction | None, comparison: Comparison | None) -> tuple[Cell, ...]:
     measured = NOTHING
     if comparison is not None:
-        measured = _interval("measured", comparison.percentiles[0].difference_s)
+        measured = time_difference_cell("measured", comparison.percentiles[0].difference_s)
     if expected is None:
         return NOTHING, NOTHING, measured
     alone = Cell(
         text=f"{expected.per_read_s * 1e3:+.2f} ms x {expected.reads:.1f}",
         facts={"per_read_s": expected.per_read_s, "overlap": expected.overlap},
     )
-    return alone, _interval("expected", expected.difference_s), measured
-
-
-def _interval(name: str, of: Estimate) -> Cell:
-    value, low, high = of.value, of.low, of.high
-    text = f"{value * 1e3:+.2f} ms"
-    if low is not None and high is not None:
-        text += f" [{low * 1e3:+.2f}, {high * 1e3:+.2f}]"
-    return Cell(text=text, facts={f"{name}_s": value, f"{name}_low_s": low, f"{name}_high_s": high})
+    return alone, time_difference_cell("expected", expected.difference_s), measured
 
 
 def load_warnings(profiles: Profiles) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Cells of service times and changes, and names of arms, for reports of one session and of many."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from esrally_ebs.analysis.compare import Comparison, PercentileComparison
+from esrally_ebs.analysis.beside import RateComparison
+from esrally_ebs.analysis.compare import Comparison, Overall, PercentileComparison
+from esrally_ebs.analysis.pooling import PooledRatio
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import Summary
 from esrally_ebs.model import Kind
@@ -26,6 +28,15 @@ def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...
     return tuple(Column(title=f"{arm} {title}", subject=arm) for arm in arms for title in titles)
 
 
+def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterator[Column]:
+    """For each pair of arms, a column of the difference and one of the verdict."""
+    for a, b in pairs:
+        subject = f"{b} against {a}"
+        title = "difference" if len(pairs) == 1 else subject
+        yield Column(title=f"{title} [{confidence:.0%}]", subject=subject)
+        yield Column(title=f"{b} is", subject=subject, left=True)
+
+
 def arm_rows(
     of: Mapping[tuple[str, str], _Of],
     arms: Sequence[str],
@@ -43,48 +54,46 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
     if summary is None:
         return NOTHING
     estimate = summary.percentile(percentile)
-    facts: dict[str, Value] = {
-        f"p{percentile}_s": estimate.value,
-        f"p{percentile}_low_s": estimate.low,
-        f"p{percentile}_high_s": estimate.high,
-        "requests": summary.requests,
-        "rounds": summary.rounds,
-    }
+    facts = _estimate_facts(f"p{percentile}", estimate, "_s")
+    facts |= {"requests": summary.requests, "rounds": summary.rounds}
     return Cell(text=f"{estimate.value * 1e3:.2f} ms", facts=facts, better=better)
 
 
 def difference_cell(comparison: PercentileComparison) -> Cell:
     """The difference of two arms, and their ratio as a change in per cent."""
     difference, ratio = comparison.difference_s, comparison.ratio
-    facts: dict[str, Value] = {
-        "difference_s": difference.value,
-        "difference_low_s": difference.low,
-        "difference_high_s": difference.high,
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-    }
+    facts = _estimate_facts("difference", difference, "_s") | _estimate_facts("ratio", ratio)
     return Cell(text=f"{difference.value * 1e3:+.2f} ms  {percent_change(ratio)}", facts=facts)
 
 
 def ratio_cell(ratio: Estimate) -> Cell:
     """A ratio of two arms, as a change in per cent."""
-    facts: dict[str, Value] = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
-    return Cell(text=percent_change(ratio), facts=facts)
+    return Cell(text=percent_change(ratio), facts=_estimate_facts("ratio", ratio))
 
 
 def change_cell(comparison: Comparison | None) -> Cell:
     """The change of the 50th percentile in one session, with its interval and verdict."""
     if comparison is None:
         return NOTHING
-    ratio = comparison.percentiles[0].ratio
-    facts: dict[str, Value] = {
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-        "verdict": comparison.verdict.value,
-    }
-    return Cell(text=f"{percent_change(ratio)}  {comparison.verdict}", facts=facts)
+    facts = _estimate_facts("ratio", comparison.ratio) | {"verdict": comparison.verdict.value}
+    return Cell(text=f"{percent_change(comparison.ratio)}  {comparison.verdict}", facts=facts)
+
+
+def time_difference_cell(name: str, of: Estimate) -> Cell:
+    """A difference in ms, with its interval if it has one."""
+    text = f"{of.value * 1e3:+.2f} ms"
+    if of.low is not None and of.high is not None:
+        text += f" [{of.low * 1e3:+.2f}, {of.high * 1e3:+.2f}]"
+    return Cell(text=text, facts=_estimate_facts(name, of, "_s"))
+
+
+def verdict_facts(word: str, of: Comparison | Overall | PooledRatio | RateComparison) -> dict[str, Value]:
+    """A verdict as reports say it, and the p values that it rests on."""
+    return {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
+
+
+def _estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
+    return {f"{name}{unit}": of.value, f"{name}_low{unit}": of.low, f"{name}_high{unit}": of.high}
 
 
 def percent_change(ratio: Estimate) -> str:

@@ -12,7 +12,19 @@ from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Event, Kind, Phase, Volume, VolumeSpec
-from esrally_ebs.report.model import NOTHING, Cell, Column, Moment, Row, Table, Value, quantity, titled, word
+from esrally_ebs.report.model import (
+    NOTHING,
+    Cell,
+    Column,
+    Moment,
+    Row,
+    Table,
+    Value,
+    milliseconds,
+    quantity,
+    titled,
+    word,
+)
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes, format_seconds
 
@@ -33,9 +45,8 @@ _ENDS = {end: begin for begin, end in _LASTING.items()}
 
 def tables(session: Session) -> list[Table]:
     """All tables of conditions for which the session has data."""
-    arms = [arm.spec.name for arm in session.arms]
     made = (
-        _coldness(session.events, arms),
+        _coldness(session.events, session.arm_names),
         _credits(session.telemetry, list(session.nodes)),
         _load_hosts(session.events),
         stages_table(session),
@@ -222,7 +233,7 @@ def _load_host_cells(events: Sequence[Event]) -> tuple[Cell, ...]:
         ("clock_offset_s_end", offsets[-1] if offsets else None),
         ("clock_uncertainty_s", max(uncertain, default=None)),
     ):
-        cells.append(quantity(name, value, f"{(value or 0.0) * 1e3:.2f} ms"))
+        cells.append(milliseconds(name, value))
     return tuple(cells)
 
 

@@ -10,7 +10,7 @@ from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, Value, quantity, titled
+from esrally_ebs.report.model import NOTHING, Cell, Curve, Plot, Row, Table, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
 
 _REGION = "us-east-1"  # where the plan names none: AWS's own examples are priced there
@@ -92,10 +92,10 @@ def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
         return NOTHING, NOTHING
     middle = math.exp(sum(math.log(value) for value in known) / len(known))
     slowest = max(p99, key=lambda task: p99[task])
-    facts: dict[str, Value] = {"p99_slowest_s": p99[slowest], "task": slowest}
+    of_slowest = milliseconds("p99_slowest_s", p99[slowest])
     return (
-        quantity("p99_geometric_mean_s", middle, f"{middle * 1e3:.2f} ms"),
-        Cell(text=f"{p99[slowest] * 1e3:.2f} ms", facts=facts),
+        milliseconds("p99_geometric_mean_s", middle),
+        replace(of_slowest, facts={**of_slowest.facts, "task": slowest}),
     )
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from esrally_ebs.analysis.comparable import all_checks
-from esrally_ebs.analysis.compare import Comparison
+from esrally_ebs.analysis.compare import Comparison, Overall
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.model import Kind
 from esrally_ebs.report import build
+from esrally_ebs.report.cells import verdict_facts
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.encoding import baseline_of, plain
 from esrally_ebs.store.session import Session
@@ -80,7 +81,7 @@ def _sessions(session: Session, _: Findings) -> _Keyed:
             "labels": built.labels,
             "warnings": built.warnings,
             "failed_checks": [check.name for check in built.checks if not check.ok],
-            "arms": [arm.spec.name for arm in session.arms],
+            "arms": session.arm_names,
             "documents": session.dataset.get("documents"),
             "dataset_bytes": session.dataset.get("bytes"),
         },
@@ -89,37 +90,29 @@ def _sessions(session: Session, _: Findings) -> _Keyed:
 
 def _verdicts(_: Session, findings: Findings) -> _Keyed:
     for comparison in findings.comparisons:
-        fields = {
-            "task": comparison.task,
-            "arm": comparison.b,
-            "against": comparison.a,
-            "rounds": comparison.rounds,
-            "starts": 1 if findings.volumes > 1 else comparison.starts,
-            "volumes": findings.volumes,
-            "verdict": findings.word(comparison),
-            "decided": comparison.p_different is not None,
-            "p_different": comparison.p_different,
-            "p_equivalent": comparison.p_equivalent,
-            "margin": findings.margin,
-            "confidence": findings.confidence,
-        }
+        word, decided = findings.word(comparison), comparison.p_different is not None
+        fields = _verdict(findings, comparison, comparison.task, word, decided=decided)
         yield f"{comparison.task}:{comparison.b}:{comparison.a}", fields | _changes(comparison)
     for overall in findings.overall:
-        fields = {
-            "task": TOGETHER,
-            "arm": overall.b,
-            "against": overall.a,
-            "rounds": overall.rounds,
-            "starts": 1 if findings.volumes > 1 else overall.starts,
-            "volumes": findings.volumes,
-            "verdict": overall.verdict.value,
-            "decided": True,
-            "p_different": overall.p_different,
-            "p_equivalent": overall.p_equivalent,
-            "margin": findings.margin,
-            "confidence": findings.confidence,
-        }
+        fields = _verdict(findings, overall, TOGETHER, overall.verdict.value, decided=True)
         yield f"{TOGETHER}:{overall.b}:{overall.a}", fields | _estimate("p50_ratio", overall.ratio)
+
+
+def _verdict(
+    findings: Findings, of: Comparison | Overall, task: str, word: str, *, decided: bool
+) -> dict[str, Any]:
+    return {
+        "task": task,
+        "arm": of.b,
+        "against": of.a,
+        "rounds": of.rounds,
+        "starts": 1 if findings.volumes > 1 else of.starts,
+        "volumes": findings.volumes,
+        **verdict_facts(word, of),
+        "decided": decided,
+        "margin": findings.margin,
+        "confidence": findings.confidence,
+    }
 
 
 def _changes(comparison: Comparison) -> dict[str, Any]:

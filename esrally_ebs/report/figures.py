@@ -78,7 +78,7 @@ def _baselines(session: Session) -> Iterator[Forest]:
         for row in session.baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
         if row["op"] == "read" and row["round"] == 0
     }
-    a, *others = [arm.spec.name for arm in session.arms] or [""]
+    a, *others = session.arm_names or [""]
     for b in others:
         changes = tuple(
             RelativeChange(item=job, value=after / before - 1)

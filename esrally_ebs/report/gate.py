@@ -88,7 +88,7 @@ def _unfinished(session: Session) -> MeasurementError:
 
 
 def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, str]:
-    names = [arm.spec.name for arm in session.arms]
+    names = session.arm_names
     for option, name in (("--base", base), ("--other", other)):
         if name is not None and name not in names:
             raise PlanError(f"{option} {name}: not an arm of this session; choose one of {', '.join(names)}")

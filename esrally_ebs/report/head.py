@@ -65,7 +65,7 @@ def _steadiness(session: Session) -> str:
     if session.plan.cache.mode != "steady":
         return ""
     parts = []
-    for arm in (arm.spec.name for arm in session.arms):
+    for arm in session.arm_names:
         events = [event for event in session.events if event.arm == arm]
         requests = sum(event.number("requests") or 0 for event in events if event.kind == "steady")
         never = not requests or any(event.kind == "not-steady" for event in events)

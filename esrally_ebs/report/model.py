@@ -209,6 +209,11 @@ def quantity(metric: str, value: float | None, text: str) -> Cell:
     return NOTHING if value is None else Cell(text=text, facts={metric: value})
 
 
+def milliseconds(metric: str, seconds: float | None) -> Cell:
+    """A cell of a time, shown in ms; ``-`` when there is none."""
+    return quantity(metric, seconds, f"{(seconds or 0.0) * 1e3:.2f} ms")
+
+
 def curve_through(
     name: str, points: Iterable[tuple[float, float]], style: Literal["line", "marks"] = "line"
 ) -> Curve:

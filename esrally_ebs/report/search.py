@@ -11,8 +11,27 @@ from esrally_ebs.analysis.coldstart import ColdStartCurve
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.summary import PERCENTILES, Summary
-from esrally_ebs.report.cells import arm_columns, arm_rows, difference_cell, ratio_cell, time_cell
-from esrally_ebs.report.model import NOTHING, Cell, Column, Curve, Plot, Row, Table, Value, quantity
+from esrally_ebs.report.cells import (
+    arm_columns,
+    arm_rows,
+    difference_cell,
+    pair_columns,
+    ratio_cell,
+    time_cell,
+    verdict_facts,
+)
+from esrally_ebs.report.model import (
+    NOTHING,
+    Cell,
+    Column,
+    Curve,
+    Plot,
+    Row,
+    Table,
+    milliseconds,
+    quantity,
+    titled,
+)
 from esrally_ebs.store.session import Session
 
 TOGETHER = "all tasks together"  # what stands in the place of a task
@@ -29,11 +48,7 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
     if not findings.comparisons:
         return []
     columns = [Column(title="at", subject="", left=True)]
-    columns += [Column(title=arm, subject=arm) for arm in arms]
-    for a, b in findings.pairs:
-        title, subject = "difference" if len(findings.pairs) == 1 else f"{b} against {a}", f"{b} against {a}"
-        columns.append(Column(title=f"{title} [{findings.confidence:.0%}]", subject=subject))
-        columns.append(Column(title=f"{b} is", subject=subject, left=True))
+    columns += [*titled(*arms), *pair_columns(findings.pairs, findings.confidence)]
     rows = [
         _row(findings, task, arms, position)
         for task in findings.tasks
@@ -117,12 +132,7 @@ def _winner(comparison: Comparison, position: int) -> tuple[str, str] | None:
 
 
 def _judgement(word: str, comparison: Comparison | Overall) -> Cell:
-    facts: dict[str, Value] = {
-        "verdict": word,
-        "p_different": comparison.p_different,
-        "p_equivalent": comparison.p_equivalent,
-        "more_rounds_estimate": comparison.more_rounds,
-    }
+    facts = verdict_facts(word, comparison) | {"more_rounds_estimate": comparison.more_rounds}
     text = word
     if comparison.more_rounds is not None:
         about = "needs " if comparison.p_different is None else "~"
@@ -214,11 +224,11 @@ def _single_cells(samples: pa.Table, summary: Summary | None) -> tuple[Cell, ...
     if summary is None:
         return NOTHING, NOTHING, NOTHING
     rate = _rate(samples, summary)
-    p50, p99 = (
-        Cell(text=f"{value * 1e3:.2f} ms", facts={metric: value})
-        for metric, value in (("p50_s", summary.p50_s), ("p99_s", summary.p99_s))
+    return (
+        milliseconds("p50_s", summary.p50_s),
+        milliseconds("p99_s", summary.p99_s),
+        quantity("operations_per_s", rate, f"{rate or 0.0:.0f}"),
     )
-    return p50, p99, NOTHING if rate is None else Cell(text=f"{rate:.0f}", facts={"operations_per_s": rate})
 
 
 def _rate(samples: pa.Table, summary: Summary) -> float | None:
@@ -279,10 +289,9 @@ def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> T
 def _cold_start_cells(curve: ColdStartCurve | None) -> tuple[Cell, Cell, Cell]:
     if curve is None:
         return NOTHING, NOTHING, NOTHING
-    first = float(curve.median_s[0])
     meets = "not yet" if curve.meets is None else f"request {curve.meets}"
     return (
-        quantity("first_s", first, f"{first * 1e3:.2f} ms"),
-        quantity("warm_s", curve.warm_s, f"{curve.warm_s * 1e3:.2f} ms"),
+        milliseconds("first_s", float(curve.median_s[0])),
+        milliseconds("warm_s", curve.warm_s),
         Cell(text=meets, facts={"warm_from": curve.meets}),
     )

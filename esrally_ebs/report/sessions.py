@@ -1,6 +1,6 @@
 """Recorded sessions side by side, as a report: what must agree first, then times and how they went."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from esrally_ebs.analysis.compare import Verdict
@@ -13,7 +13,14 @@ from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, State, VolumeSpec
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
-from esrally_ebs.report.cells import arm_names, change_cell, percent_change, ratio_cell, time_cell
+from esrally_ebs.report.cells import (
+    arm_names,
+    change_cell,
+    percent_change,
+    ratio_cell,
+    time_cell,
+    verdict_facts,
+)
 from esrally_ebs.report.head import labels, not_proven
 from esrally_ebs.report.model import (
     NOTHING,
@@ -137,8 +144,7 @@ _OWN = {"first session": 0, "second session": 1}  # names of checks that look at
 def _arms(sessions: Sequence[Session]) -> list[str]:
     """The arms that all sessions have, in the order of the oldest."""
     shared = [set(shared_arms(sessions[0], other)) for other in sessions[1:]]
-    names = [arm.spec.name for arm in sessions[0].arms]
-    return [name for name in names if all(name in known for known in shared)]
+    return [name for name in sessions[0].arm_names if all(name in known for known in shared)]
 
 
 def _sentence(
@@ -254,12 +260,7 @@ def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:
 def _pooled_cells(one: PooledRatio | None) -> tuple[Cell, ...]:
     if one is None:
         return NOTHING, NOTHING, NOTHING
-    facts: dict[str, Value] = {
-        "verdict": one.verdict.value,
-        "p_different": one.p_different,
-        "p_equivalent": one.p_equivalent,
-        "sessions": one.sessions,
-    }
+    facts = verdict_facts(one.verdict.value, one) | {"sessions": one.sessions}
     verdict = Cell(text=one.verdict.value, facts=facts)
     return ratio_cell(one.ratio), verdict, quantity("between_sessions", one.between, f"{one.between:.1%}")
 
@@ -286,7 +287,6 @@ def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequenc
     """Of sessions of fio alone, a table an arm: what each job reached in all of them."""
     if any(one.samples.num_rows for one in sessions):
         return
-    spread = ("spread",) if len(sessions) > 2 else ()
     for arm in arms:
         by_session = [baseline.medians(one.baseline, arm) for one in sessions]
         shared = [item for item in by_session[0] if all(item in one for one in by_session)]
@@ -300,7 +300,7 @@ def _fio_tables(sessions: Sequence[Session], names: Sequence[str], arms: Sequenc
             key=f"fio_{arm}",
             title=f"fio on {arm}",
             item_title="job",
-            columns=titled(*names, "change", *spread),
+            columns=titled(*names, "change", *_spread_title(names)),
             rows=tuple(rows),
             notes=(_FIO_CHANGE,) if arm == arms[0] else (),
         )
@@ -327,10 +327,6 @@ _CHANCE = (
 
 def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) -> Table:
     by_session = [_summaries(one, arm) for one in findings.values()]
-    columns = list(titled(*findings))
-    columns.append(Column(title="change", subject="change"))
-    if len(findings) > 2:
-        columns.append(Column(title="spread", subject="spread"))
     rows = []
     for task in _shared_tasks(by_session):
         summaries = [one[task] for one in by_session]
@@ -341,7 +337,7 @@ def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) 
         key=f"service_time_p{percentile}_{arm}",
         title=f"Service time on {arm}, {percentile}th percentile",
         item_title="task",
-        columns=tuple(columns),
+        columns=titled(*findings, "change", *_spread_title(findings)),
         rows=tuple(rows),
         notes=("From the oldest session to the newest.", _CHANCE) if noted else (),
     )
@@ -355,6 +351,10 @@ def _change(values: Sequence[float]) -> Cell:
     facts: dict[str, Value] = {"difference_s": after - before, "ratio": after / before}
     text = f"{(after - before) * 1e3:+.2f} ms  {(after / before - 1) * 100:+.1f} %"
     return Cell(text=text, facts=facts)
+
+
+def _spread_title(sessions: Collection[object]) -> tuple[str, ...]:
+    return ("spread",) if len(sessions) > 2 else ()
 
 
 def _spread(values: Sequence[float]) -> tuple[Cell, ...]:

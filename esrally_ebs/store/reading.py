@@ -165,6 +165,6 @@ def _summary(path: Path) -> SessionSummary:
         started_at=record.started_at,
         ended_at=record.ended_at,
         plan=record.plan.name,
-        arms=tuple(arm.spec.name for arm in record.arms),
+        arms=record.arm_names,
         emulated=record.emulated,
     )

@@ -113,6 +113,11 @@ class SessionRecord:
     warnings: tuple[str, ...] = ()
 
     @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The arms, by name."""
+        return tuple(arm.spec.name for arm in self.arms)
+
+    @property
     def nodes(self) -> dict[str, str]:
         """Every node (or volume), by the name that telemetry has, and its arm."""
         return {name: arm.spec.name for arm in self.arms for name in self.plan.node_names(arm.spec.name)}

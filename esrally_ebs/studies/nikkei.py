@@ -104,7 +104,7 @@ def _bills(inputs: Inputs, specs: Mapping[str, VolumeSpec]) -> Table:
 
 def rally_table(published: Sequence[tuple[str, float, float]], session: Session | None) -> Table:
     """The article's medians in ms, and those of a recorded session when there is one."""
-    arms = [] if session is None else [arm.spec.name for arm in session.arms]
+    arms = [] if session is None else session.arm_names
     medians = {} if session is None else {(s.task, s.arm): s.p50_s * 1e3 for s in summarize(session.samples)}
     rows: list[list[Value]] = []
     for name, gp2, gp3 in published:
