@@ -24,6 +24,7 @@ from esrally_ebs.units import format_bytes
 _PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists
 _RETRY_PAUSE_S = 0.2  # lets a merge or refresh that was reading the index come to its end
 
+Refill = Callable[[], float]  # waits until a volume's buckets are full; the seconds that took
 _FileId = tuple[int, int]  # st_dev, st_ino
 
 
@@ -44,7 +45,8 @@ class Eviction:
     bytes: int
     resident_before: float
     resident_after: float
-    seconds: float
+    seconds: float  # without ``refill_s``
+    refill_s: float  # waited for the volume once all was evicted
     steps: tuple[Step, ...]
 
 
@@ -55,15 +57,20 @@ class Drop:
     before: float  # fraction of the index in the page cache
     after: float
     attempts: int
-    seconds: float
+    seconds: float  # without ``refill_s``
+    refill_s: float  # waited for the volumes' buckets, beyond the time that evicting took
 
 
-def evict(pids: Sequence[int], directory: Path, *, metadata: bool = False) -> Eviction:
+def evict(
+    pids: Sequence[int], directory: Path, *, metadata: bool = False, refill: Refill = lambda: 0.0
+) -> Eviction:
     """Take the files under ``directory`` out of the page cache, also where the processes ``pids`` map them.
 
-    ``metadata`` also drops the machine's clean dentries, inodes and file system buffers. What another process
-    maps as well stays, and so does what is on tmpfs: look at ``resident_after``. Raises SetupError when not
-    root, when a process is gone, or when the kernel has no process_madvise(2) (Linux 5.10).
+    ``metadata`` also drops the machine's clean dentries, inodes and file system buffers. ``refill`` waits
+    until the volume's buckets, which fill up while pages are evicted, are full; what comes back into memory
+    meanwhile is counted, and evicted again. What another process maps as well stays, and so does what is on
+    tmpfs: look at ``resident_after``. Raises SetupError when not root, when a process is gone, or when the
+    kernel has no process_madvise(2) (Linux 5.10).
     """
     if (pids or metadata) and not is_root():
         raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
@@ -72,9 +79,12 @@ def evict(pids: Sequence[int], directory: Path, *, metadata: bool = False) -> Ev
     steps = [_timed("syncfs", partial(_sync, directory))]
     if metadata:
         steps.append(_timed("drop_caches", _drop_metadata))
-    for _ in range(_PASSES):
+    refill_s = 0.0
+    for number in range(_PASSES):
         steps += [_timed("process_madvise", partial(_page_out, pid, directory)) for pid in pids]
         steps.append(_timed("fadvise", partial(_forget, directory)))
+        if number == 0:
+            refill_s = refill()
         after = residency(directory)
         if not after.resident_bytes:
             break
@@ -82,14 +92,15 @@ def evict(pids: Sequence[int], directory: Path, *, metadata: bool = False) -> Ev
         bytes=before.total_bytes,
         resident_before=before.fraction,
         resident_after=after.fraction,
-        seconds=time.monotonic() - begin,
+        seconds=time.monotonic() - begin - refill_s,
+        refill_s=refill_s,
         steps=tuple(steps),
     )
 
 
-def evict_node(node: Node) -> Eviction:
+def evict_node(node: Node, refill: Refill = lambda: 0.0) -> Eviction:
     """``evict`` all that a node has of its data directory."""
-    return evict([node.pid], node.data_dir, metadata=True)
+    return evict([node.pid], node.data_dir, metadata=True, refill=refill)
 
 
 def make_cold(
@@ -109,6 +120,7 @@ def make_cold(
     """
     begin = clock.monotonic()
     before: float | None = None
+    refill_s = 0.0
     for attempt in range(1, retries + 2):
         clear()
         # at once: what one node reads while another is evicted would be cached again when the search comes
@@ -119,6 +131,7 @@ def make_cold(
                 raise MeasurementError(
                     f"{node.data_dir}: holds no index; is this the data directory of {node.container}?"
                 )
+        refill_s += max(eviction.refill_s for eviction in evictions)
         if before is None:
             before = max(eviction.resident_before for eviction in evictions)
         warmest, last = max(zip(nodes, evictions, strict=True), key=lambda evicted: evicted[1].resident_after)
@@ -127,7 +140,8 @@ def make_cold(
                 before=before,
                 after=last.resident_after,
                 attempts=attempt,
-                seconds=clock.monotonic() - begin,
+                seconds=clock.monotonic() - begin - refill_s,
+                refill_s=refill_s,
             )
         clock.sleep(_RETRY_PAUSE_S)
     raise MeasurementError(

@@ -94,13 +94,9 @@ class CoordinatorClient:
         """The session; what changes of it when nodes are started anew concerns the coordinator alone."""
         return _CONTEXT.validate_python(self._ask("context"))
 
-    def refill(self, block: Block) -> float:
-        """Wait until the arm's buckets are full; the seconds that took."""
-        return float(self._ask("refill", block=block))
-
-    def make_cold(self, block: Block, refill_s: float) -> Drop:
+    def make_cold(self, block: Block) -> Drop:
         """Have the arm made cold, and that recorded. Raises MeasurementError when it does not get so."""
-        answer, self._cold_way_s = self._send("make_cold", block=block, refill_s=refill_s)
+        answer, self._cold_way_s = self._send("make_cold", block=block)
         return _DROP.validate_python(answer)
 
     @asynccontextmanager

@@ -92,15 +92,11 @@ class CoordinatorSteps:
         """The time by this machine's clock (epoch, s)."""
         return time.time()
 
-    async def refill(self, block: Block) -> float:
-        """Wait until the buckets of an arm's volumes are full; the seconds that took."""
-        return await _search(block).refill()
-
-    def make_cold(self, block: Block, refill_s: float) -> Drop:
+    def make_cold(self, block: Block) -> Drop:
         """Make an arm cold, and record that."""
         search = _search(block)
         drop = search.make_cold()
-        search.record(drop, refill_s)
+        search.record(drop)
         return drop
 
     def between(self, block: Block) -> None:
@@ -127,7 +123,7 @@ class CoordinatorService:
         self._listener = socket.create_server((address, 0))
         self.coordinator = Coordinator(address, self._listener.getsockname()[1], secrets.token_hex(32))
         steps = CoordinatorSteps()
-        names = ("context", "now", "refill", "make_cold", "between", "is_over", "fault")
+        names = ("context", "now", "make_cold", "between", "is_over", "fault")
         self._calls = {name: checked(getattr(steps, name)) for name in names}
 
     def start(self) -> None:
@@ -177,9 +173,8 @@ class CoordinatorService:
         if operation not in self._calls:
             raise SetupError(f"operation {operation[:40]}: there is none of that name; install one version")
         call = self._calls[operation]
-        if operation in ("now", "refill"):  # the one does not wait, the other waits by itself
-            result = call(**arguments)
-            return await result if operation == "refill" else result
+        if operation == "now":  # it does not wait
+            return call(**arguments)
         return await asyncio.to_thread(call, **arguments)
 
     async def _observe(

@@ -16,7 +16,6 @@ from esrally.track import OperationType
 
 from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
-from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api
 from esrally_ebs.node.eviction import Drop, make_cold
@@ -32,7 +31,6 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.telemetry.counters import device_counters
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
-from esrally_ebs.volumes.backends import wait_refilled
 from esrally_ebs.volumes.emulated.control import change
 
 
@@ -138,14 +136,8 @@ class Search:
             # restored by hand: leaving the manager would hand this request's times to the measured one
             holder.restore_context(token)
 
-    async def refill(self) -> float:
-        """Wait for the buckets of all its volumes."""
-        volumes = self.arm.volumes
-        waits = (asyncio.to_thread(wait_refilled, volume, clock=SYSTEM_CLOCK) for volume in volumes)
-        return max(await asyncio.gather(*waits))
-
     def make_cold(self) -> Drop:
-        """Make all indices of the arm cold; an event says when it does not get so."""
+        """Make all indices of the arm cold, with full buckets; an event says when it does not get so."""
         nodes = self.arm.nodes
         if not nodes:
             raise SetupError(f"arm {self.arm.name}: has no node; a cold search needs one")
@@ -160,10 +152,10 @@ class Search:
             self._note("not-cold", task=self.request_.block.task)
             raise
 
-    def record(self, drop: Drop, refill_s: float) -> None:
+    def record(self, drop: Drop) -> None:
         """The drop as an event."""
         block = self.request_.block
-        self._note("drop", task=block.task, round=block.round, **asdict(drop), refill_s=refill_s)
+        self._note("drop", task=block.task, round=block.round, **asdict(drop))
 
     async def request(self) -> dict[str, Any]:
         """Rally's runner, while no samples are handed over; its volumes are observed if that is due."""
@@ -238,17 +230,13 @@ class Search:
 class SearchElsewhere(Search):
     """The steps of one search where the load is made elsewhere: what concerns the arm is asked for."""
 
-    __slots__ = ("refill_s",)
-
-    async def refill(self) -> float:
-        self.refill_s = await asyncio.to_thread(_coordinator().refill, self.request_.block)
-        return self.refill_s
+    __slots__ = ()
 
     def make_cold(self) -> Drop:
         """Recorded there at once: after it, nothing but the observation comes before the request."""
-        return _coordinator().make_cold(self.request_.block, self.refill_s)
+        return _coordinator().make_cold(self.request_.block)
 
-    def record(self, drop: Drop, refill_s: float) -> None:
+    def record(self, drop: Drop) -> None:
         pass
 
     def _require_nodes(self) -> None:

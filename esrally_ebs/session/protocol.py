@@ -2,13 +2,14 @@
 
     prepare   check plan, record, preflight, begin, attach, check, copy, start nodes, describe
     blocks    fio, indexing, warm-up, rounds (nodes anew, warm-up, rounds ...), fio again
-    search    connect, prepare, refill, make cold (clear, evict, verify), request
+    search    connect, prepare, make cold (clear, evict, refill, verify), request
     complete  verify, take down, collect, report
     end       take down, say why: after a failure of any of these, at any point, once
 
 What a step does stands in ``steps.py`` (the machine) and in ``rally/runners.py`` (requests).
 """
 
+import asyncio
 import random
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -284,13 +285,13 @@ class SearchSteps(Protocol):
     async def prepare(self) -> None:
         """Bring about what the request begins with, where it is one that changes that."""
 
-    async def refill(self) -> float:
-        """Wait until the volume's buckets are full; the seconds that took."""
-
     def make_cold(self) -> Drop:
-        """Clear Elasticsearch's caches, evict the index, verify; again if need be. May raise."""
+        """Clear Elasticsearch's caches, evict the index, wait until the volume's buckets are full, verify.
 
-    def record(self, drop: Drop, refill_s: float) -> None:
+        Again if need be. May raise.
+        """
+
+    def record(self, drop: Drop) -> None:
         """Put the drop into the session's events."""
 
     async def request(self) -> dict[str, Any]:
@@ -310,9 +311,8 @@ async def search(request: Request, cache: CachePlan, steps: SearchSteps) -> dict
         every = cache.drop_every
         fields["iteration"] = (request.number - 1) % every + 1 if every else request.number
         if fields["iteration"] == 1:
-            # Waiting comes first: between eviction and request nothing may pass that could read pages back.
-            refill_s = await steps.refill()
-            drop = steps.make_cold()
-            steps.record(drop, refill_s)
+            # in a thread: it may wait for a second, and other clients go on meanwhile
+            drop = await asyncio.to_thread(steps.make_cold)
+            steps.record(drop)
             fields["resident_before"] = drop.after
     return {**await steps.request(), **fields}

@@ -271,8 +271,9 @@ class RootSteps:
         return context
 
     def evict(self, arm: str) -> Eviction:
-        """Take an arm's index out of memory."""
-        return evict_node(self._of(self._nodes, arm))
+        """Take an arm's index out of memory; its volume's buckets are full then."""
+        volume = self._of(self._volumes, arm)
+        return evict_node(self._of(self._nodes, arm), lambda: volumes.wait_refilled(volume))
 
     def cause(self, arm: str) -> str | None:
         """What is broken on an arm; None when all of it works."""

@@ -17,7 +17,7 @@ from esrally_ebs.node.eviction import Eviction, make_cold
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.session.protocol import search
 
-COLD = ["prepare", "refill", "make cold", "record", "request"]
+COLD = ["prepare", "make cold", "record", "request"]
 WARM = ["prepare", "request"]
 
 
@@ -37,7 +37,7 @@ def send(
     return [asyncio.run(search(request(number, phase), made, steps)) for number in numbers]
 
 
-def test_a_cold_request_waits_then_evicts_then_is_sent_with_nothing_between() -> None:
+def test_a_cold_request_is_sent_at_once_when_the_index_is_cold() -> None:
     steps = RecordedSearch()
     send(steps, 2)
     assert steps.order == COLD
@@ -82,7 +82,7 @@ def test_warm_requests_and_warm_ups_drop_nothing(phase: Phase, cache: dict[str, 
     assert [result["iteration"] for result in results] == [1, 2]
 
 
-@pytest.mark.parametrize("step", ["connect", "prepare", "refill", "make cold"])
+@pytest.mark.parametrize("step", ["connect", "prepare", "make cold"])
 def test_nothing_is_requested_after_a_step_before_it_failed(step: str) -> None:
     steps = RecordedSearch(fails_at=step, error=MeasurementError("not cold"))
     with pytest.raises(MeasurementError, match="not cold"):
@@ -109,7 +109,9 @@ class Index:
     def evict(self, *_: object, **__: object) -> Eviction:
         self.order.append("evict")
         left = next(self._left)
-        return Eviction(bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, steps=())
+        return Eviction(
+            bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, refill_s=0.5, steps=()
+        )
 
     def get_cold(self, max_resident: float = 0.01) -> Any:  # noqa: ANN401 - a Drop
         node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
@@ -127,7 +129,7 @@ def test_an_index_that_is_not_cold_is_cleared_and_evicted_again_after_a_pause() 
     index = Index(0.4, 0.02, 0.005)
     drop = index.get_cold()
     assert index.order == ["clear", "evict", "pause", "clear", "evict", "pause", "clear", "evict"]
-    assert (drop.before, drop.after, drop.attempts) == (0.9, 0.005, 3)
+    assert (drop.before, drop.after, drop.attempts, drop.refill_s) == (0.9, 0.005, 3, 1.5)
 
 
 def test_an_index_that_stays_in_the_cache_is_given_up_and_its_share_is_named() -> None:
@@ -150,11 +152,17 @@ def test_nodes_of_a_cluster_are_evicted_at_once_and_the_warmest_counts() -> None
     def evict(node: Node) -> Eviction:
         both.wait()  # broken when one is evicted after the other
         return Eviction(
-            bytes=1000, resident_before=0.9, resident_after=node.pid / 1000, seconds=0.0, steps=()
+            bytes=1000,
+            resident_before=0.9,
+            resident_after=node.pid / 1000,
+            seconds=0.0,
+            refill_s=node.pid,
+            steps=(),
         )
 
     nodes = [replace(node, pid=at) for at in (1, 3)]
-    assert make_cold(nodes, max_resident=0.01, clear=lambda: None, evict=evict).after == 0.003
+    drop = make_cold(nodes, max_resident=0.01, clear=lambda: None, evict=evict)
+    assert (drop.after, drop.refill_s) == (0.003, 3)
 
 
 def test_an_eviction_that_cannot_be_made_is_not_tried_again() -> None:

@@ -119,15 +119,11 @@ class RecordedSearch:
     async def prepare(self) -> None:
         self._take("prepare")
 
-    async def refill(self) -> float:
-        self._take("refill")
-        return 1.5
-
     def make_cold(self) -> Drop:
         self._take("make cold")
-        return Drop(before=0.5, after=0.001, attempts=1, seconds=0.1)
+        return Drop(before=0.5, after=0.001, attempts=1, seconds=0.1, refill_s=1.5)
 
-    def record(self, drop: Drop, refill_s: float) -> None:
+    def record(self, drop: Drop) -> None:
         self._take("record")
 
     async def request(self) -> dict[str, Any]:

@@ -62,6 +62,25 @@ def test_files_that_nobody_maps_are_evicted_without_root(tmp_path: Path) -> None
     assert done.seconds >= sum(step.seconds for step in done.steps)
 
 
+def test_the_volume_refills_while_files_are_evicted_and_what_comes_back_meanwhile_is_evicted_again(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "_0.cfs"
+    file.write_bytes(b"x" * 1_000_000)
+    fractions: list[float] = []
+
+    def refill() -> float:
+        fractions.append(residency(tmp_path).fraction)
+        file.read_bytes()
+        return 0.25
+
+    done = evict([], tmp_path, refill=refill)
+
+    assert fractions == [0.0]  # once, when all was evicted
+    assert (done.resident_after, done.refill_s) == (0.0, 0.25)
+    assert [step.method for step in done.steps] == ["syncfs", "fadvise", "fadvise"]
+
+
 @needs_root
 def test_a_node_that_has_died_is_named(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:

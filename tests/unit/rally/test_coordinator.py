@@ -60,15 +60,14 @@ def events(context: Context, kind: str) -> list[dict[str, object]]:
 
 def test_the_session_is_the_coordinators(client: CoordinatorClient, context: Context) -> None:
     assert client.context == context
-    assert client.refill(SEARCH) < 0.1
 
 
 def test_what_was_done_to_make_an_arm_cold_is_recorded_there(
     client: CoordinatorClient, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drop = Drop(before=1.0, after=0.0, attempts=1, seconds=0.01)
+    drop = Drop(before=1.0, after=0.0, attempts=1, seconds=0.01, refill_s=0.25)
     monkeypatch.setattr(runners.Search, "make_cold", lambda self: drop)
-    assert client.make_cold(SEARCH, 0.25) == drop
+    assert client.make_cold(SEARCH) == drop
     (event,) = events(context, "drop")
     assert (event["task"], event["after"], event["refill_s"]) == ("t", 0.0, 0.25)
 
@@ -76,10 +75,9 @@ def test_what_was_done_to_make_an_arm_cold_is_recorded_there(
 def test_an_observed_request_keeps_what_the_way_added(
     client: CoordinatorClient, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        runners.Search, "make_cold", lambda self: Drop(before=1, after=0, attempts=1, seconds=0)
-    )
-    client.make_cold(SEARCH, 0.0)
+    drop = Drop(before=1, after=0, attempts=1, seconds=0, refill_s=0)
+    monkeypatch.setattr(runners.Search, "make_cold", lambda self: drop)
+    client.make_cold(SEARCH)
 
     async def request() -> None:
         async with client.observed(SEARCH):
@@ -124,7 +122,7 @@ def test_errors_arrive_as_what_they_were_and_faults_are_recorded(
     client: CoordinatorClient, context: Context
 ) -> None:
     with pytest.raises(SetupError, match="arm gp2: has no node"):
-        client.make_cold(SEARCH, 0.0)
+        client.make_cold(SEARCH)
     fault = client.fault("gp2", PlanError("a plan's"))
     assert isinstance(fault, PlanError)
     assert str(fault) == "a plan's"
