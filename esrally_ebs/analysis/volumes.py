@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.marks import Block, Cause, marked_blocks
+from esrally_ebs.analysis.profile import FIO
 from esrally_ebs.model import Event, Volume
 from esrally_ebs.store.session import Session
 
@@ -27,15 +28,15 @@ def by_type(session: Session, *asked: str | None) -> Session:
     if not types or {arm.name for arm in session.plan.arm} & set(asked):
         return session
     rounds = design.most_rounds
-    places = _places(session)
+    places, passes = _places(session), _passes(session.baseline)
     as_types = design.model_copy(update={"rounds": rounds * design.volumes, "starts": design.volumes})
     return replace(
         session,
         plan=session.plan.model_copy(update={"design": as_types}),
         arms=tuple(_first_of_each(session.arms, places)),
         samples=_renamed(session.samples, places, rounds, first=1),
-        baseline=_renamed(session.baseline, places, _passes(session.baseline), first=0),
-        events=tuple(_event(event, places, rounds) for event in session.events),
+        baseline=_renamed(session.baseline, places, passes, first=0),
+        events=tuple(_event(event, places, rounds, passes) for event in session.events),
     )
 
 
@@ -94,12 +95,12 @@ def _renamed(table: pa.Table, places: _Places, rounds: int, *, first: int) -> pa
     return table.set_column(schema.get_field_index("round"), "round", round_)
 
 
-def _event(event: Event, places: _Places, rounds: int) -> Event:
+def _event(event: Event, places: _Places, rounds: int, passes: int) -> Event:
     """What belongs to a block goes with it; the rest stays with its volume (see ``marked_by_type``)."""
     round_ = event.fields.get("round")
     if event.arm is None or event.arm not in places or not isinstance(round_, int):
         return event
     of, place = places[event.arm]
-    return replace(
-        event, arm=of, fields={**event.fields, "round": round_ + place * rounds if round_ > 0 else round_}
-    )
+    first, count = (0, passes) if event.kind in ("baseline", FIO) else (1, rounds)
+    moved = round_ + place * count if round_ >= first else round_
+    return replace(event, arm=of, fields={**event.fields, "round": moved})

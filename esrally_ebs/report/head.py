@@ -1,13 +1,13 @@
 """The head of a report: verdict, arms best first, cost, what to do next, and the labels of every output."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
-from esrally_ebs.model import Check, Kind, State, VolumeSpec
+from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
 from esrally_ebs.report.bottleneck import STEPS, limit_name
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
@@ -61,16 +61,27 @@ def _any(session: Session) -> str:
 
 
 def _steadiness(session: Session) -> str:
-    """After how many requests the misses of each arm were steady; empty in other modes."""
+    """After how many requests the misses of each arm were steady; empty in other modes.
+
+    Of several volumes of a type, the one that took most.
+    """
     if session.plan.cache.mode != "steady":
         return ""
     parts = []
     for arm in session.arm_names:
-        events = [event for event in session.events if event.arm == arm]
-        requests = sum(event.number("requests") or 0 for event in events if event.kind == "steady")
-        never = not requests or any(event.kind == "not-steady" for event in events)
-        parts.append(f"{arm} never was" if never else f"{arm} after {requests:,.0f} requests")
+        volumes = session.plan.types.get(arm, (arm,))
+        requests = [_requests_until_steady(session.events, volume) for volume in volumes]
+        after = "after" if len(volumes) == 1 else "each after at most"
+        parts.append(f"{arm} {after} {max(requests):,.0f} requests" if all(requests) else f"{arm} never was")
     return f", what the node's memory leaves of it ({', '.join(parts)})"
+
+
+def _requests_until_steady(events: Iterable[Event], arm: str) -> float:
+    """0 where they never were."""
+    own = [event for event in events if event.arm == arm]
+    if any(event.kind == "not-steady" for event in own):
+        return 0
+    return sum(event.number("requests") or 0 for event in own if event.kind == "steady")
 
 
 def verdict(session: Session, findings: Findings, checks: Sequence[Check], knees: Knees | None = None) -> str:

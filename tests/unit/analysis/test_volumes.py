@@ -80,9 +80,15 @@ def test_what_is_recorded_of_a_block_goes_with_it() -> None:
         Event(at_s=1.0, kind="io", arm="b-2", fields={"round": 4}),
         Event(at_s=2.0, kind="io", arm="b-2", fields={"round": 0}),
         Event(at_s=3.0, kind="gc", arm="b-2"),
+        Event(at_s=4.0, kind="baseline", arm="b-2", fields={"round": 0}),
     )
     made = by_type(replace(volumes(ALIKE), events=events)).events
-    assert [(event.arm, event.fields.get("round")) for event in made] == [("b", 10), ("b", 0), ("b-2", None)]
+    assert [(event.arm, event.fields.get("round")) for event in made] == [
+        ("b", 10),
+        ("b", 0),
+        ("b-2", None),
+        ("b", 1),  # the first volume has pass 0
+    ]
 
 
 def test_a_pause_or_a_fault_of_a_volume_marks_the_round_of_its_type() -> None:
@@ -138,6 +144,19 @@ def test_a_report_says_that_it_holds_for_any_volumes(nodes: str, scope: str, sho
     assert single.labels[-1].startswith("scope: these volumes under ")
     assert "volumes" not in {table.key for table in single.tables}
     assert build(several, against="b").verdict.startswith("a (emulated) is faster than b (emulated): -17.")
+
+
+def test_caches_of_a_type_are_steady_when_those_of_each_volume_are() -> None:
+    made = volumes(ALIKE)
+    cache = made.plan.cache.model_copy(update={"mode": "steady"})
+    made = replace(made, plan=made.plan.model_copy(update={"cache": cache}))
+    requests = {"a-1": 60, "a-2": 1200, "a-3": 80, "b-1": 60, "b-3": 60}
+    events = tuple(
+        Event(at_s=1.0, kind="steady", arm=arm, fields={"task": "t", "requests": count})
+        for arm, count in requests.items()
+    )
+    (label,) = [text for text in build(replace(made, events=events)).labels if text.startswith("cache: ")]
+    assert label.endswith("(a each after at most 1,200 requests, b never was)")
 
 
 def test_too_few_volumes_to_tell_ask_for_more_volumes() -> None:
