@@ -23,8 +23,8 @@ _OPTION_QUERIES: Final = words(
 )
 # Answered by modules and x-pack, which a node may lack: what 8.8.2 without them does not know.
 _MODULE_QUERIES: Final = words(
-    "has_child has_parent parent_id percolate pinned rank_feature rule rule_query semantic shape "
-    "sparse_vector text_expansion weighted_tokens"
+    "geo_grid has_child has_parent kql parent_id percolate pinned rank_feature rule rule_query semantic "
+    "shape sparse_vector text_expansion weighted_tokens"
 )
 _QUERIES: Final = _FIELD_QUERIES | _OPTION_QUERIES | _MODULE_QUERIES
 _CLAUSES: Final = words(
@@ -60,6 +60,11 @@ _TOP_STRUCTURE: Final = words(
     "_source docvalue_fields explain fields profile seq_no_primary_term size slice stats stored_fields "
     "timeout track_scores track_total_hits version"
 )
+PARTS: Final = _TOP_STRUCTURE | words(
+    "aggregations aggs collapse ext from highlight indices_boost knn min_score pit post_filter query rescore "
+    "runtime_mappings script_fields search_after sort suggest terminate_after"
+)
+MODULE_PARTS: Final = words("rank retriever sub_searches")  # of versions after 8.8, or of x-pack
 _ORDERS: Final = frozenset(("asc", "desc"))
 
 
@@ -126,10 +131,13 @@ class Walk:
             return [self._query(part) for part in node]
         if not isinstance(node, dict):
             return self._literals(node, "query", "")
+        if not node:
+            self.queries.append("")  # Elasticsearch refuses it
         return {name: self._one_query(name, value) for name, value in node.items()}
 
     def _one_query(self, name: str, node: Json) -> Json:
-        self.queries.append(name)
+        is_other_knn = name == "knn" and isinstance(node, dict) and "field" not in node  # OpenSearch's
+        self.queries.append("knn of a field" if is_other_knn else name)
         if name not in _FIELD_QUERIES:
             return self._options(node, name)
         if not isinstance(node, dict):

@@ -22,13 +22,13 @@ from esrally_ebs.workload.queries.search import (
     Skipped,
     hash_client,
     parse_time,
-    words,
 )
 
 Fields = Mapping[str, Any]
 Parser = Callable[[Iterable[bytes]], Iterator[Entry]]
 
 _EVENT: Final = Skipped(Reason.EVENT)
+_OTHER: Final = Skipped(Reason.FORMAT)
 _LINE: Final = Skipped(Reason.LINE)
 _LONG: Final = Skipped(Reason.LONG)
 
@@ -99,6 +99,23 @@ def _flat(fields: Fields) -> Fields:
     return flat
 
 
+# By a field of each log that is written as JSON: its line is a search.
+_OF_SEARCHES: Final = frozenset(
+    (
+        "elasticsearch.querylog.type",
+        "elasticsearch.slowlog.total_shards",
+        "total_shards",
+        "phase_took",
+        "phase_took_millis",
+    )
+)
+
+
+def _no_search(fields: Fields) -> Skipped:
+    """For a line that is no search of this log; it may be one of another log in the same file."""
+    return _EVENT if _OF_SEARCHES.isdisjoint(fields) else _OTHER
+
+
 def _number(value: Any) -> int | None:  # noqa: ANN401 - whatever the log holds
     """The number a value begins with, ``"5 hits"`` or ``5``; None for none and for a bound (``"5+"``)."""
     if type(value) is int:  # True is no number
@@ -141,7 +158,7 @@ def _query_log(fields: Fields) -> Entry:
     fields = _flat(fields)
     kind = fields.get(_KIND)
     if kind is None:
-        return _EVENT
+        return _no_search(fields)
     if kind != "dsl":
         return Skipped(Reason.LANGUAGE)
     if fields.get("event.outcome") == "failure":
@@ -176,20 +193,17 @@ _SLOW_7: Final = _SlowLog(*_SlowLog._fields)
 _SLOW_8: Final = _SlowLog(*(f"elasticsearch.slowlog.{name}" for name in _SlowLog._fields))
 
 
-def _slow_log_8(fields: Fields) -> Entry:
+def _slow_log(fields: Fields) -> Entry:
+    """A line of version 7 or 8: a node that was upgraded has both in one file."""
+    if fields.get("type") == "index_search_slowlog":
+        phase = _text(fields.get("component")).rpartition(".")[2]
+        return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
     fields = _flat(fields)
     logger = fields.get("log.logger", "")
     if not logger.startswith("index.search.slowlog"):
-        return _EVENT
+        return _EVENT if logger.startswith("index.") else _no_search(fields)  # the slow log of indexing
     request = _text(fields.get("trace.id")) or _text(fields.get(_SLOW_8.id))
     return _shard_line(fields, _SLOW_8, fields["@timestamp"], logger.rpartition(".")[2], request)
-
-
-def _slow_log_7(fields: Fields) -> Entry:
-    if fields.get("type") != "index_search_slowlog":
-        return _EVENT
-    phase = _text(fields.get("component")).rpartition(".")[2]
-    return _shard_line(fields, _SLOW_7, fields["timestamp"], phase, _text(fields.get("id")))
 
 
 def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request: str) -> Entry:
@@ -215,7 +229,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
     action = fields.get("event.action")
     if "url.path" not in fields or action != "authentication_success":
         refused = action in ("authentication_failed", "anonymous_access_denied", "run_as_denied")
-        return (Skipped(Reason.FAILED) if refused else _EVENT,)
+        return (Skipped(Reason.FAILED) if refused else _no_search(fields),)
     body = fields.get("request.body", fields.get("http.request.body.content"))
     at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
     client = _client(fields.get("opaque_id") or fields.get("user.name"))
@@ -240,7 +254,7 @@ _PLAIN_INDICES: Final = re.compile(r"indices\[([^\]]*)\]")
 
 def _request_slow_log(fields: Fields) -> Entry:
     if fields.get("phase_took_millis", fields.get("phase_took")) is None or "source" not in fields:
-        return _EVENT
+        return _no_search(fields)
     time = fields.get("timestamp") or fields["@timestamp"]
     indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
     return _request_line(
@@ -288,11 +302,11 @@ def _plain_reason(line: bytes) -> Entry:
 
 
 def _is_query_insights(line: bytes) -> bool:
-    return b'"top_queries"' in line[:4096] or (b'"measurements"' in line and b'"source"' in line)
+    return b'"top_queries' in line[:4096] or (b'"measurements"' in line and b'"source"' in line)
 
 
 def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """The answer of ``GET /_insights/top_queries``, pretty or not, or documents of a top_queries index."""
+    """Answers of ``GET /_insights/top_queries`` or of a search of top_queries indices, or such documents."""
     rows = (line for line in lines if line.strip())
     for row in rows:
         # a pretty document begins with a line of little more than a bracket
@@ -304,7 +318,10 @@ def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
 
 
 def _insights_of(document: Any) -> Iterator[Entry]:  # noqa: ANN401
-    records = document.get("top_queries") if isinstance(document, dict) else None
+    records = None
+    if isinstance(document, dict):
+        hits = document.get("hits")
+        records = document.get("top_queries", hits.get("hits") if isinstance(hits, dict) else None)
     for record in records if isinstance(records, list) else [document]:
         try:
             yield _insight(record.get("_source", record))
@@ -328,25 +345,14 @@ def _insight(record: Fields) -> Entry:
 
 # --- requests -----------------------------------------------------------------------------------------------
 
-_HEADER_KEYS: Final = words(
-    "index indices preference routing search_type request_cache ignore_unavailable allow_no_indices "
-    "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
-)
-
 
 def _is_msearch(line: bytes) -> bool:
-    try:
-        header = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(header, dict) and "index" in header and header.keys() <= _HEADER_KEYS
+    return rest.is_header(line) and b'"index"' in line
 
 
 def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
-    rows = (line for line in lines if line.strip())
-    for header in rows:
-        body = next(rows, b"")
-        if header is TOO_LONG or body is TOO_LONG:
+    for header, body in rest.pairs(lines):
+        if TOO_LONG in (header, body):
             yield _LONG
         elif not body:
             yield _LINE
@@ -393,14 +399,14 @@ _ALL: Final = (
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
         matches=_with_keys(_SLOW_8.message, _SLOW_8.source),
-        parse=_one_entry(_slow_log_8),
+        parse=_one_entry(_slow_log),
         lacks=_SHARDS,
     ),
     Format(
         name="es-slow-log-7",
         title="Elasticsearch 7 search slow log",
         matches=_with_keys("type", "component", "message", "source", "total_shards"),
-        parse=_one_entry(_slow_log_7),
+        parse=_one_entry(_slow_log),
         lacks=_SHARDS,
     ),
     Format(

@@ -2,10 +2,11 @@
 
 import heapq
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,19 @@ AUTO: Final = "auto"
 _LINES_TO_LOOK_AT: Final = 200
 _NAMES_TO_SHOW: Final = 5
 
-Progress = Callable[[int], None]
+_NOT_READ: Final = (  # how a line of it begins, and what to do
+    (
+        re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[i\.s\.s\."),
+        "a slow log as text; give the JSON one beside it (*.json)",
+    ),
+    (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+    (re.compile(rb'\{"log": *"'), "a container's log around another; take the lines out: jq -rj .log"),
+    (
+        re.compile(rb"\S+ std(out|err) [FP] "),
+        "a container's log; take off the first three words of each line",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +263,17 @@ def _detected(log: Log) -> Format:
     """The format of the first line that can be of one only."""
     if log.size == 0:
         raise FormatError(f"{log.path}: is empty; name a log with searches")
+    hints: list[str] = []
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
             if format_.matches(line):
                 log.rewind()
                 return format_
+        hints += [what for pattern, what in _NOT_READ if pattern.match(line)]
+    if hints:
+        raise FormatError(f"{log.path}: is {hints[0]}")
+    if not log.line:
+        raise FormatError(f"{log.path}: is empty; name a log with searches")
     raise FormatError(
         f"{log.path}: none of its first {log.line:,} lines is of a known format; name one with --format: "
         f"{', '.join(FORMATS)}"

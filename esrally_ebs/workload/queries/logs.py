@@ -14,6 +14,7 @@ from esrally_ebs.errors import FormatError, PlanError
 MAX_LINE_BYTES: Final = 16 << 20
 TOO_LONG: Final = b"\x00too long\n"  # stands for a longer line; no format has it
 _GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"  # what some editors and shells put before UTF-8
 _BUFFER_BYTES: Final = 1 << 20
 
 
@@ -48,7 +49,7 @@ class Log:
                     while (rest := readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                         pass
                     line = TOO_LONG
-                yield line
+                yield line.removeprefix(_BOM) if self.line == 1 else line
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(
                 f"{self.path}: cannot be read after line {self.line}: {error}; "

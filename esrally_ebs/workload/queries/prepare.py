@@ -17,6 +17,7 @@ from esrally_ebs.workload.queries.templates import Templates
 _MAX_NAMES: Final = 10_000
 _LATEST_US: Final = 10**18 - 1  # as many digits as the order has
 _FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
+_REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 _NOW: Final = re.compile(r"""["'\[{ :=<>]now\b""")  # where a date may begin that means now
 DATES_FIXED: Final = "dates fixed to the time of the log"
 NARROWED: Final = "narrowed to the index"
@@ -121,6 +122,8 @@ class Preparer:
         names = [name for name in targets.split(",") if name]
         if any(name.startswith("<") for name in names):
             return Reason.DATE_INDEX
+        if any(_REMOTE.match(name) for name in names):
+            return Reason.CLUSTER
         if any(_FORBIDDEN & set(name) or (name[0] in "_+" and name != "_all") for name in names):
             return Reason.INDEX
         if self._index is None:

@@ -1,6 +1,7 @@
 """A REST request to searches: what audit logs, GoReplay files and our own log hold."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
@@ -16,11 +17,16 @@ SEARCH_PARAMS: Final = words(
     "_source_excludes _source_includes stats stored_fields terminate_after timeout track_scores "
     "track_total_hits version"
 )
+_HEADER_KEYS: Final = words(
+    "index indices preference routing search_type request_cache ignore_unavailable allow_no_indices "
+    "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
+)
 _COUNT: Final = {"size": 0, "track_total_hits": True}  # what Elasticsearch makes of a _count
 _WRITES: Final = words(
     "_bulk _create _delete_by_query _doc _reindex _update _update_by_query _close _open _forcemerge "
     "_refresh _flush _rollover _shrink _split _clone _aliases _mapping _mappings _settings"
 )
+_HOST: Final = re.compile(r"https?://[^/]*")  # before the path of a request that went by a proxy
 _LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
 
 
@@ -32,6 +38,7 @@ def searches(
     ``search`` gives what does not depend on path and parameters; ``missing`` says why it has no body where
     that is not because the request had none.
     """
+    path = _HOST.sub("", path)
     segments = [unquote(segment) for segment in path.split("/") if segment]
     at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
@@ -46,16 +53,47 @@ def searches(
     if api == "_msearch":
         yield from msearch(body.encode().splitlines(), search)
     elif api == "_count":
-        yield _as_search(search)
+        yield _as_search(search, params)
     else:
         yield search._replace(change="" if api == "_search" else "asynchronous search made a search")
 
 
-def msearch(lines: list[bytes], search: LoggedSearch) -> Iterator[Entry]:
-    """The searches of an ``_msearch`` body: a line of header, a line of body, and so on."""
-    rows = iter([line for line in lines if line.strip()] or [b""])  # a request all the same
-    for header in rows:
-        yield msearch_pair(header, next(rows, b""), search)
+def msearch(lines: Iterable[bytes], search: LoggedSearch) -> Iterator[Entry]:
+    """The searches of an ``_msearch`` body."""
+    empty = True
+    for header, body in pairs(lines):
+        empty = False
+        yield msearch_pair(header, body, search)
+    if empty:  # a request all the same
+        yield Skipped(Reason.LINE)
+
+
+def pairs(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Headers with their bodies. An empty line is a header without fields, unless one follows it."""
+    blank, header = False, None
+    for line in lines:
+        if header is not None:
+            if line.strip():
+                yield header, line
+                header = None
+        elif not line.strip():
+            blank = True
+        elif blank and not is_header(line):
+            yield b"{}", line
+            blank = False
+        else:
+            header, blank = line, False
+    if header is not None:
+        yield header, b""
+
+
+def is_header(line: bytes) -> bool:
+    """Whether a line of an ``_msearch`` can be a header."""
+    try:
+        header = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(header, dict) and header.keys() <= _HEADER_KEYS
 
 
 def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
@@ -72,10 +110,12 @@ def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
     return search._replace(targets=targets, body=text.strip(), params=(*kept, *own), change="msearch split")
 
 
-def _as_search(search: LoggedSearch) -> Entry:
+def _as_search(search: LoggedSearch, params: Mapping[str, str]) -> Entry:
+    """What a ``_count`` counts; ``min_score`` is no parameter of a search's URL."""
     try:
-        body = {**orjson.loads(search.body or "{}"), **_COUNT}
-    except (orjson.JSONDecodeError, TypeError):
+        least = {"min_score": float(params["min_score"])} if "min_score" in params else {}
+        body = {**orjson.loads(search.body or "{}"), **least, **_COUNT}
+    except (ValueError, TypeError):
         return Skipped(Reason.BODY)
     return search._replace(body=orjson.dumps(body).decode(), change="count made a search")
 

@@ -24,12 +24,14 @@ class Reason(StrEnum):
     DEEP = "body nested deeper than 60 levels"
     NO_INDEX = "index not in the log"
     INDEX = "no name of an index"
+    CLUSTER = "index of another cluster"
     DATE_INDEX = "date maths in the name of an index"
     OTHER_INDEX = "another index"
     SCRIPT = "script that is not painless"
     MODULE = "needs a module that the node lacks"
     AGGREGATION = "unknown aggregation"
     QUERY = "unknown query"
+    PART = "unknown part of a search"
     HASHED_REGEXP = "regular expression that cannot be hashed"
     TEMPLATE = "search template"
     SCROLL = "scroll"
@@ -38,6 +40,7 @@ class Reason(StrEnum):
     FAILED = "failed or refused"
     WRITE = "write"
     OTHER_API = "another API"
+    FORMAT = "line of another log"
     EVENT = "no search"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.dsl import Walk
+from esrally_ebs.workload.queries.dsl import MODULE_PARTS, PARTS, Walk
 from esrally_ebs.workload.queries.search import Reason
 
 MAX_DEPTH: Final = 60
@@ -75,9 +75,10 @@ class Shapes:
         checks = (
             (Reason.PIT, "pit" in node),
             (Reason.SCRIPT, not all(_is_painless(script) for script in walk.scripts)),
+            (Reason.PART, bool(node.keys() - PARTS - MODULE_PARTS)),
             (Reason.QUERY, walk.unknown_query),
             (Reason.AGGREGATION, walk.unknown_aggregation),
-            (Reason.MODULE, not self._modules and walk.needs_modules),
+            (Reason.MODULE, not self._modules and (walk.needs_modules or bool(node.keys() & MODULE_PARTS))),
         )
         return next((reason for reason, holds in checks if holds), None)
 

@@ -1,6 +1,8 @@
 """Bad input of an import: one clear line, the right exit code, nothing written, the logs untouched."""
 
+import gzip
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -49,6 +51,15 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
     ("content", "says"),
     [
         (b"", "is empty"),
+        (gzip.compress(b"", mtime=0), "is empty"),
+        (b"\x28\xb5\x2f\xfd" + bytes(90), "unpack it"),
+        (query_line(MATCH_ALL).encode("utf-16"), "iconv"),
+        (
+            b"[2023-01-05T11:59:37,786][WARN ][i.s.s.query              ] [n] [i][0] took[1ms]\n",
+            "JSON one",
+        ),
+        (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
+        (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
         (b"\x1f\x8b\x08\x00garbage", "is the file whole"),
         (query_line(MATCH_ALL).encode()[:90], "known format"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from query_logs import GOLDEN_LOGS as LOGS
-from query_logs import requests
+from query_logs import query_line, requests, write
 
-from esrally_ebs.workload.queries import FORMATS, import_logs
+from esrally_ebs.workload.queries import FORMATS, import_logs, rest
+from esrally_ebs.workload.queries.search import LoggedSearch
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -59,3 +60,85 @@ def test_the_own_format_has_the_documented_fields_in_order(tmp_path: Path) -> No
     assert [list(row) for row in rows] == [fields] * len(rows)
     assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
     assert rows[0]["at"] == 0
+
+
+def test_a_slow_log_of_an_upgraded_node_is_read_whole(tmp_path: Path) -> None:
+    old, new = ((LOGS / f"es-slow-log-{version}.log").read_bytes() for version in (7, 8))
+    counts = []
+    for name, content in (("old", old), ("new", new), ("both", old + new)):
+        (tmp_path / name).write_bytes(content)
+        counts.append(import_logs([tmp_path / name], tmp_path / f"{name}-out").requests)
+    assert counts[2] == counts[0] + counts[1]
+
+
+def test_a_search_of_another_log_is_counted_as_such(tmp_path: Path) -> None:
+    text = (LOGS / "es-query-log.log").read_text()
+    others = [json.dumps({"elasticsearch.slowlog.total_shards": 1}), json.dumps({"log.logger": "o.e.n.Node"})]
+    first = import_logs([write(tmp_path / "log", *text.splitlines())], tmp_path / "first").excluded
+    second = import_logs([write(tmp_path / "log", *text.splitlines(), *others)], tmp_path / "second").excluded
+    assert {key: count - first.get(key, 0) for key, count in second.items() if count != first.get(key)} == {
+        "line of another log": 1,
+        "no search": 1,
+    }
+
+
+def test_a_byte_order_mark_costs_no_line(tmp_path: Path) -> None:
+    plain = (LOGS / "es-slow-log-8.log").read_bytes()
+    (tmp_path / "log").write_bytes(b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n"))
+    marked = import_logs([tmp_path / "log"], tmp_path / "out")
+    whole = import_logs([LOGS / "es-slow-log-8.log"], tmp_path / "whole")
+    assert (marked.requests, marked.excluded) == (whole.requests, whole.excluded)
+
+
+BODY = json.dumps({"query": {"match_all": {}}})
+
+
+@pytest.mark.parametrize(
+    ("lines", "targets"),
+    [
+        (['{"index":"a"}', BODY, "{}", BODY], ["a", "given"]),
+        (["", BODY, "", BODY], ["given", "given"]),  # an empty line is a header without fields
+        (['{"index":"a"}', BODY, "", '{"index":["b","c"]}', BODY, ""], ["a", "b,c"]),
+        (['{"index":"a"}', BODY, "", BODY, '{"index":"b"}', "", BODY], ["a", "given", "b"]),
+    ],
+)
+def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list[str]) -> None:
+    entries = list(rest.msearch([line.encode() for line in lines], LoggedSearch(0, "given", None)))
+    assert [(entry.targets, entry.body) for entry in entries if isinstance(entry, LoggedSearch)] == [
+        (target, BODY) for target in targets
+    ]
+    assert len(entries) == len(targets)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "params", "becomes"),
+    [
+        ("GET", "http://es.local:9200/i/_search", {"q": "a"}, ("i", {})),  # by a proxy
+        (
+            "POST",
+            "/i/_count",
+            {"min_score": "3"},
+            ("i", {"min_score": 3.0, "size": 0, "track_total_hits": True}),
+        ),
+    ],
+)
+def test_a_request_becomes_a_search(
+    method: str, path: str, params: dict[str, str], becomes: tuple[str, dict[str, object]]
+) -> None:
+    (entry,) = rest.searches(LoggedSearch(0, "", ""), method, path, params)
+    assert isinstance(entry, LoggedSearch)
+    assert (entry.targets, json.loads(entry.body or "")) == becomes
+
+
+def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
+    lines = [query_line({}), query_line({}, indices=["far:logs-*"])]
+    excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded
+    assert excluded == {"index of another cluster": 1}
+
+
+def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
+    record = {"timestamp": 1, "source": {}, "indices": ["i"], "measurements": {"latency": {"number": 9}}}
+    hits = [{"_index": "top_queries-2025", "_source": record}] * 2
+    for number, indent in enumerate((None, 2)):
+        answer = json.dumps({"took": 1, "hits": {"hits": hits}}, indent=indent)
+        assert import_logs([write(tmp_path / "log", answer)], tmp_path / f"out{number}").requests == 2

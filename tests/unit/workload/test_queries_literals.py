@@ -147,6 +147,12 @@ SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params":
             "needs a module that the node lacks",
         ),
         ({"pit": {"id": "x"}}, "point in time", None),
+        ({"search_pipeline": "of OpenSearch"}, "unknown part of a search", None),
+        ({"retriever": {"standard": {}}}, None, "needs a module that the node lacks"),
+        ({"query": {"kql": {"query": "a:b"}}}, None, "needs a module that the node lacks"),
+        ({"query": {}}, "unknown query", None),
+        ({"query": {"knn": {"field": "v", "query_vector": [1.0]}}}, None, None),
+        ({"query": {"knn": {"v": {"vector": [1.0], "k": 2}}}}, "unknown query", None),  # OpenSearch's
     ],
 )
 def test_what_cannot_be_asked_has_a_reason(
