@@ -284,6 +284,9 @@ def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
 
     Returns where nobody did. Errors are printed: there is nobody to raise them to.
     """
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:  # nothing has begun: Ctrl-C ends it without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         user = caller()
         if user is not None:
@@ -292,6 +295,7 @@ def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
     except (EbsError, OSError) as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         os._exit(SetupError.exit_code)
+    signal.signal(signal.SIGINT, usual)
 
 
 def _become_keeper(user: Caller, command: list[str]) -> None:
@@ -310,6 +314,8 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
             os._exit(SetupError.exit_code)  # it has said why
         os.environ[KEEPER] = address
         user.go_on(command)
+    # its modules load for a second or more; what comes meanwhile is passed on then
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     for descriptor in (listener.fileno(), ready):
         os.set_inheritable(descriptor, True)
     words = [str(listener.fileno()), str(ready), str(child), str(user.uid)]
@@ -441,6 +447,7 @@ def main(argv: Sequence[str]) -> int:
                 os.kill(child, number)
 
     _on_signals(pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     steps = RootSteps(user)
 
     def take_down(_: int, __: FrameType | None) -> None:
@@ -449,7 +456,8 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(reaper.TAKE_DOWN, take_down)
     listener = socket.socket(fileno=fileno)
     threading.Thread(target=KeeperService(steps, uid).listen, args=(listener,), daemon=True).start()
-    os.write(ready, b"1")
+    with suppress(BrokenPipeError):  # it has ended, perhaps by Ctrl-C
+        os.write(ready, b"1")
     os.close(ready)
     _, status = os.waitpid(child, 0)
     _on_signals(signal.SIG_IGN)  # its pid may be another's from now on

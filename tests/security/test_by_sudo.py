@@ -14,6 +14,7 @@ import small_race
 from quick_node import NODE_TABLE
 from shared_python import NOBODY, by_sudo, environment
 
+from esrally_ebs.machine.processes import argv_of
 from esrally_ebs.volumes.backends import leftovers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -130,6 +131,26 @@ def test_a_signal_to_the_keeper_reaches_the_command(
         command.send_signal(number)
         command.communicate(timeout=30)
     assert command.returncode == 128 + number
+
+
+def test_ctrl_c_before_the_keeper_is_there_ends_both_without_a_word(
+    shared: Path, sudo: dict[str, str]
+) -> None:
+    """Its modules load for a second or more, while which a traceback was all that one saw."""
+    script = shared / "bin" / "never" / "esrally"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("print('there', flush=True)\n")
+    words = [str(shared / "bin" / "python"), str(script), "race"]
+    for wait_s in (0.0, 0.2):
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, env=sudo, stdout=pipe, stderr=pipe, start_new_session=True) as command:
+            while "esrally_ebs.session.keeper" not in argv_of(command.pid):
+                assert command.poll() is None
+                time.sleep(0.001)
+            time.sleep(wait_s)
+            os.killpg(command.pid, signal.SIGINT)
+            assert command.communicate(timeout=30) == (b"", b""), wait_s
+        assert command.returncode == 130
 
 
 def test_a_signal_to_all_of_a_command_s_processes_reaches_it_once(shared: Path, sudo: dict[str, str]) -> None:
