@@ -8,12 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
-import setproctitle
 import typer
 
 import esrally_ebs
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.machine.processes import be_called
 from esrally_ebs.session.keeper import go_on_as_caller
 
 _TOGETHER = ("machine", "plans", "sessions", "advice", "aws")  # modules of commands of one word
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _be_who_called(sys.argv[1:])
     # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
-    setproctitle.setproctitle(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
+    be_called(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))
     try:
         code = _run(argv)
         sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import setproctitle
+
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.model import names_secret
 
@@ -194,6 +196,11 @@ def shares_mounts(pid: int) -> bool:
     except OSError:
         return False
     return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def be_called(title: str) -> None:
+    """Have this process listed by another name than its command line, in which any bytes may stand."""
+    setproctitle.setproctitle(title.encode(errors="replace").decode())
 
 
 def give_way() -> None:

@@ -8,14 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import setproctitle
-
 from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import region_here
 from esrally_ebs.aws.modify import VolumeChange
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError, near
-from esrally_ebs.machine.processes import run_in_terminal
+from esrally_ebs.machine.processes import be_called, run_in_terminal
 from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.model import parse_bound
 from esrally_ebs.plan import ModifyPlan, Plan, load_plan
@@ -106,7 +104,7 @@ def _race(
 def call_rally(flags: Sequence[str], name: str, env: Mapping[str, str] | None = None) -> int:
     """``esrally race`` with these flags and variables; its exit code."""
     # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
-    setproctitle.setproctitle(f"ebs-run {name}")
+    be_called(f"ebs-run {name}")
     return run_in_terminal([str(Path(sys.executable).with_name("esrally")), "race", *flags], env)
 
 

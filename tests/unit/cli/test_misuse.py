@@ -28,6 +28,7 @@ from esrally_ebs.store import SessionFolder
         (["nonsense"], "No such command 'nonsense'"),
         (["sessions", "--nonsense"], "No such option: --nonsense"),
         (["report"], "Missing argument"),
+        (["simulate", "\udcff.toml"], "/\\udcff.toml: No such file"),
         (["volumes", "set", "gp2", "--credits", "2"], "--credits"),
         (["volumes", "set", "gp2", "--time-scale", "much"], "--time-scale"),
         (["volumes", "set", "gp2", "--drain", "--refill"], "one of --drain and --refill"),
