@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulted import FIO, QUERIES, Afterwards, assert_one_line
@@ -52,9 +53,17 @@ def has_started_at_all_arms(race: Race) -> bool:
 
 
 def searching(race: Race) -> bool:
+    return len(drops(race)) > 5
+
+
+def long_searching(race: Race) -> bool:
     """For longer than what may be lost."""
-    drops = [event["at_s"] for event in parsed(race) if event["kind"] == "drop"]
-    return bool(drops) and time.time() - drops[0] > LOST_S + 2
+    return bool(drops(race)) and time.time() - drops(race)[0] > LOST_S + 2
+
+
+def drops(race: Race) -> list[float]:
+    """When caches were dropped, each before a request (epoch, s)."""
+    return [event["at_s"] for event in parsed(race) if event["kind"] == "drop"]
 
 
 def reporting(race: Race) -> bool:
@@ -66,7 +75,7 @@ def events(race: Race) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def parsed(race: Race) -> list[dict[str, object]]:
+def parsed(race: Race) -> list[dict[str, Any]]:
     return [json.loads(line) for line in events(race).splitlines() if line.endswith("}")]
 
 
@@ -122,8 +131,22 @@ FAULTS = [
     ),
     Fault("Ctrl-C while nodes start", QUERIES, starting_nodes, ctrl_c, 130, CANCELLED, "cancelled"),
     Fault("Ctrl-C during fio", FIO, running_fio, ctrl_c, 130, CANCELLED, "cancelled"),
-    Fault("kill -9 of Rally's main process", QUERIES, searching, kill_main, -9, rf"main process.*{KILLED}"),
-    Fault("kill -9 of race control", QUERIES, searching, kill_race_control, -9, rf"race control \({KILLED}"),
+    Fault(
+        "kill -9 of Rally's main process",
+        QUERIES,
+        long_searching,
+        kill_main,
+        -9,
+        rf"main process.*{KILLED}",
+    ),
+    Fault(
+        "kill -9 of race control",
+        QUERIES,
+        long_searching,
+        kill_race_control,
+        -9,
+        rf"race control \({KILLED}",
+    ),
     Fault(
         "kill -9 of a volume's daemon during queries",
         TWO_ARMS,

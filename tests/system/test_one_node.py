@@ -63,6 +63,7 @@ def test_each_arms_index_is_read_from_its_own_volume_in_pairs(one: Raced) -> Non
     assert "one for all arms" in one.report("txt")
 
 
+@pytest.mark.long
 def test_what_one_node_cannot_serve_is_refused_before_anything_starts(own: Homes) -> None:
     (own.rally / "one.toml").write_text(SHORT.replace(*ONE))
     words = f"--track-params=plan:{own.rally / 'one.toml'}"
@@ -105,7 +106,7 @@ def kill_main(race: Race) -> None:
     ("stage", "strike", "code", "reason"),
     [
         (searching, kill_node, 3, r"^the node of all arms has died: killed from outside"),
-        (searching, kill_volume, 3, r"^arm gp[23]: its emulated volume has died"),
+        pytest.param(searching, kill_volume, 3, r"^arm gp[23]: its emulated volume", marks=pytest.mark.long),
         pytest.param(searching, kill_main, -9, KILLED, marks=pytest.mark.long),
         (mounted, kill_main, -9, KILLED),
     ],

@@ -194,6 +194,7 @@ def test_a_name_that_is_not_in_the_snapshot_is_one_line(at: Homes, repository: P
     assert list(at.run.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_there_is_one_line(at: Homes, data: Path, workload: Path) -> None:
     ended = at.race(params(at, data=data, indices="logs-1;nothing"), track=workload)
     assert (ended.exit_code, "no index is named 'nothing' in" in ended.output) == (2, True), ended.output
