@@ -19,6 +19,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import backend
 from esrally_ebs.volumes.emulated.control import change, read_state
+from esrally_ebs.volumes.record import RECORD_NAME
 
 pytestmark = pytest.mark.system
 
@@ -158,7 +159,7 @@ def test_a_killed_daemon_is_an_error_within_seconds_and_detaching_cleans_all(arm
     start = time.monotonic()
     with pytest.raises(OSError, match="Input/output error"):
         _read_direct(volume.mount / "fio")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     with pytest.raises(SetupError, match="does not answer"):
         read_state(control_of(volume))
     volumes.detach(arms / "a")
@@ -178,19 +179,22 @@ def test_a_stopped_daemon_does_not_hang_detaching(arms: Path) -> None:
 _ATTACH = """
 import sys, time
 from pathlib import Path
-from esrally_ebs import volumes
 from esrally_ebs.model import VolumeSpec
-volumes.attach(VolumeSpec(name="a", type="gp3", size_bytes=2**34), Path(sys.argv[1]))
+from esrally_ebs.volumes import backends
+backends.attach(VolumeSpec(name="a", type="gp3", size_bytes=2**34), Path(sys.argv[1]))
 time.sleep(100)
 """
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("after_s", [0.3, 0.5, 0.8, 1.5])
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3, 1.0])
 def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_not_show(
     arms: Path, after_s: float
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", _ATTACH, arms / "a"]) as owner:
+        while not (arms / "a" / RECORD_NAME).exists():
+            assert owner.poll() is None
+            time.sleep(0.005)
         time.sleep(after_s)
         owner.kill()
     volumes.detach(arms / "a")

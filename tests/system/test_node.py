@@ -184,7 +184,7 @@ def test_a_killed_node_is_noticed_and_its_removal_leaves_nothing(
     began = time.monotonic()
     node.remove(session)
     node.remove(session)  # again: nothing to do, no error
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert node.death(killed) == "its container was removed"
 
 

@@ -255,7 +255,7 @@ def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         source.build(NOBODY)
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 50
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes

@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -51,14 +51,11 @@ def test_a_word_that_wakes_the_own_actor_up_is_no_message() -> None:
     mailbox = multiprocessing.get_context("fork").Queue()
     bump_of_thespian(mailbox)
     bump_of_thespian(mailbox)
-    _until_it_has_come(mailbox)
+    _until(lambda: not mailbox.empty())
     assert not holds_message(mailbox)
     mailbox.put(("relay", ("sender", "us", "cancel")))
-    _until_it_has_come(mailbox)
-    time.sleep(0.1)
-    assert holds_message(mailbox)
-    time.sleep(0.1)
-    assert holds_message(mailbox)  # it is still there for race control to read
+    _until(lambda: holds_message(mailbox))
+    _until(lambda: holds_message(mailbox))  # it is still there for race control to read
     waiting = [mailbox.get(timeout=5) for _ in range(2)]
     assert ("relay", ("sender", "us", "cancel")) in waiting
     assert mailbox.empty()
@@ -69,9 +66,10 @@ def bump_of_thespian(mailbox: Any) -> None:  # noqa: ANN401
     core.interrupt_run()
 
 
-def _until_it_has_come(mailbox: Any) -> None:  # noqa: ANN401 - a queue hands over in a thread of its own
-    until = time.monotonic() + 5
-    while mailbox.empty():
+def _until(come: Callable[[], bool]) -> None:
+    """A queue hands over in a thread of its own."""
+    until = time.monotonic() + 20
+    while not come():
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -134,7 +132,7 @@ def test_a_message_interrupts_what_runs_inside(port: int) -> None:
 def _prepare_while_told_to_cancel(port: int) -> None:
     with hearing_cancel(poll_s=0.02), socket.create_connection(("127.0.0.1", port)) as caller:
         caller.sendall(b"cancel")
-        time.sleep(5)
+        time.sleep(30)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -161,7 +159,7 @@ def test_a_message_that_waits_already_is_looked_at_twice() -> None:
 
     def prepare() -> None:
         with hearing_cancel(look, poll_s=0.001):
-            time.sleep(5)
+            time.sleep(30)
 
     with pytest.raises(KeyboardInterrupt):
         prepare()

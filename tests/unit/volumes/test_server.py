@@ -74,7 +74,7 @@ def test_replies_come_when_they_are_due_and_all_requests_wait_together(
     volume: tuple[socket.socket, Path],
 ) -> None:
     kernel, control = volume
-    held_s = 0.1  # long: one after the other would take a second, however busy the machine is
+    held_s = 0.3  # long: one after the other would take three seconds, however busy the machine is
     change(control, unlimited=False, fixed_latency_s=(held_s, held_s))
     start = time.monotonic()
     for unique in range(1, 11):
