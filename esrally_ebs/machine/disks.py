@@ -28,7 +28,13 @@ _KEEPS = {
     "fuse": "what a FUSE file system keeps in its process cannot be seen",
     "virtiofs": "the host keeps the files of virtiofs in its memory",
     "9p": "the host keeps the files of 9p in its memory",
+    "fuseblk": "what a FUSE file system keeps in its process cannot be seen",
 }
+_REMOTE = ("nfs", "ceph", "cifs", "smb", "lustre")  # clients, whose pages are evicted like a disk's
+_KEEPING_DEVICES = (
+    (re.compile(r"(zram|ram|nullb)\d+"), "{} is memory"),
+    (re.compile(r"(nbd|ublkb)\d+"), "what the process that serves {} keeps cannot be seen"),
+)
 # LVM's own names for the parts of a cached volume
 _LVM_CACHE = re.compile(r"_(cdata|cmeta|corig|cvol|cpool|wcorig)(-|$)")
 
@@ -92,8 +98,7 @@ def stack_of(mount: Mount, roots: Roots) -> Stack:
     """What ``mount`` stands on; a Stack without disks for a file system without devices."""
     nodes = _nodes(mount, roots)
     descent = _Descent(roots)
-    if not nodes:
-        descent.caches += _caches_of(mount)
+    descent.caches += _caches_of(mount, nodes)
     disks: dict[str, Disk] = {}
     for node in nodes:
         for disk in descent.disks_below(node):
@@ -155,13 +160,15 @@ def request_queues(mount: Mount, roots: Roots) -> tuple[RequestQueue, ...]:
     return tuple(queues.values())
 
 
-def _caches_of(mount: Mount) -> list[str]:
-    """What keeps data of a file system without a device where evicting its pages does not reach."""
+def _caches_of(mount: Mount, nodes: Sequence[Path]) -> list[str]:
+    """What keeps data of a file system, on these devices or on none, where its eviction does not reach."""
     where, kind = mount.mount_point, mount.filesystem
-    if kind.startswith(("nfs", "ceph")):
+    if kind.startswith(_REMOTE):
         on_disk = "fsc" in mount.super_options.split(",")
         return [f"{where}: {kind} keeps files on a local disk (fsc)"] if on_disk else []
     reason = _KEEPS.get(kind.partition(".")[0])
+    if not reason and not nodes and not mount.source.startswith("/dev/"):
+        reason = f"what lies below {kind} cannot be seen"
     return [f"{where}: {reason}"] if reason else []
 
 
@@ -218,6 +225,8 @@ class _Descent:
         if not members:
             if not self._below_loop(disk):
                 self.lowest.append(disk.name)
+                kept = (how.format(disk.name) for what, how in _KEEPING_DEVICES if what.fullmatch(disk.name))
+                self.caches += kept
             yield _disk(disk, partition, self._roots)
 
     def _below_loop(self, disk: Path) -> bool:
@@ -232,8 +241,8 @@ class _Descent:
         nodes = _nodes(holding, self._roots) if holding else []
         for node in nodes:
             self.beneath.update(lower.name for lower in self.disks_below(node))
-        if holding and not nodes:
-            self.caches += _caches_of(holding)
+        if holding:
+            self.caches += _caches_of(holding, nodes)
         return bool(nodes)
 
     def _note_cache(self, disk: Path, members: Sequence[Path]) -> None:

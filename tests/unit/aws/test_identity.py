@@ -84,7 +84,13 @@ def test_a_loop_device_with_direct_io_on_another_disk_hides_nothing(machine: Fak
 
 @pytest.mark.parametrize(
     ("filesystem", "caches"),
-    [("tmpfs", "a tmpfs is memory"), ("zfs", "(ARC)"), ("overlay", "of an overlay"), ("fuse.s3", "FUSE")],
+    [
+        ("tmpfs", "a tmpfs is memory"),
+        ("zfs", "(ARC)"),
+        ("overlay", "of an overlay"),
+        ("fuse.s3", "FUSE"),
+        ("ecryptfs", "what lies below ecryptfs"),
+    ],
 )
 def test_a_loop_device_over_what_has_no_device_is_a_disk_of_its_own_and_caches(
     machine: FakeMachine, filesystem: str, caches: str
@@ -108,6 +114,27 @@ def test_loop_devices_on_one_another_end_at_the_disks_of_an_array(machine: FakeM
     machine.loop("loop2", "7:2", "/between/b.img", direct=True)
     machine.mount("/mnt/a", "/dev/loop2", "7:2")
     assert at(machine).stack.lowest == ("nvme1n1", "nvme2n1")
+
+
+@pytest.mark.parametrize(
+    ("name", "filesystem", "cache"),
+    [
+        ("zram1", "xfs", "zram1 is memory"),
+        ("ram0", "ext4", "ram0 is memory"),
+        ("nbd0", "xfs", "what the process that serves nbd0 keeps cannot be seen"),
+        ("ublkb12", "xfs", "what the process that serves ublkb12 keeps cannot be seen"),
+        ("sdb", "fuseblk", "/data: what a FUSE file system keeps in its process cannot be seen"),
+    ],
+)
+def test_a_device_that_is_memory_or_a_process_is_named_at_any_depth(
+    machine: FakeMachine, name: str, filesystem: str, cache: str
+) -> None:
+    machine.device(name, "250:1")
+    machine.mount("/data", f"/dev/{name}", "250:1", filesystem)
+    machine.loop("loop1", "7:1", "/data/a.img", direct=True)
+    machine.mount("/mnt/a", "/dev/loop1", "7:1")
+    assert at(machine, "/data").stack.caches == (cache,)
+    assert at(machine).stack.caches == (cache,)
 
 
 def test_a_client_of_nfs_caches_only_with_a_local_disk(machine: FakeMachine) -> None:
