@@ -19,6 +19,11 @@ percentile over starts, of the 50th percentile, and of the ratio as if there had
 ``--volumes`` simulates sessions of several volumes of two types: volumes of the one differ by 0, 1 or 2 %
 from one another (standard deviation), those of the other by twice as much, and all share the rounds. The
 coverage of the intervals of ratio and difference over volumes, and of the ratio of the types' first volumes.
+
+``--processors`` simulates requests that wait for the volume for 20 ms and need 10 ms of the node's
+processors. What they need differs so much from request to request that it explains 10 or 40 % of what rounds
+differ by (as recorded of gp2-vs-gp3 and of aa), and is 0, 3 or 6 % more on b. The coverage of the interval of
+the ratio as it is, and with the processors' time of the rounds as a covariate; how wide the second is then.
 """
 
 import argparse
@@ -29,10 +34,11 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy import optimize
 
 from esrally_ebs.analysis.compare import compare
 from esrally_ebs.analysis.pooling import common_ratio
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, critical_t, edges
 from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone, summarize_blocks
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +51,8 @@ TOGETHER = (10, 8)  # rounds x requests of sessions that are taken together
 COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
 VOLUMES = ((3, 6, 5), (4, 10, 8), (5, 6, 5))  # of each type x rounds x requests
 STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 12, 20))  # starts x rounds of each x requests
+WAIT_MS, PROCESSORS_MS, WAIT_SPREAD = 20.0, 10.0, 0.1  # of a request on a
+EXPLAINED, NEEDED_MORE = (0.1, 0.4), (0.0, 0.03, 0.06)
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
 
@@ -192,6 +200,84 @@ def print_parts(sessions: int, what: str) -> None:
         print_rows(f"{' x '.join(map(str, design)):>14}", 26, sessions, partial(job, design, true))
 
 
+def print_processors(sessions: int) -> None:
+    """A line for each design, share that processors explain, and factor of what b needs of them."""
+    print(f"{sessions} sessions a line; coverage in % as it is / with processors as covariate, and its width")
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers) as pool:
+        for rounds, requests in ((16, 4), (24, 4)):
+            for explained in EXPLAINED:
+                for more in NEEDED_MORE:
+                    run = partial(
+                        beside_processors, (rounds, requests), explained, more, -(-sessions // workers)
+                    )
+                    plain, adjusted, width = np.concatenate(list(pool.map(run, range(workers)))).mean(axis=0)
+                    print(
+                        f"{rounds} x {requests}, explained {explained:3.0%}, b needs {more:2.0%} more: "
+                        f"{plain:5.1%} / {adjusted:5.1%}, {width:4.2f} as wide",
+                        flush=True,
+                    )
+
+
+def beside_processors(
+    design: tuple[int, int], explained: float, more: float, sessions: int, seed: int
+) -> Floats:
+    """Per session: whether either interval holds the truth, and the width of the second to the first."""
+    rounds, requests = design
+    of_wait = WAIT_MS**2 * (WAIT_SPREAD**2 / requests + OWN**2)  # variance of a round
+    spread = np.sqrt(requests * of_wait * explained / (1 - explained)) / PROCESSORS_MS
+
+    def times(draw: np.random.Generator, rounds: int) -> tuple[Floats, Floats]:
+        shape = (2, rounds, requests)
+        waits = WAIT_MS * np.exp(draw.normal(0, WAIT_SPREAD, shape) + draw.normal(0, OWN, (2, rounds, 1)))
+        processors = PROCESSORS_MS * np.exp(draw.normal(0, spread, shape))
+        processors[1] *= 1 + more
+        return waits * np.array([1.0, RATIO])[:, None, None] + processors, processors
+
+    a, b = times(np.random.default_rng(0), 100_000)[0]
+    true = float(np.median(b) / np.median(a))
+    draw = np.random.default_rng([1, seed])
+    hits = np.empty((sessions, 3))
+    for session in range(sessions):
+        arms, processors = times(draw, rounds)
+        pair = Pair(*(ArmTimes(list(arm)) for arm in arms))
+        plain = pair.ratio(PERCENTILES[0], CONFIDENCE)
+        adjusted = with_covariate(pair, np.subtract(*processors.mean(axis=2)))
+        hits[session] = holds(plain, true), holds(adjusted, true), log_width(adjusted) / log_width(plain)
+    return hits
+
+
+def log_width(estimate: Estimate) -> float:
+    """Of an interval of a ratio; NaN without one."""
+    if estimate.low is None or estimate.high is None:
+        return np.nan
+    return float(np.log(estimate.high / estimate.low))
+
+
+def with_covariate(pair: Pair, covariate: Floats) -> Estimate:
+    """The ratio as it would be in rounds in which the covariate is 0, by a line through the rounds."""
+    design = np.column_stack([np.ones(len(covariate)), covariate])
+    inverse = np.linalg.inv(design.T @ design)
+
+    def at_zero(log_ratio: float) -> tuple[float, float]:
+        """Where the line is at a covariate of 0, and that times the critical t of its error."""
+        evidence = pair.evidence(PERCENTILES[0], ratio=float(np.exp(log_ratio)))
+        line = inverse @ design.T @ evidence
+        rest = evidence - design @ line
+        error = np.sqrt(rest @ rest / (len(rest) - 2) * inverse[0, 0])
+        return float(line[0]), float(error * critical_t(len(covariate) - 1, CONFIDENCE))
+
+    def is_kept(log_ratio: float) -> bool:
+        height, allowed = at_zero(log_ratio)
+        return abs(height) <= allowed
+
+    middle = float(optimize.brentq(lambda log_ratio: at_zero(log_ratio)[0], -0.7, 0.7, xtol=1e-4))
+    low, high = edges(is_kept, middle)
+    return Estimate(
+        float(np.exp(middle)), *(None if end is None else float(np.exp(end)) for end in (low, high))
+    )
+
+
 def holds(estimate: Estimate, value: float) -> float:
     """1, 0, or NaN without an interval."""
     if estimate.low is None or estimate.high is None:
@@ -205,10 +291,14 @@ def main() -> None:
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--volumes", action="store_true")
+    parser.add_argument("--processors", action="store_true")
     words = parser.parse_args()
     sessions = words.sessions
     if words.together:
         print_together(sessions)
+        return
+    if words.processors:
+        print_processors(sessions)
         return
     if words.starts or words.volumes:
         print_parts(sessions, "starts" if words.starts else "volumes")
