@@ -20,8 +20,9 @@ MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
 MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn so many times
-_RESAMPLES = 100
 _CONFIDENCE = 0.95
+_MIN_S = 1e-6  # a request of a log may have taken none
+_MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: every eighth request is a part then
 _BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
 _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
 
@@ -88,12 +89,9 @@ class Predictor:
         self.waits_seen = recording.waits_seen
         fastest = _without_limits(model_for(recording.spec))
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
-        numbers = [np.flatnonzero(recording.round == number) for number in np.unique(recording.round)]
-        draw = np.random.default_rng(1)
-        self._resamples = [
-            np.concatenate([numbers[i] for i in draw.integers(0, len(numbers), len(numbers))])
-            for _ in range(_RESAMPLES)
-        ]
+        self._part = np.unique(recording.round, return_inverse=True)[1]
+        if np.ptp(self._part) + 1 < _MIN_ROUNDS:
+            self._part = np.arange(recording.requests) % _PARTS
         self.errors: Mapping[int, float] = {}
         self.check = self.predict(recording.spec)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
@@ -150,16 +148,23 @@ class Predictor:
         )
 
     def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:
-        """Rounds resampled; the self-check's error widens the interval as one that is independent."""
-        ends = [50 * (1 - _CONFIDENCE), 50 * (1 + _CONFIDENCE)]
-        drawn = np.array([np.percentile(latency_s[:, chosen], PERCENTILES) for chosen in self._resamples])
+        """Where the percentiles of a race of as many requests will lie, by how they vary from round to round.
+
+        Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
+        chance, so it is added whole.
+        """
+        parts = np.unique(self._part)
+        each_s = np.array([np.percentile(latency_s[:, self._part == part], PERCENTILES) for part in parts])
+        logs = np.log(np.maximum(each_s, _MIN_S))
         estimates = []
         for place, percentile in enumerate(PERCENTILES):
             value = float(np.percentile(latency_s, percentile))
-            low, high = np.percentile(drawn[:, place], ends)
             off = abs(self.errors.get(percentile, 0.0)) * value
-            below, above = np.hypot(max(0.0, value - low), off), np.hypot(max(0.0, high - value), off)
-            estimates.append(Estimate(value, value - float(below), value + float(above)))
+            apart = 1.0
+            if len(parts) > 1:
+                error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
+                apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
+            estimates.append(Estimate(value, max(0.0, value / apart - off), value * apart + off))
         return tuple(estimates)
 
     def _error(self, percentile: int) -> float:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, REQUESTS, ST1, recorded, recording
+from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, ST1, recorded, recording
 from sample_rows import row, table
 
 from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
@@ -42,6 +43,34 @@ def test_the_access_pattern_of_a_task_is_told(predictor: Predictor) -> None:
 def test_the_recorded_volume_is_predicted(predictor: Predictor) -> None:
     assert abs(predictor.errors[50]) < 0.02
     assert abs(predictor.errors[99]) < 0.05
+
+
+def of_computing(latency_s: np.ndarray, rounds: int = 8) -> Recording:
+    """Requests that took so long, and read nothing."""
+    of, count = recording(recorded()), len(latency_s)
+    return replace(
+        of,
+        task=np.full(count, "t"),
+        round=1 + np.arange(count) * rounds // count,
+        began_s=np.arange(count) * 10.0,
+        latency_s=latency_s,
+        pause_s=np.zeros(count),
+        cold=np.zeros(count, bool),
+        ios={name: column[:0] for name, column in of.ios.items()},
+        first=np.zeros(count + 1, int),
+    )
+
+
+@pytest.mark.parametrize("rounds", [8, 1])
+def test_nineteen_of_twenty_races_fall_into_the_interval(rounds: int) -> None:
+    """Of as many requests as were recorded; of fewer than four rounds parts are taken."""
+    draw, within = np.random.default_rng(3), []
+    for _ in range(40):
+        of = of_computing(np.exp(draw.normal(-3, 0.3, 320)), rounds)
+        raced_s = np.percentile(np.exp(draw.normal(-3, 0.3, (50, 320))), PERCENTILES, axis=1)
+        low_s, high_s = np.array([(one.low, one.high) for one in Predictor(of, thread_of(of)).check.whole]).T
+        within.append(np.mean((low_s[:, None] <= raced_s) & (raced_s <= high_s[:, None]), axis=1))
+    assert np.mean(within, axis=0) == pytest.approx([0.95] * 3, abs=0.06)
 
 
 PERTURBED = """
@@ -223,10 +252,7 @@ def test_settings_hold_the_data_of_today_and_have_no_credits() -> None:
 
 def test_of_settings_as_dear_and_as_fast_the_newer_type_and_the_wider_limits_come_first() -> None:
     """Where computing is all that counts, and prices are those of 500 GiB: gp2 and gp3 cost the same."""
-    of = recording(recorded())
-    computing = replace(
-        of, ios={name: column[:0] for name, column in of.ios.items()}, first=np.zeros(REQUESTS + 1, int)
-    )
+    computing = of_computing(np.full(64, 0.01))
     today = replace(GP3, size_bytes=500 * GIB)
     bound = Bound(percentile=99, seconds=1.0)
     advice = advise(
