@@ -1,33 +1,43 @@
 """What ``advise`` predicts, against races of twelve settings beside the recorded volume.
 
-    python benchmarks/advice.py record                # a session of gp3 3,000/125 with its trace
-    python benchmarks/advice.py predict SESSION       # predictions of all settings, and their hash, into it
-    python benchmarks/advice.py race NAME...          # these settings and the recorded volume in one session
-    python benchmarks/advice.py table SESSION RACE... # the errors of predictions that were made before
-    python benchmarks/advice.py beside RACE...        # predicted from the recorded volume's part of each race
+    python benchmarks/advice.py go RESULTS PIECES [LOCK]  # the next so many pieces of the protocol
+    python benchmarks/advice.py table RESULTS             # the errors of the predictions so far
+    python benchmarks/advice.py beside RACE...            # predicted from the recorded volume's part of each
+
+The protocol's first piece is a session of gp3 3,000/125 with its trace, and predictions of all settings,
+which go into its folder with their hash; each other piece races one setting. When a piece has ended, one line
+of JSON goes to the file of results; whatever ends the benchmark, the next call goes on from there. Each piece
+waits for a lock that others of this machine take, too.
 
 Needs root. What else the machine does changes from session to session by more than a prediction may be off,
 so each race has the recorded volume, too, and changes against it are compared: predicted against raced.
 "Waiting" is the part of a request that is not computing, which other work leaves alone. "Own computing": p50
 with the raced requests' computing in place of the recorded ones'. "Halves": the recorded volume's p50 of odd
 requests against even ones, which no prediction can beat. "Old formula": every read costs the difference of
-the volumes' median latencies. "fio": a request takes longer by what fio's replay of its reads does
-(read_iolog with psync, in virtual time). Must reach (issue 17): at least 90 % of p50 cells within 5 %, none
-beyond 12 %; p99 of all requests within 10 % on 10 of 12 settings; Kendall's tau 0.95; waiting off by at most
-half of what the old formula and fio are.
+the volumes' median latencies. "fio": a request takes longer by what fio's replay of its reads (read_iolog,
+with the gaps of the recording) takes longer on that emulated volume than on one like the recorded; "beside"
+has none. Must reach (issue 17): at least 90 % of p50 cells within 5 %, none beyond 12 %; p99 of all requests
+within 10 % on 10 of 12 settings; Kendall's tau 0.95; waiting off by at most half of what the old formula and
+fio are.
 """
 
+import fcntl
 import hashlib
 import json
+import os
+import subprocess
 import sys
 import tempfile
+import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import be_called
+from races import be_called, race
 from scipy.stats import kendalltau
 
 from esrally_ebs.advice.dependencies import thread_of
@@ -36,8 +46,8 @@ from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import VolumeSpec
-from esrally_ebs.session.runs import run_plan
+from esrally_ebs.model import State, Volume, VolumeSpec
+from esrally_ebs.session import manual
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes.virtual.replay import Thread, replay
@@ -45,7 +55,7 @@ from esrally_ebs.volumes.virtual.replay import Thread, replay
 TODAY = VolumeSpec(
     name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
 )
-RECORD = (200_000, 8, 8)  # documents, iterations, rounds
+RECORD = (200_000, 8, 4)  # documents, iterations, rounds
 RACE = (200_000, 6, 4)
 FILE = "predictions.json"
 Predictions = dict[str, dict[str, Any]]  # by setting
@@ -74,19 +84,24 @@ SETTINGS = {
     "efs-elastic": of_type("efs", mode="elastic"),
     "instance-store": of_type("instance-store", iops=200_000),
 }
-# Each beside today's volume; predictions are made for their pace.
-RACES = [list(SETTINGS)[first : first + 3] for first in range(0, len(SETTINGS), 3)]
+BETWEEN_S = 1.0  # at most between two requests that fio replays
 
 
-def run(name: str, arms: list[VolumeSpec], size: tuple[int, int, int], trace: str = "true") -> None:
-    """One session; Rally prints its id."""
+def raced_as(name: str, arms: list[VolumeSpec], size: tuple[int, int, int]) -> str:
+    """The id of a new session; also of one that its checks refuse, which is said."""
     documents, iterations, rounds = size
-    lines = [f"trace = {trace}", f"dataset = {{documents = {documents}}}"]
+    lines = ["trace = true", f"dataset = {{documents = {documents}}}"]
     lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 15}}']
     lines += [f'design = {{rounds = {rounds}, nodes = "one"}}']
+    session = str(uuid.uuid4())
     with plan_file(name, lines, arms) as plan:
-        if code := run_plan(plan, {}, say=print):
-            sys.exit(code)
+        try:
+            race(f"--race-id={session}", f"--track-params={json.dumps({'plan': plan})}")
+        except RuntimeError:
+            if load_session(find_session(home(), session)).state != State.COMPLETE:
+                raise
+            print(f"{session}: is refused by its checks")
+    return session
 
 
 @contextmanager
@@ -105,26 +120,39 @@ def plan_file(name: str, lines: list[str], arms: Iterable[VolumeSpec]) -> Iterat
         yield plan.name
 
 
-def fio_s(of: Recording, thread: Thread, spec: VolumeSpec) -> dict[str, float]:
-    """By task what a request takes when fio replays its I/Os (s), in virtual time.
+def fio_s(of: Recording, volume: Volume) -> dict[str, float]:
+    """By task what fio takes to replay the reads of a request on an attached volume (s), in the middle."""
+    reads = of.ios["write"] == 0
+    request = np.repeat(np.arange(of.requests), np.diff(of.first))[reads]
+    gaps_s = np.diff(of.ios["at_s"][reads], prepend=of.ios["at_s"][0])
+    at_us = np.cumsum(1e6 * np.clip(gaps_s, 0.0, BETWEEN_S)).astype(np.int64)
+    places = zip(at_us, of.ios["offset"][reads], of.ios["bytes"][reads], strict=True)
+    disk = f"/dev/{volume.device}"
+    lines = ["fio version 3 iolog", f"0 {disk} add", f"0 {disk} open"]
+    lines += [f"{at} {disk} read {offset} {size}" for at, offset, size in places]
+    with tempfile.TemporaryDirectory(prefix="advice-fio-") as folder:
+        log = Path(folder) / "iolog"
+        log.write_text("\n".join([*lines, f"{at_us[-1]} {disk} close", ""]))
+        words = ["--name=replay", f"--read_iolog={log}", "--ioengine=psync", "--direct=1", "--readonly"]
+        words += [f"--write_lat_log={folder}/replay", "--output=/dev/null"]
+        subprocess.run(["fio", *words], check=True, cwd=folder)
+        ended_ms, took_ns = np.loadtxt(f"{folder}/replay_lat.1.log", delimiter=",", usecols=(0, 1)).T
+    first = np.flatnonzero(np.diff(request, prepend=-1))
+    last = np.append(first[1:], len(request)) - 1
+    taken_s = (ended_ms[last] - ended_ms[first]) / 1e3 + took_ns[first] / 1e9
+    task = of.task[request[first]]
+    return {str(one): float(np.median(taken_s[task == one])) for one in dict.fromkeys(task)}
 
-    Each is issued after the gap that was before it, and when the one before is done, as ``psync`` does.
-    """
-    events, ends = len(thread.size), np.flatnonzero(thread.size == 0)
-    begins = np.append(0, ends[:-1] + 1)
-    at_s = np.empty(events)
-    at_s[thread.size > 0], at_s[ends] = of.ios["at_s"], of.began_s + of.latency_s
-    gaps_s = np.diff(at_s, prepend=0.0)
-    gaps_s[begins] = at_s[begins] - of.began_s
-    in_turn = thread._replace(
-        path_s=np.zeros(events),
-        compute_s=gaps_s,
-        first_needed=np.append(0, np.arange(events)),  # the event before
-        needed=np.arange(events - 1),
-        after_s=np.zeros(events - 1),
-    )
-    taken_s = replay(in_turn, model_for(spec), credits=spec.credits).latency_s
-    return {str(task): float(np.median(taken_s[of.task == task])) for task in dict.fromkeys(of.task)}
+
+def fio_longer(of: Recording, spec: VolumeSpec) -> dict[str, float]:
+    """By task what fio's replay of a request takes longer on ``spec`` than on the recorded volume (s)."""
+    with plan_file("advice-fio", [], [TODAY, spec]) as plan:
+        volumes = manual.up(plan)
+        try:
+            today_s, there_s = (fio_s(of, volume) for volume in volumes)
+        finally:
+            manual.down(plan)
+    return {task: there_s[task] - today_s[task] for task in today_s}
 
 
 def waiting(of: Recording, thread: Thread, latency_s: np.ndarray) -> dict[str, float]:
@@ -189,29 +217,51 @@ def foreseen(of: Recording, beside: Mapping[str, Sequence[VolumeSpec]]) -> Predi
     return written
 
 
-def predict(name: str) -> None:
-    """Write the predictions and note their hash."""
+def predict(name: str) -> str:
+    """Write a session's predictions; their hash."""
     folder = SessionFolder(find_session(home(), name))
-    beside = {
-        one: [TODAY, *(SETTINGS[other] for other in race if other != one)] for race in RACES for one in race
-    }
+    beside = dict.fromkeys(SETTINGS, (TODAY,))
     text = json.dumps(foreseen(raced(name)[TODAY.name], beside), indent=1)
     folder.write_file(FILE, text)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    folder.note("predictions", sha256=digest)
-    print(f"{FILE} of {folder.path.name}: sha256 {digest}")
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def predictions(name: str, race: str) -> Predictions:
-    """Those of a session, if they are older than the race and as they were written."""
-    folder = SessionFolder(find_session(home(), name))
-    text = (folder.path / FILE).read_text()
-    noted = [event for event in folder.events() if event.kind == "predictions"][-1]
-    if hashlib.sha256(text.encode()).hexdigest() != noted.fields["sha256"]:
-        raise MeasurementError(f"{folder.path / FILE}: was changed after it was written; predict again")
-    if noted.at_s > load_session(find_session(home(), race)).started_at:
-        raise MeasurementError(f"race {race} is older than the predictions of {name}; race again")
+def predictions(name: str, sha256: str) -> Predictions:
+    """Those of a session, as they were written."""
+    text = (find_session(home(), name) / FILE).read_text()
+    if hashlib.sha256(text.encode()).hexdigest() != sha256:
+        raise MeasurementError(f"predictions of {name}: were changed after they were written; begin anew")
     return json.loads(text)  # type: ignore[no-any-return]
+
+
+def lines_of(results: Path) -> list[Mapping[str, Any]]:
+    """The pieces so far: a recording with the hash of its predictions, then races."""
+    return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
+
+
+def piece(done: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Do the next piece of the protocol."""
+    began = os.getloadavg()
+    if not done:
+        session = raced_as("advice-record", [TODAY], RECORD)
+        return {"recorded": session, "sha256": predict(session), "load": began}
+    name = next(one for one in SETTINGS if one not in {line.get("setting") for line in done})
+    spec = replace(SETTINGS[name], name=name)
+    session = raced_as("advice-race", [TODAY, spec], RACE)
+    longer_s = fio_longer(raced(done[0]["recorded"])[TODAY.name], spec)
+    return {"setting": name, "race": session, "fio_s": longer_s, "load": began}
+
+
+def go(results: Path, pieces: int, lock: Path) -> None:
+    """So many pieces more, as long as one is left."""
+    for _ in range(pieces):
+        if len(done := lines_of(results)) > len(SETTINGS):
+            return
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            line = piece(done)
+        with results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def raced(name: str) -> dict[str, Recording]:
@@ -221,46 +271,46 @@ def raced(name: str) -> dict[str, Recording]:
     return {arm.spec.name: recording_of(session, trace, arm.spec.name) for arm in session.arms}
 
 
-def table(races: list[str], name: str | None = None) -> None:
-    """A line a setting, then what must be reached; predictions are those of the session, or of each race."""
-    errors: dict[str, list[float]] = {
-        "p50": [],
-        "own computing": [],
-        "waiting": [],
-        "old formula": [],
-        "fio": [],
-        "halves": [],
+def cells_of(
+    made: Mapping[str, Any], base: Mapping[str, Any], of: Recording, today_p50: Mapping[str, float]
+) -> dict[str, list[float]]:
+    """By kind the errors of a setting's prediction, a task each; ``base``: today's volume's."""
+    p50, thread = of.medians_s(), thread_of(of)
+    wait_s, own_s = waiting(of, thread, of.latency_s), computing(of, thread)
+    change = {task: p50[task] / today_p50[task] for task in p50}
+    return {
+        "p50": [made["p50_s"][t] / base["p50_s"][t] / change[t] - 1 for t in p50],
+        "own computing": [(made["p50_s"][t] - base["compute_s"][t] + own_s[t]) / p50[t] - 1 for t in p50],
+        "waiting": [made["wait_s"][t] / wait_s[t] - 1 for t in p50],
+        "old formula": [made["old_wait_s"][t] / wait_s[t] - 1 for t in p50],
     }
-    errors["p99"] = []
-    order = []
+
+
+def table(races: Sequence[Mapping[str, Any]], recorded: Mapping[str, Any] | None = None) -> None:
+    """A line a setting, then what must be reached; predicted from the recording, or from each race."""
+    errors, order = defaultdict[str, list[float]](list), []
     print(
         "setting          requests   p50 mean, worst   own computing   waiting   its old formula   fio"
         "   waits   p99 x today, raced"
     )
-    for race in races:
-        arms = raced(race)
+    for line in races:
+        arms = raced(line["race"])
         today = arms.pop(TODAY.name)
-        expected = foreseen(today, dict.fromkeys(arms, ())) if name is None else predictions(name, race)
-        recorded = today if name is None else raced(name)[TODAY.name]
-        recorded_s = waiting(recorded, thread_of(recorded), recorded.latency_s)
-        today_s = fio_s(recorded, thread_of(recorded), TODAY)
+        if recorded is None:
+            of_today, expected = today, foreseen(today, dict.fromkeys(arms, ()))
+        else:
+            of_today = raced(recorded["recorded"])[TODAY.name]
+            expected = predictions(recorded["recorded"], recorded["sha256"])
+        recorded_s = waiting(of_today, thread_of(of_today), of_today.latency_s)
         base = expected[TODAY.name]
         today_p50 = today.medians_s()
         errors["halves"] += halves(today)
         for arm, of in arms.items():
-            made, p50, thread = expected[arm], of.medians_s(), thread_of(of)
-            replayed_s = fio_s(recorded, thread_of(recorded), SETTINGS[arm])
-            wait_s, own_s = waiting(of, thread, of.latency_s), computing(of, thread)
-            change = {task: p50[task] / today_p50[task] for task in p50}
-            cells = {
-                "p50": [made["p50_s"][t] / base["p50_s"][t] / change[t] - 1 for t in p50],
-                "own computing": [
-                    (made["p50_s"][t] - base["compute_s"][t] + own_s[t]) / p50[t] - 1 for t in p50
-                ],
-                "waiting": [made["wait_s"][t] / wait_s[t] - 1 for t in p50],
-                "old formula": [made["old_wait_s"][t] / wait_s[t] - 1 for t in p50],
-                "fio": [(recorded_s[t] + replayed_s[t] - today_s[t]) / wait_s[t] - 1 for t in p50],
-            }
+            made = expected[arm]
+            wait_s = waiting(of, thread_of(of), of.latency_s)
+            cells = cells_of(made, base, of, today_p50)
+            if "fio_s" in line:
+                cells["fio"] = [(recorded_s[t] + line["fio_s"][t]) / wait_s[t] - 1 for t in wait_s]
             for kind, values in cells.items():
                 errors[kind] += values
             predicted = made["p99_s"] / base["p99_s"]
@@ -287,16 +337,12 @@ def main() -> None:
     """Do what the first word says."""
     be_called("advice")
     match sys.argv[1:]:
-        case ["record"]:
-            run("advice-record", [TODAY], RECORD, trace='"perturb"')
-        case ["predict", session]:
-            predict(session)
-        case ["race", *names] if names and SETTINGS.keys() >= set(names):
-            run("advice-race", [TODAY, *(replace(SETTINGS[n], name=n) for n in names)], RACE)
-        case ["table", session, *races] if races:
-            table(races, session)
+        case ["go", results, pieces, *lock] if pieces.isdecimal():
+            go(Path(results), int(pieces), Path(*lock or [os.devnull]))
+        case ["table", results] if len(lines := lines_of(Path(results))) > 1:
+            table(lines[1:], lines[0])
         case ["beside", *races] if races:
-            table(races)
+            table([{"race": one} for one in races])
         case _:
             sys.exit(__doc__)
 
