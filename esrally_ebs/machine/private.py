@@ -25,14 +25,19 @@ def private_directory(path: Path) -> Path:
     if not path.parent.exists():
         private_directory(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
+    require_private(path, os.geteuid())
+    return path
+
+
+def require_private(path: Path, *owners: int) -> None:
+    """Raise SetupError unless ``path`` is a directory of one of these users, and no other may write to it."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise SetupError(f"{path}: is a link, and no directory of ours; see who made it, and remove it")
-    if status.st_uid != os.geteuid():
+    if status.st_uid not in owners:
         raise SetupError(f"{path}: belongs to user {status.st_uid}; see what is in it, and remove it")
     if status.st_mode & _OTHERS_MAY_WRITE:
         raise SetupError(f"{path}: others may write to it; run chmod 0700 {path} once you know what is in it")
-    return path
 
 
 @contextmanager

@@ -87,11 +87,12 @@ def _attach(spec: VolumeSpec, directory: Path, say: Say) -> Volume:
 def attached() -> list[Volume]:
     """Every arm that is attached now, by hand or by a running session.
 
-    Raises SetupError when what says so was cut, or is another release's.
+    Raises SetupError when what says so was cut, or is another release's, or the run directory another user's.
     """
     return [
         volume
-        for path in sorted(run_dir().glob(f"*/{FILE}"))
+        for name in running.sessions()[0]
+        if (path := run_dir() / name / FILE).exists()
         for arm in load_context(path).arms
         for volume in arm.volumes
     ]

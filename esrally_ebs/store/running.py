@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.private import private_directory, require_private
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
@@ -29,6 +29,13 @@ _MARK_TEXT = "esrally-ebs made this directory: 'esrally-ebs clean' removes what 
 def folder_of(session: str) -> Path:
     """Where a session's folder is, whether there is one or not. PlanError for what is no session's name."""
     return run_dir() / session_name(session, by_hand=True)
+
+
+def _trusted() -> Path:
+    """The run directory; SetupError where another than root and this user may change what is in it."""
+    with suppress(FileNotFoundError):
+        require_private(run_dir(), 0, os.geteuid())
+    return run_dir()
 
 
 def begin(session: str) -> Path:
@@ -59,7 +66,7 @@ def begin(session: str) -> Path:
 
 def claim(session: str) -> bool:
     """Make this process the owner of a session whose own has died; False when it lives, or all is gone."""
-    if not run_dir().is_dir():
+    if not _trusted().is_dir():
         return False
     with locked(run_dir()):
         if not is_ours(session) or owner_lives(session):
@@ -87,6 +94,7 @@ def owner_lives(session: str) -> bool:
     """
     folder = folder_of(session)
     try:
+        _trusted()
         owner = _owner(folder)
         return owner == BY_HAND or (owner != "" and Process(*map(int, owner.split())).alive)
     except FileNotFoundError:
@@ -101,7 +109,7 @@ def is_ours(session: str) -> bool:
     """Whether a folder is there that carries our marks."""
     folder = folder_of(session)
     return (
-        _is(stat.S_ISREG, run_dir() / MARK)
+        _is(stat.S_ISREG, _trusted() / MARK)
         and _is(stat.S_ISDIR, folder)
         and _is(stat.S_ISREG, folder / OWNER)
     )
@@ -111,7 +119,7 @@ def sessions() -> tuple[list[str], list[str]]:
     """The names of the sessions that have a folder of ours, and of what else lies in the run directory."""
     ours: list[str] = []
     others: list[str] = []
-    for path in sorted(run_dir().glob("*")):
+    for path in sorted(_trusted().glob("*")):
         if path.name != MARK and not path.name.startswith(_NEW):
             (ours if _is_session(path.name) else others).append(path.name)
     return ours, others
@@ -119,7 +127,7 @@ def sessions() -> tuple[list[str], list[str]]:
 
 def drop_unborn() -> None:
     """Remove what was left by processes that were killed while a session's folder came or went."""
-    if _is(stat.S_ISREG, run_dir() / MARK):
+    if _is(stat.S_ISREG, _trusted() / MARK):
         with locked(run_dir()):
             for new in run_dir().glob(f"{_NEW}*"):
                 _remove_new(new)
@@ -129,7 +137,7 @@ def drop_unborn() -> None:
 def remove(session: str, names: Iterable[str]) -> list[str]:
     """Remove a session's folder and its files of these names; one line, and it stays, if more is in it."""
     folder = folder_of(session)
-    if not run_dir().is_dir():
+    if not _trusted().is_dir():
         return []
     with locked(run_dir()):
         if not is_ours(session):

@@ -3,6 +3,7 @@
 import ctypes
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from esrally_ebs.session import clean
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.daemon import process as daemon
+from esrally_ebs.volumes.record import Record, write_record
 
 NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
 SLEEP = shutil.which("sleep") or "sleep"
@@ -71,6 +73,31 @@ def test_what_a_session_does_not_know_stays_in_its_folder(
     assert "link, notes" in capsys.readouterr().err
     assert (folder / "notes").exists()
     assert victim.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("whose", ["another user's", "open to all", "a link"])
+def test_marks_of_ours_in_a_directory_of_others_are_not_believed(
+    run: Path, victim: Path, capsys: pytest.CaptureFixture[str], whose: str
+) -> None:
+    """Root once removed the file that a record there named, at ``clean`` and ``volumes down``."""
+    folder = dead("by-hand-x")
+    write_record(folder / "gp3", Record(backend="emulated", name="gp3", type="gp3", created=(victim,)))
+    if whose == "a link":
+        run.rename(run.with_name("theirs"))
+        run.symlink_to(run.with_name("theirs"))
+    elif whose == "open to all":
+        run.chmod(0o777)
+    else:
+        os.chown(run, 65534, 65534)
+    for words in (["clean"], ["volumes", "down"], ["volumes", "list"], ["volumes", "show", "gp3"]):
+        assert main(words) == 3
+        assert re.fullmatch(
+            rf"esrally-ebs: {run}: (belongs to user 65534|others may write to it|is a link,).*\n",
+            capsys.readouterr().err,
+        )
+    assert victim.exists()
+    assert (folder / "gp3" / "volume.json").exists()
 
 
 def test_a_record_that_names_another_directory_removes_nothing(run: Path, victim: Path) -> None:
