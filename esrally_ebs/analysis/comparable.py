@@ -33,9 +33,9 @@ NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "se
 def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
-    Hits, segments, versions, volume settings, numbers of requests, failed requests, times that are none,
-    coldness, what cold requests read, and lateness of emulated volumes. Of a session that was ``cut``, the
-    last round is no whole one and its requests are not counted.
+    Hits, documents beside writes, segments, versions, volume settings, numbers of requests, failed requests,
+    times that are none, coldness, what cold requests read, and lateness of emulated volumes. Of a session
+    that was ``cut``, the last round is no whole one and its requests are not counted.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
@@ -45,6 +45,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     )
     checks = [
         None if seeks_knee else _hits(measured),
+        _documents(session),
         _segments(session),
         _agree(
             "versions",
@@ -97,6 +98,24 @@ def _hits(measured: pa.Table) -> Check | None:
     return Check(
         name="hits", ok=True, value=f"{len(hits)} tasks", text="every task has the same hits on every arm"
     )
+
+
+def _documents(session: Session) -> Check | None:
+    """Whether each block beside writes, where hits grow, began with the same documents on every arm."""
+    counts: dict[str | None, set[float]] = {}
+    for event in session.events:
+        if event.kind == "brought-back" and (count := event.number("documents")) is not None:
+            counts.setdefault(event.arm, set()).add(count)
+    distinct = set[float]().union(*counts.values())
+    if not distinct:
+        return None
+    listed = ", ".join(f"{count:.0f}" for count in sorted(distinct))
+    if len(distinct) > 1:
+        arm = max(counts, key=lambda name: len(counts[name]))
+        text = f"documents differ between blocks beside writes ({listed}); see the log of the node of {arm}"
+        return Check(name="documents", ok=False, value=listed, text=text)
+    text = "each block beside writes began with the same documents on every arm"
+    return Check(name="documents", ok=True, value=listed, text=text)
 
 
 def _in_order(numbers: Iterable[int | None]) -> list[int | None]:

@@ -43,6 +43,7 @@ class BroughtBack:
     seconds: float
     files: int
     bytes: int
+    documents: int  # that a search finds then
     resident: float  # fraction of the index that was in the page cache afterwards
 
 
@@ -111,6 +112,7 @@ def bring_back(node: Node, volume: Volume) -> BroughtBack:
                 f"{_READY_S:.0f} s; see its log with 'docker logs {node.container}'"
             )
         _require_same(node, kept)
+        documents = api.get(node.port, "/_count?expand_wildcards=open,hidden", timeout_s=_TIMEOUT_S)["count"]
         eviction = evict([node.pid], node.data_dir)
         if volume.control is not None:
             _give_back(volume)
@@ -118,6 +120,7 @@ def bring_back(node: Node, volume: Volume) -> BroughtBack:
         seconds=time.monotonic() - began_s,
         files=sum(files),
         bytes=eviction.bytes,
+        documents=documents,
         resident=eviction.resident_after,
     )
 

@@ -5,7 +5,7 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 
 import copy
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -26,6 +26,7 @@ BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of wha
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
 SEARCH_TYPES = ("search", "paginated-search", "scroll-search", "composite-agg", "sql", "esql", "field-caps")
+_AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _OF_AN_INDEX = (
     "search",
     "paginated-search",
@@ -61,9 +62,25 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_search(task: Any) -> bool:
-    return task.operation.type in (*SEARCH_TYPES, recovery.RECOVERY) or (
-        task.operation.type == "raw-request" and bool(_READING.search(str(task.operation.params.get("path"))))
-    )
+    operation = task.operation
+    if operation.type == "composite":
+        asked = [_asks(part.get("operation-type"), part) for part in _parts(operation.params)]
+        return any(asked) and None not in asked
+    return operation.type == recovery.RECOVERY or bool(_asks(operation.type, operation.params))
+
+
+def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
+    """Whether an operation searches; None when it may change something."""
+    if kind in _AROUND:
+        return False
+    reads = kind in SEARCH_TYPES or (kind == "raw-request" and _READING.search(str(params.get("path"))))
+    return True if reads else None
+
+
+def _parts(params: Mapping[str, Any]) -> list[Any]:
+    """The operations of a composite one, however deep in its streams."""
+    parts = params.get("requests", params.get("stream", ()))
+    return [each for part in parts for each in (_parts(part) if "stream" in part else [part])]
 
 
 def _require_writes_beside(element: Any) -> None:

@@ -34,6 +34,7 @@ def test_an_arm_gets_the_same_bytes_back_before_each_block_and_writes_last_as_lo
     checks = {check.name: check for check in session.checks}
     for arm in ("gp2", "gp3"):
         assert checks[f"brought back: {arm}"].value == checks[f"segments of {arm}"].value
+    assert checks["documents"].value == "3000"
     restored = [event for event in session.events if event.kind == "brought-back"]
     assert Counter(event.arm for event in restored) == {"gp2": 3, "gp3": 3}  # the warm-up and two rounds
     assert {event.number("resident") for event in restored} == {0.0}

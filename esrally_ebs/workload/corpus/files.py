@@ -29,7 +29,7 @@ CONVERTED: Final = "ghcn-daily"
 RENDERERS: Final[Mapping[str, Callable[[int], Renderer]]] = {
     "weather": WeatherRenderer,
     "logs": LogRenderer,
-    "bodies": partial(LogRenderer, body=6000),
+    "uploads": partial(LogRenderer, body=96_000),
     "vectors": VectorRenderer,
 }
 

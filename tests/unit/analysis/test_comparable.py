@@ -51,6 +51,16 @@ def failing(measured: Session) -> list[str]:
     return [check.name for check in check_comparable(measured) if not check.ok]
 
 
+@pytest.mark.parametrize(("last", "ok"), [(12, True), (11, False)])
+def test_blocks_beside_writes_begin_with_the_same_documents(last: int, ok: bool) -> None:
+    events = tuple(
+        Event(at_s=1.0, kind="brought-back", arm=arm, fields={"documents": count})
+        for arm, count in (("a", 12), ("b", 12), ("a", 12), ("b", last))
+    )
+    checks = check_comparable(session(table(row(), row(arm="b")), events=events))
+    assert [check.ok for check in checks if check.name == "documents"] == [ok]
+
+
 def test_equal_arms_are_comparable() -> None:
     checks = check_comparable(session(table(row(), row(arm="b"))))
     assert {check.name for check in checks} == {

@@ -41,7 +41,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     there = {name: {"settings": {"index": {"uuid": uuid}}} for name, uuid in (("one", "u1"), ("new", "u2"))}
 
     def get(port: int, path: str, **_: object) -> Any:  # noqa: ANN401 - JSON
-        return there
+        return {"count": 12} if path.startswith("/_count") else there
 
     monkeypatch.setattr(api, "get", get)
     monkeypatch.setattr(api, "post", lambda port, path, **_: log.append(path))
@@ -83,7 +83,7 @@ def test_whatever_was_added_and_merged_away_the_same_bytes_are_there_again(
     brought = kept.bring_back(node(volume), volume)
     assert texts(volume) == before
     assert content_hash(volume.mount / "elasticsearch") == hash_ == kept.require_kept(volume, hash_)
-    assert (brought.files, brought.resident) == (3, 0.0)
+    assert (brought.files, brought.documents, brought.resident) == (3, 12, 0.0)
     assert requests == ["delete /new", "/one/_close", "/one/_open"]
 
 

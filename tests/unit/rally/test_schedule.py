@@ -136,6 +136,26 @@ def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
     assert {"q-gp2-r1", "q-gp3-r1", "q-gp2-r2", "q-gp3-r2"} <= set(made)
 
 
+@pytest.mark.parametrize(
+    ("more", "is_search"),
+    [
+        ({"operation-type": "sleep"}, True),
+        ({"stream": [{"operation-type": "raw-request", "path": "/i/_count"}]}, True),
+        ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
+        ({"operation-type": "submit-async-search"}, False),
+    ],
+)
+def test_a_composite_operation_that_only_asks_is_a_search(more: dict[str, Any], is_search: bool) -> None:
+    requests = [
+        {"operation-type": "open-point-in-time"},
+        {"stream": [{"operation-type": "paginated-search"}]},
+        more,
+    ]
+    params = {"requests": requests}
+    made = rally_track.Task("c", rally_track.Operation("c", "composite", params=params, param_source=None))
+    assert divide([made]) == (([], [made]) if is_search else ([made], []))
+
+
 def test_after_a_search_a_runner_of_the_tracks_own_is_one() -> None:
     building, searches = divide([task("wait", "my-wait"), task("q"), task("recall", "my-recall")])
     assert (names(building), names(searches)) == (["wait"], ["q", "recall"])

@@ -18,7 +18,7 @@ from esrally_ebs.rally.schedule import expand
 from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
-TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors", "ingest-ebs": "bodies"}
+TRACKS = {"logs-ebs": "logs", "vectors-ebs": "vectors", "ingest-ebs": "uploads"}
 PLANS = {
     **TRACKS,
     "ingest-ebs": "ingest",
