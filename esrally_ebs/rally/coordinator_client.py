@@ -9,7 +9,9 @@ import asyncio
 import json
 import os
 import socket
+import threading
 import time
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
@@ -28,7 +30,21 @@ from esrally_ebs.store.context import Context
 
 _CLOCK_S = 30.0  # between two comparisons of the clocks
 _CONNECT_S = 10.0
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}  # s, s, times
+_LEAVE_S = 10.0  # for a worker whose coordinator has hung up; in an orderly end it is told to by Rally
+# s, s, times; and ms, for what was sent and not acknowledged, which no keepalive is sent after
+_NOTICED = {
+    socket.TCP_KEEPIDLE: 5,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 20_000,
+}
+
+
+def keep_alive(connection: socket.socket | TransportSocket) -> None:
+    """Have the kernel notice within 20 s that the other end is gone, by its power or its network."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _NOTICED.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Coordinator(NamedTuple):
@@ -54,11 +70,8 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
         self.ask({"token": coordinator.token, "version": esrally_ebs.__version__})
-        # fio and the refilling of buckets take as long as they take; a coordinator without power is noticed
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE.items():
-            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._socket.settimeout(None)  # fio and the refilling of buckets take as long as they take
+        keep_alive(self._socket)
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
@@ -72,6 +85,11 @@ class _Connection:
         if "error" in answer:
             raise error_of(answer["error"])
         return answer, max(0.0, elapsed_s - answer["seconds"])
+
+    def wait(self) -> None:
+        """Until the coordinator hangs up, or is gone."""
+        with suppress(OSError):
+            self._file.read(1)
 
     def close(self) -> None:
         self._file.close()
@@ -87,29 +105,45 @@ class CoordinatorClient:
         self._pid = os.getpid()
         self._compared_s = float("-inf")
         self._epoch_s = 0.0
-        self._cold_way_s = 0.0  # to have the arm made cold for the next request
+        self._way_s = 0.0  # since the request before
+        self._observing: _Connection | None = None  # of the next request, by the coordinator
+        self._attends = False
 
     @cached_property
     def context(self) -> Context:
         """The session; what changes of it when nodes are started anew concerns the coordinator alone."""
         return _CONTEXT.validate_python(self._ask("context"))
 
+    def attend(self) -> None:
+        """Have the coordinator miss this process once it is gone; this process ends after the coordinator."""
+        if self._attends:
+            return
+        connection = self._connection()  # which does nothing else
+        self._way_of(connection, _request("attend"))
+        self._attends = True
+        threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+
     def make_cold(self, block: Block) -> Drop:
-        """Have the arm made cold, and that recorded. Raises MeasurementError when it does not get so."""
-        answer, self._cold_way_s = self._send("make_cold", block=block)
+        """Have the arm's buckets filled, the arm made cold, that recorded, its volumes observed from then on.
+
+        All of it is one question, and the next request follows its answer. Raises MeasurementError when the
+        arm does not get cold.
+        """
+        self._forget()
+        answer, self._observing = self._send("make_cold", block=block)
         return _DROP.validate_python(answer)
 
     @asynccontextmanager
     async def observed(self, block: Block) -> AsyncIterator[None]:
         """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that."""
-        connection = self._connection()
+        connection, self._observing = self._observing, None
+        if connection is None:
+            _, connection = self._send("observe", block=block)
+        before_s, self._way_s = self._way_s, 0.0
         try:
-            way_s = self._way_of(connection, _request("observe", block=block))
-            before_s, self._cold_way_s = self._cold_way_s + way_s, 0.0
             yield
-            facts = {"round_trip_s": way_s, "way_s": before_s}
             # in a thread: other clients of this process go on meanwhile
-            await asyncio.to_thread(self._way_of, connection, facts)
+            await asyncio.to_thread(self._way_of, connection, {"way_s": before_s})
         except BaseException:
             connection.close()  # so that the coordinator keeps nothing of what failed
             raise
@@ -137,36 +171,44 @@ class CoordinatorClient:
 
     def close(self) -> None:
         """Hang up; what is asked next connects again."""
+        self._forget()
         while self._idle:
             self._idle.pop().close()
+
+    def _forget(self) -> None:
+        """Have no record kept of a request that was never made."""
+        if self._observing is not None:
+            self._observing.close()
+        self._observing = None
 
     def _compare_clocks(self) -> None:
         uncertainty_s, self._epoch_s, offset_s = compare_clocks(lambda: float(self._ask("now")))
         self._compared_s = time.monotonic()
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
 
-    def _way_of(self, connection: _Connection, request: dict[str, Any]) -> float:
+    def _way_of(self, connection: _Connection, request: dict[str, Any]) -> Any:
+        """What it gives; what the way added is counted into that of the next request."""
         try:
-            return connection.ask(request)[1]
-        except OSError as error:
-            raise self._lost(error) from error
-
-    def _ask(self, operation: str, **arguments: Any) -> Any:
-        return self._send(operation, **arguments)[0]
-
-    def _send(self, operation: str, **arguments: Any) -> tuple[Any, float]:
-        """What it gives, and what the way added (s)."""
-        connection = self._connection()
-        try:
-            answer, way_s = connection.ask(_request(operation, **arguments))
+            answer, way_s = connection.ask(request)
         except OSError as error:
             connection.close()
             raise self._lost(error) from error
+        self._way_s += way_s
+        return answer["result"]
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        answer, connection = self._send(operation, **arguments)
+        self._idle.append(connection)
+        return answer
+
+    def _send(self, operation: str, **arguments: Any) -> tuple[Any, _Connection]:
+        """What it gives, and the connection that gave it."""
+        connection = self._connection()
+        try:
+            return self._way_of(connection, _request(operation, **arguments)), connection
         except EbsError:
             self._idle.append(connection)
             raise
-        self._idle.append(connection)
-        return answer["result"], way_s
 
     def _connection(self) -> _Connection:
         if self._pid != os.getpid():  # forked: those are the parent's
@@ -182,6 +224,13 @@ class CoordinatorClient:
         host, port, _ = self._coordinator
         why = error.strerror or str(error)
         return SetupError(f"coordinator {host}:{port}: not reached from this load host ({why}); race again")
+
+
+def _end_with(connection: _Connection) -> None:
+    """End this process some time after the coordinator's: nobody else may be left to do so."""
+    connection.wait()
+    time.sleep(_LEAVE_S)
+    os._exit(SetupError.exit_code)
 
 
 def _request(operation: str, **arguments: Any) -> dict[str, Any]:

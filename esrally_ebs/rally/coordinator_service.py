@@ -25,12 +25,12 @@ from esrally_ebs.model import Block, Request
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import activation, open_loop, runners
-from esrally_ebs.rally.coordinator_client import Coordinator
+from esrally_ebs.rally.coordinator_client import Coordinator, keep_alive
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.sample_recorder import DrivenSession
 from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, read_page, refusal
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Context
+from esrally_ebs.store.context import LOST, Context
 from esrally_ebs.telemetry.observation import observe
 
 _SLOW_S = 10.0  # who connects says at once that it may
@@ -94,7 +94,7 @@ class CoordinatorSteps:
 
     def make_cold(self, block: Block) -> Drop:
         """Make an arm cold, and record that."""
-        search = _search(block)
+        search = runners.Search(runners.OnArm(None), None, Request(block=block, number=1), {})
         drop = search.make_cold()
         search.record(drop)
         return drop
@@ -125,10 +125,15 @@ class CoordinatorService:
         steps = CoordinatorSteps()
         names = ("context", "now", "make_cold", "between", "is_over", "fault")
         self._calls = {name: checked(getattr(steps, name)) for name in names}
+        self._is_over = False
 
     def start(self) -> None:
         """Listen in a thread of its own."""
         threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True).start()
+
+    def end(self) -> None:
+        """The race is over: load hosts may go."""
+        self._is_over = True
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connected, sock=self._listener, limit=MAX_REQUEST_BYTES)
@@ -152,19 +157,41 @@ class CoordinatorService:
             began_s = time.perf_counter()
             request = json.loads(line)
             operation, arguments = request["operation"], request["arguments"]
-            if operation == "observe":
-                try:
-                    await self._observe(_BLOCK.validate_python(arguments["block"]), began_s, reader, writer)
-                except EbsError as error:
-                    _send(writer, refusal(error))
-                continue
             try:
                 answer = {"result": await self._perform(operation, arguments, _peer(writer))}
             except Exception as error:  # noqa: BLE001 - whatever it is, the load host hears of it
-                answer = refusal(error)
+                _send(writer, {**refusal(error), "seconds": time.perf_counter() - began_s})
+                continue
+            if operation in ("make_cold", "observe"):
+                try:
+                    await self._observe(
+                        _BLOCK.validate_python(arguments["block"]), answer, began_s, reader, writer
+                    )
+                except EbsError as error:
+                    _send(writer, refusal(error))
+                continue
             _send(writer, {**answer, "seconds": time.perf_counter() - began_s})
+            if operation == "attend":
+                await self._miss(reader, writer)
+
+    async def _miss(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Wait until a worker of a load host is gone: before the end of the race, that is the end of it."""
+        keep_alive(writer.get_extra_info("socket"))
+        with suppress(OSError):
+            await reader.read(1)
+        context = activation.current()
+        if self._is_over or (context.notes / LOST).exists():
+            return
+        error = SetupError(
+            f"load host {_peer(writer)}: its worker has died or its network is gone; see Rally's log there, "
+            "and race again"
+        )
+        SessionFolder(context.folder).note("fault", text=str(error), exit_code=error.exit_code)
+        (context.notes / LOST).write_text(str(error))  # for Rally's driver
 
     async def _perform(self, operation: str, arguments: dict[str, Any], peer: str) -> Any:
+        if operation in ("attend", "observe"):  # what they do comes after the answer, or goes on around it
+            return None
         if operation == "clock":
             offset_s, uncertainty_s = float(arguments["offset_s"]), float(arguments["uncertainty_s"])
             folder = SessionFolder(activation.current().folder)
@@ -178,26 +205,24 @@ class CoordinatorService:
         return await asyncio.to_thread(call, **arguments)
 
     async def _observe(
-        self, block: Block, began_s: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        block: Block,
+        answer: dict[str, Any],
+        began_s: float,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        """Observe an arm's volumes until the load host says that its request was answered."""
+        """Observe an arm's volumes from this answer on until the load host says that its request ended."""
         context = activation.current()
         members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
         async with observe(members, folder, block, read_page=read_page()) as more:
-            _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})
+            _send(writer, {**answer, "seconds": time.perf_counter() - began_s})
             line = await reader.readline()
             if not line:
                 raise ConnectionResetError("its request failed")  # of which nothing is kept
             began_s = time.perf_counter()
-            way = json.loads(line)
-            more.update({name: float(way[name]) for name in ("round_trip_s", "way_s")})
-            more["load_host"] = _peer(writer)
+            more.update(way_s=float(json.loads(line)["way_s"]), load_host=_peer(writer))
         _send(writer, {"result": None, "seconds": time.perf_counter() - began_s})
-
-
-def _search(block: Block) -> runners.Search:
-    """The steps before a search of this block, without the search."""
-    return runners.Search(runners.OnArm(None), None, Request(block=block, number=1), {})
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

@@ -87,6 +87,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def _start(self, nodes: RaceNodes, settings: RaceSettings) -> None:
         local_actors.require_closed()
         service = CoordinatorService(nodes.also_at) if nodes.also_at else None
+        load_may_go = service.end if service else lambda: None
         is_quiet = bool(self.cfg.opts("system", "quiet.mode", mandatory=False, default_value=False))
         write = line_writer(is_quiet)
 
@@ -102,7 +103,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             say=say,
         )
         live = LiveSession(steps)
-        patches.install(patches.RACE_CONTROL, _RaceEnd(live, self.cfg, is_quiet))
+        patches.install(patches.RACE_CONTROL, _RaceEnd(live, self.cfg, is_quiet, load_may_go))
         with interrupt.hearing_cancel():
             context = live.prepare()
         install(context.path, write)
@@ -167,15 +168,21 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
 class _RaceEnd:
     """Ends the session with the race."""
 
-    def __init__(self, live: LiveSession, cfg: Any, is_quiet: bool) -> None:
+    def __init__(self, live: LiveSession, cfg: Any, is_quiet: bool, load_may_go: Callable[[], None]) -> None:
         self._cfg = cfg
         self._live = live
         self._is_quiet = is_quiet
-        self.end = live.end
+        self._load_may_go = load_may_go
         self.first_fault = live.first_fault
+
+    def end(self, cancelled: bool) -> None:
+        """Take down what is left, however the race ended."""
+        self._load_may_go()
+        self._live.end(cancelled)
 
     def complete(self) -> None:
         """Keep Rally's own record, print the report, and send what was recorded to Rally's metrics store."""
+        self._load_may_go()
         recorded = Path(paths.race_root(self._cfg)) / "race.json"
         self._live.folder.write_file("race.json", recorded.read_text())
         try:

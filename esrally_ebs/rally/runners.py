@@ -233,7 +233,7 @@ class SearchElsewhere(Search):
     __slots__ = ()
 
     def make_cold(self) -> Drop:
-        """Recorded there at once: after it, nothing but the observation comes before the request."""
+        """Recorded there at once: after it, nothing comes before the request."""
         return _coordinator().make_cold(self.request_.block)
 
     def record(self, drop: Drop) -> None:

@@ -12,6 +12,7 @@ from esrally import metrics, telemetry
 
 from esrally_ebs.analysis.knee import EVENT, NextStep
 from esrally_ebs.analysis.sequential import InterimResult
+from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Event, Node, Phase, Sample, TelemetryPoint, Work
 from esrally_ebs.node import api
@@ -22,7 +23,7 @@ from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
 from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
-from esrally_ebs.store.context import ENOUGH, STEP, Context
+from esrally_ebs.store.context import ENOUGH, LOST, STEP, Context
 from esrally_ebs.telemetry.gc_log import GcLog
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread
 from esrally_ebs.telemetry.watch import Watch
@@ -235,6 +236,17 @@ class DrivenSession:
         if remote := self._coordinator():
             return remote.is_over(round_)
         return self._last_round.exists() and round_ > int(self._last_round.read_text())
+
+    def attend(self) -> None:
+        """On a load host: have the coordinator miss this process once it is gone."""
+        if remote := self._coordinator():
+            remote.attend()
+
+    def require_load(self) -> None:
+        """Raise SetupError once a load host is gone."""
+        path = self._session().notes / LOST
+        if path.exists():
+            raise SetupError(path.read_text())
 
     @property
     def _last_round(self) -> Path:

@@ -203,7 +203,7 @@ def _load_hosts(events: Sequence[Event]) -> Table | None:
         title="Load from elsewhere",
         item_title="load host",
         columns=titled(
-            *("observed requests", "way before, median", "most", "round trip, median"),
+            *("observed requests", "way, median", "most", "round trip"),
             *("clock at start", "at end", "known to"),
         ),
         rows=tuple(
@@ -211,9 +211,9 @@ def _load_hosts(events: Sequence[Event]) -> Table | None:
             for host in hosts
         ),
         notes=(
-            "The way before a request is what asking the coordinator for coldness and counters took besides "
-            "the work; a round trip, also of a request, is part of each service time. Clocks are how far the "
-            "load host's was ahead; times of requests are the coordinator's.",
+            "The way is what asking the coordinator for coldness and counters took besides the work, since "
+            "the request before; a round trip (the quickest of eight, in the median) is part of each service "
+            "time. Clocks are how far the load host's was ahead; times of requests are the coordinator's.",
         ),
     )
 
@@ -222,13 +222,12 @@ def _load_host_cells(events: Sequence[Event]) -> tuple[Cell, ...]:
     def values(name: str) -> list[float]:
         return [value for event in events if (value := event.number(name)) is not None]
 
-    ways, trips = values("way_s"), values("round_trip_s")
-    offsets, uncertain = values("offset_s"), values("uncertainty_s")
+    ways, offsets, uncertain = values("way_s"), values("offset_s"), values("uncertainty_s")
     cells = [quantity("observed", len(ways), str(len(ways)))]
     for name, value in (
         ("way_s_median", float(np.median(ways)) if ways else None),
         ("way_s_max", max(ways, default=None)),
-        ("round_trip_s_median", float(np.median(trips)) if trips else None),
+        ("round_trip_s_median", 2 * float(np.median(uncertain)) if uncertain else None),
         ("clock_offset_s_start", offsets[0] if offsets else None),
         ("clock_offset_s_end", offsets[-1] if offsets else None),
         ("clock_uncertainty_s", max(uncertain, default=None)),

@@ -14,6 +14,7 @@ NEW = f"{FILE}.new"  # until it is whole
 FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
+LOST = "lost"  # why a load host that is gone ends the race, once one is
 STEP = "step"  # the rate and the length of each arm's next step in search of a knee
 STARTS = "starts"  # when the first client began each task that keeps to a schedule
 # The folder of what the processes of a session's caller write; no arm's name, which has no underscore.

@@ -43,7 +43,7 @@ def test_load_from_elsewhere_is_cold_observed_and_in_the_coordinators_time(elsew
     drops = [event for event in cold.session.events if event.kind == "drop"]
     assert len(drops) == len(requests(cold)) == 12
     assert {fields["load_host"] for fields in requests(cold)} == {load_hosts.LOAD_HOSTS[0]}
-    assert all(0 < fields["round_trip_s"] <= fields["way_s"] < 1 for fields in requests(cold))
+    assert all(0 < fields["way_s"] < 1 for fields in requests(cold))
     # its counter is a day ahead, yet every request lies within what was observed of it
     for row, fields in zip(cold.measured, requests(cold), strict=True):
         assert row["started_s"] == pytest.approx(fields["started_s"], abs=0.1)

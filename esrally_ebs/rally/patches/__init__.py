@@ -1,9 +1,9 @@
 """Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
 
-Rally has no plug-in point for any of it. Seventeen names are replaced: twelve in all of Rally's
+Rally has no plug-in point for any of it. Eighteen names are replaced: thirteen in all of Rally's
 processes, five in race control alone. Each is wrapped once, whatever is installed how often, and each is
 checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. An
-eighteenth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
+nineteenth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
 Rally is loaded, ``local_actors.py`` chooses its system of actors, and ``any_track.py`` has tracks
 register the pack.
 """
@@ -68,6 +68,13 @@ DRIVING = (
         ("self",),
         "rounds: auto passes over rounds that are not needed",
         in_driver.current_tasks_and_advance,
+    ),
+    Patch(
+        driver.Driver,
+        "update_progress_message",
+        ("self",),
+        "a load host that is gone ends the race: Rally would wait for it",
+        in_driver.update_progress_message,
     ),
 )
 # The same whatever session it is.

@@ -23,6 +23,12 @@ class Driving(Protocol):
     def is_over(self, round_: int) -> bool:
         """Whether this round is not needed any more."""
 
+    def attend(self) -> None:
+        """A worker is about to work."""
+
+    def require_load(self) -> None:
+        """Raise SetupError once a worker elsewhere is gone."""
+
 
 def update_samples(original: Any, session: Driving) -> Callable[..., None]:
     """Rally keeps its samples, and the session gets them too."""
@@ -69,6 +75,7 @@ def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., 
     """Passes over tasks of rounds that are over, as Rally's worker passes over places that hold no task."""
 
     def advance(self: Any) -> Any:
+        session.attend()
         allocations = original(self)
         if self.at_joinpoint():
             return allocations
@@ -76,3 +83,13 @@ def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., 
         return [] if rounds and min(rounds) > 0 and session.is_over(min(rounds)) else allocations
 
     return advance
+
+
+def update_progress_message(original: Any, session: Driving) -> Callable[..., None]:
+    """Once a second: Rally itself would wait for a load host that is gone."""
+
+    def update(self: Any) -> None:
+        session.require_load()
+        original(self)
+
+    return update

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ import esrally_ebs
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.model import Block, Kind, Phase, Volume, VolumeSpec, Work
 from esrally_ebs.node.eviction import Drop
-from esrally_ebs.rally import activation, coordinator_service, runners, sample_recorder
+from esrally_ebs.rally import activation, coordinator_client, coordinator_service, runners, sample_recorder
 from esrally_ebs.rally.coordinator_client import Coordinator, CoordinatorClient
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.processor import Pack
@@ -62,35 +63,122 @@ def test_the_session_is_the_coordinators(client: CoordinatorClient, context: Con
     assert client.context == context
 
 
-def test_what_was_done_to_make_an_arm_cold_is_recorded_there(
-    client: CoordinatorClient, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def drop(monkeypatch: pytest.MonkeyPatch) -> Drop:
+    """What making cold is said to have come to."""
     drop = Drop(before=1.0, after=0.0, attempts=1, seconds=0.01, refill_s=0.25)
     monkeypatch.setattr(runners.Search, "make_cold", lambda self: drop)
+    return drop
+
+
+def test_what_was_done_to_make_an_arm_cold_is_recorded_there(
+    client: CoordinatorClient, context: Context, drop: Drop
+) -> None:
     assert client.make_cold(SEARCH) == drop
     (event,) = events(context, "drop")
     assert (event["task"], event["after"], event["refill_s"]) == ("t", 0.0, 0.25)
 
 
 def test_an_observed_request_keeps_what_the_way_added(
-    client: CoordinatorClient, context: Context, monkeypatch: pytest.MonkeyPatch
+    client: CoordinatorClient, context: Context, drop: Drop
 ) -> None:
-    drop = Drop(before=1, after=0, attempts=1, seconds=0, refill_s=0)
-    monkeypatch.setattr(runners.Search, "make_cold", lambda self: drop)
-    client.make_cold(SEARCH)
-
     async def request() -> None:
         async with client.observed(SEARCH):
             time.sleep(0.02)
 
+    client.make_cold(SEARCH)
     asyncio.run(request())
-    (event,) = events(context, "io")
-    assert event["load_host"] == HERE
-    assert isinstance(event["way_s"], float)
-    assert isinstance(event["round_trip_s"], float)
-    assert 0 < event["round_trip_s"] < event["way_s"] < 0.5
     asyncio.run(request())  # nothing was made cold for it
-    assert events(context, "io")[1]["way_s"] == events(context, "io")[1]["round_trip_s"]
+    for event in events(context, "io"):
+        assert event["load_host"] == HERE
+        assert 0 < float(str(event["way_s"])) < 0.5
+
+
+def test_a_cold_request_is_two_questions(
+    client: CoordinatorClient, context: Context, drop: Drop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    ask = coordinator_client._Connection.ask
+
+    def counted(self: object, request: dict[str, object]) -> object:
+        asked.append(request)
+        return ask(self, request)  # type: ignore[arg-type]
+
+    async def request() -> None:
+        client.make_cold(SEARCH)
+        async with client.observed(SEARCH):
+            pass
+
+    asyncio.run(request())
+    monkeypatch.setattr(coordinator_client._Connection, "ask", counted)
+    asyncio.run(request())
+    assert len(asked) == 2
+    assert len(events(context, "io")) == 2
+
+
+def test_a_request_that_was_never_made_leaves_no_record(
+    client: CoordinatorClient, context: Context, drop: Drop
+) -> None:
+    client.make_cold(SEARCH)  # and then its runner failed
+    client.make_cold(SEARCH)
+    assert len(events(context, "drop")) == 2
+    assert not events(context, "io")
+
+
+def ends(context: Context) -> str:
+    """What Rally's driver is told once a load host is gone."""
+    driven = sample_recorder.DrivenSession(lambda: context)
+    for _ in range(500):
+        try:
+            driven.require_load()
+        except SetupError as error:
+            return str(error)
+        time.sleep(0.01)
+    return ""
+
+
+def test_a_load_host_that_is_gone_ends_the_race_once(
+    coordinator: Coordinator, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(coordinator_client, "_end_with", lambda connection: ended.wait(10))
+    attending = []
+    connect = coordinator_client._Connection
+
+    def connected(to: Coordinator) -> object:
+        attending.append(connect(to))
+        return attending[-1]
+
+    monkeypatch.setattr(coordinator_client, "_Connection", connected)
+    for _ in range(2):
+        client = CoordinatorClient(coordinator)
+        client.attend()
+        client.attend()
+    assert len(attending) == 2
+    sample_recorder.DrivenSession(lambda: context).require_load()  # nobody is gone yet
+    for connection in attending:
+        connection.close()
+    assert ends(context).startswith(f"load host {HERE}: its worker has died or its network is gone;")
+    (fault,) = events(context, "fault")
+    assert (fault["text"], fault["exit_code"]) == (ends(context), SetupError.exit_code)
+    ended.set()
+
+
+def test_load_hosts_may_go_when_the_race_is_over(context: Context) -> None:
+    service = CoordinatorService(HERE)
+    service.start()
+    host, port, token = service.coordinator
+    with socket.create_connection((host, port), timeout=5) as connection:
+        hello = {"token": token, "version": esrally_ebs.__version__}
+        attend = {"operation": "attend", "arguments": {}}
+        connection.sendall("".join(f"{json.dumps(line)}\n" for line in (hello, attend)).encode())
+        with connection.makefile("rb") as answers:
+            assert answers.readline()
+            assert answers.readline()
+        service.end()
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""  # it has seen us go
+    assert not events(context, "fault")
 
 
 @pytest.mark.parametrize("failure", [ValueError("it did"), TimeoutError("it did")])

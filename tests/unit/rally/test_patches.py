@@ -13,7 +13,7 @@ from rally_configuration import configuration
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
 
-NUMBERS = {"five": 5, "twelve": 12, "seventeen": 17}
+NUMBERS = {"five": 5, "thirteen": 13, "eighteen": 18}
 
 
 class Race:

@@ -19,7 +19,7 @@ def test_each_load_host_has_its_way_and_its_clock(tmp_path: Path) -> None:
     assert not [table for table in tables(session) if table.key == "load_hosts"]
     events = (
         event("clock", offset_s=0.5, uncertainty_s=0.001),
-        *(event("io", way_s=way, round_trip_s=way / 2) for way in (0.002, 0.004, 0.009)),
+        *(event("io", way_s=way) for way in (0.002, 0.004, 0.009)),
         event("io", host=None),  # made on the coordinator itself
         event("clock", offset_s=0.6, uncertainty_s=0.002),
         event("clock", host="10.0.0.3", offset_s=0.0, uncertainty_s=0.003),
@@ -27,9 +27,9 @@ def test_each_load_host_has_its_way_and_its_clock(tmp_path: Path) -> None:
     (table,) = (each for each in tables(replace(session, events=events)) if each.key == "load_hosts")
     first, idle = table.rows
     assert [first.item, *(cell.text for cell in first.cells)] == [
-        *("10.0.0.2", "3", "4.00 ms", "9.00 ms", "2.00 ms"),
+        *("10.0.0.2", "3", "4.00 ms", "9.00 ms", "3.00 ms"),
         *("500.00 ms", "600.00 ms", "2.00 ms"),
     ]
     assert [idle.item, *(cell.text for cell in idle.cells)] == [
-        *("10.0.0.3", "0", "-", "-", "-", "0.00 ms", "0.00 ms", "3.00 ms")
+        *("10.0.0.3", "0", "-", "-", "6.00 ms", "0.00 ms", "0.00 ms", "3.00 ms")
     ]
