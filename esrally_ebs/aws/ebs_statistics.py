@@ -1,8 +1,8 @@
 """EBS detailed performance statistics, NVMe log page 0xD0: bytes or a tool's JSON in, one LogPage out.
 
-Layout as in ``ebsnvme`` (amazon-ec2-utils) and the ``amzn`` plug-in of nvme-cli: little endian; 4096 bytes
-of an EBS volume, 8192 of an instance store disk that also counts by I/O size. Counters run from attach to
-detach (an instance store's from the instance's start); times are microseconds, as the device counts them.
+Layout as in ``ebsnvme`` (amazon-ec2-utils) and the ``amzn`` plug-in of nvme-cli: little endian, 4096 bytes
+(the further 4096 of an instance store, by I/O size, are not read). Counters run from attach to detach (an
+instance store's from the instance's start); times are microseconds, as the device counts them.
 """
 
 import ctypes
@@ -21,7 +21,6 @@ from esrally_ebs.errors import FormatError, SetupError
 from esrally_ebs.machine.processes import run as run_tool
 
 PAGE_BYTES = 4096
-DETAILED_BYTES = 8192  # an instance store's, version 1
 Origin = Literal["ebs", "instance-store"]
 
 _MAGIC: Mapping[int, Origin] = {0x3C23B510: "ebs", 0xEC2C0D7E: "instance-store"}
@@ -29,12 +28,6 @@ _HEAD = struct.Struct("<2I11Q")  # magic, version, the eleven counters
 _HISTOGRAMS = (512, 2056)  # offsets: of reads, of writes
 _BIN = struct.Struct("<2Q2I")  # lower, upper, count, reserved
 _MAX_BINS = 64
-_SIZES = struct.Struct("<9I")  # number of size classes, their upper edges
-_SIZES_AT = 3600
-_CLASS = struct.Struct("<32Q32Q")  # of one size class: reads per bin, writes per bin
-_MAX_SIZE_CLASSES = 8
-_CLASS_BINS = 32
-_UNBOUNDED = 2**32 - 1
 
 COUNTERS = (
     "total_read_ops",
@@ -65,15 +58,6 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeClass:
-    """I/Os larger than the class before, at most ``upper_bytes`` (None: any size), per bin of the page."""
-
-    upper_bytes: int | None
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
     """The whole page: counters by the names that Amazon's own reader prints, and latency histograms."""
 
@@ -82,7 +66,6 @@ class LogPage:
     counters: Mapping[str, int]  # COUNTERS; *_time and *_exceeded_* in us; the queue length is of this moment
     reads: tuple[Bin, ...]
     writes: tuple[Bin, ...]
-    sizes: tuple[SizeClass, ...] = ()  # instance store only
 
 
 def parse_log_page(page: bytes, source: str) -> LogPage:
@@ -98,15 +81,12 @@ def parse_log_page(page: bytes, source: str) -> LogPage:
             source, f"it begins with 0x{magic:08X}, not with the mark of EBS or of an instance store"
         )
     reads, writes = (_histogram(page, offset, source) for offset in _HISTOGRAMS)
-    origin = _MAGIC[magic]
-    detailed = origin == "instance-store" and version >= 1 and len(page) >= DETAILED_BYTES
     return LogPage(
-        origin=origin,
+        origin=_MAGIC[magic],
         version=version,
         counters=dict(zip(COUNTERS, counters, strict=True)),
         reads=reads,
         writes=writes,
-        sizes=_sizes(page, len(reads), source) if detailed else (),
     )
 
 
@@ -145,22 +125,6 @@ def _check_bins(bins: Sequence[Bin], source: str) -> None:
                 source, f"a bin from {bin_.lower_us} to {bin_.upper_us} us after one to {before} us"
             )
         before = bin_.upper_us
-
-
-def _sizes(page: bytes, bins: int, source: str) -> tuple[SizeClass, ...]:
-    number, *edges = _SIZES.unpack_from(page, _SIZES_AT)
-    if number > _MAX_SIZE_CLASSES or bins > _CLASS_BINS:
-        raise _broken(source, f"{number} size classes of {bins} bins, there is room for 8 of {_CLASS_BINS}")
-    return tuple(
-        _size_class(page, at, bins, None if edge == _UNBOUNDED else edge)
-        for at, edge in enumerate(edges[:number])
-    )
-
-
-def _size_class(page: bytes, at: int, bins: int, upper_bytes: int | None) -> SizeClass:
-    counts = _CLASS.unpack_from(page, PAGE_BYTES + at * _CLASS.size)
-    reads, writes = counts[:_CLASS_BINS], counts[_CLASS_BINS:]
-    return SizeClass(upper_bytes=upper_bytes, reads=reads[:bins], writes=writes[:bins])
 
 
 def _named(fields: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - JSON
@@ -205,14 +169,11 @@ class StatisticsReader:
         self,
         device: Path,
         *,
-        detailed: bool = False,
         ioctl: Ioctl = fcntl.ioctl,
         run: Callable[..., str] = run_tool,
         which: Callable[[str], str | None] = shutil.which,
     ) -> None:
-        """``detailed`` asks for the larger page of an instance store."""
         self._device = device
-        self._bytes = DETAILED_BYTES if detailed else PAGE_BYTES
         self._ioctl = ioctl
         self._run = run
         self._which = which
@@ -246,8 +207,8 @@ class StatisticsReader:
     def _page(self) -> bytes:
         if self._descriptor is None:
             self._descriptor = os.open(self._device, os.O_RDONLY | os.O_CLOEXEC)
-        page = ctypes.create_string_buffer(self._bytes)
-        command = bytearray(command_for(ctypes.addressof(page), self._bytes))
+        page = ctypes.create_string_buffer(PAGE_BYTES)
+        command = bytearray(command_for(ctypes.addressof(page)))
         status = self._ioctl(self._descriptor, ADMIN_COMMAND, command)
         if status:  # the device's own: it has no such page
             raise OSError(errno.EOPNOTSUPP, f"NVMe status 0x{status:X}")
@@ -263,9 +224,9 @@ class StatisticsReader:
         )
 
 
-def command_for(address: int, length: int) -> bytes:
-    """Get Log Page 0xD0 of ``length`` bytes to ``address``, as the kernel takes it."""
-    dwords = length // 4 - 1  # counted from 0
+def command_for(address: int) -> bytes:
+    """Get Log Page 0xD0 to ``address``, as the kernel takes it."""
+    page = _LOG_PAGE | (PAGE_BYTES // 4 - 1) << 16  # its 32-bit words are counted from 0
     return COMMAND.pack(
-        _GET_LOG_PAGE, 0, 0, _NAMESPACE, 0, 0, 0, address, 0, length, _LOG_PAGE | dwords << 16, *[0] * 5, 0, 0
+        _GET_LOG_PAGE, 0, 0, _NAMESPACE, 0, 0, 0, address, 0, PAGE_BYTES, page, *[0] * 5, 0, 0
     )

@@ -96,7 +96,7 @@ def readers_of(volume: Volume, roots: Roots | None = None) -> list[StatisticsRea
         return []
     disks = identify(volume.mount, roots).stack.disks
     return [
-        StatisticsReader(roots.dev / disk.name, detailed=disk.sort is Sort.INSTANCE_STORE)
+        StatisticsReader(roots.dev / disk.name)
         for disk in disks
         if disk.name.startswith("nvme") and disk.sort in (Sort.EBS, Sort.INSTANCE_STORE)
     ]

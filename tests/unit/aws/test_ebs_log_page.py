@@ -4,14 +4,13 @@ import json
 import random
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esrally_ebs.aws.ebs_statistics import COUNTERS, Bin, LogPage, SizeClass, parse_log_page, parse_stats_json
+from esrally_ebs.aws.ebs_statistics import COUNTERS, Bin, LogPage, parse_log_page, parse_stats_json
 from esrally_ebs.errors import FormatError
 
 EBS, INSTANCE_STORE = 0x3C23B510, 0xEC2C0D7E
@@ -21,7 +20,7 @@ U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 def encoded(page: LogPage) -> bytes:
     """The page as a device lays it out, byte by byte from Amazon's structures; reserved bytes are 0xAA."""
     magic = EBS if page.origin == "ebs" else INSTANCE_STORE
-    out = bytearray(b"\xaa" * (8192 if page.sizes else 4096))
+    out = bytearray(b"\xaa" * 4096)
     struct.pack_into("<II", out, 0, magic, page.version)
     for at, name in enumerate(COUNTERS):
         struct.pack_into("<Q", out, 8 + 8 * at, page.counters[name])
@@ -29,12 +28,6 @@ def encoded(page: LogPage) -> bytes:
         struct.pack_into("<Q", out, offset, len(bins))
         for at, bin_ in enumerate(bins):
             struct.pack_into("<QQI", out, offset + 8 + 24 * at, bin_.lower_us, bin_.upper_us, bin_.count)
-    struct.pack_into("<I", out, 3600, len(page.sizes))
-    for at, size in enumerate(page.sizes):
-        edge = 2**32 - 1 if size.upper_bytes is None else size.upper_bytes
-        struct.pack_into("<I", out, 3604 + 4 * at, edge)
-        for start, counts in ((0, size.reads), (256, size.writes)):
-            struct.pack_into(f"<{len(counts)}Q", out, 4096 + 512 * at + start, *counts)
     return bytes(out)
 
 
@@ -47,32 +40,17 @@ def histograms(draw: st.DrawFn, bins: st.SearchStrategy[int]) -> tuple[Bin, ...]
 
 @st.composite
 def pages(draw: st.DrawFn) -> LogPage:
-    counters = {name: draw(U64) for name in COUNTERS}
-    if draw(st.booleans()):
-        number = st.integers(0, 64)
-        return LogPage(
-            origin="ebs",
-            version=draw(U32),
-            counters=counters,
-            reads=draw(histograms(number)),
-            writes=draw(histograms(number)),
-        )
-    number = st.just(draw(st.integers(0, 32)))
-    bins = draw(histograms(number))
-    counts = st.lists(U64, min_size=len(bins), max_size=len(bins)).map(tuple)
-    edge = st.one_of(st.none(), st.integers(0, 2**32 - 2))
-    size = st.builds(SizeClass, upper_bytes=edge, reads=counts, writes=counts)
+    number = st.integers(0, 64)
     return LogPage(
-        origin="instance-store",
-        version=1,
-        counters=counters,
-        reads=bins,
+        origin=draw(st.sampled_from(["ebs", "instance-store"])),
+        version=draw(U32),
+        counters={name: draw(U64) for name in COUNTERS},
+        reads=draw(histograms(number)),
         writes=draw(histograms(number)),
-        sizes=tuple(draw(st.lists(size, min_size=1, max_size=8))),
     )
 
 
-@settings(max_examples=20)  # of up to 128 bins or 512 counts each
+@settings(max_examples=20)  # of up to 128 bins each
 @given(pages())
 def test_every_field_and_every_bin_is_read_back(page: LogPage) -> None:
     assert parse_log_page(encoded(page), "nvme1") == page
@@ -90,21 +68,9 @@ def some_page() -> LogPage:
     )
 
 
-def some_larger_page() -> LogPage:
-    """What an instance store has beyond it: all size classes that there is room for, the last without end."""
-    counts = tuple(range(100, 128))
-    sizes = tuple(
-        SizeClass(upper_bytes=None if at == 7 else 4096 << at, reads=counts, writes=counts[::-1])
-        for at in range(8)
-    )
-    return replace(some_page(), origin="instance-store", version=1, sizes=sizes)
-
-
-@pytest.mark.parametrize(("given_page", "length"), [(some_page(), 4096), (some_larger_page(), 8192)])
-def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error(given_page: LogPage, length: int) -> None:
+def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error() -> None:
     chance = random.Random(5)
-    whole = encoded(given_page)
-    assert len(whole) == length
+    whole = encoded(some_page())
     values, errors = 0, []
     for _ in range(10_000):
         page = bytearray(whole)
@@ -122,33 +88,29 @@ def test_ten_thousand_mutated_pages_give_a_value_or_one_clear_error(given_page: 
     assert not any("\n" in text for text in errors)
 
 
-@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
+@pytest.mark.parametrize("mark", [EBS, INSTANCE_STORE])
 @given(noise=st.binary(max_size=9000))
-def test_any_bytes_behind_the_mark_give_a_value_or_the_clear_error(
-    mark: int, length: int, noise: bytes
-) -> None:
+def test_any_bytes_behind_the_mark_give_a_value_or_the_clear_error(mark: int, noise: bytes) -> None:
     page = struct.pack("<I", mark) + noise
     with suppress(FormatError):
-        parse_log_page(page.ljust(length, b"\0"), "nvme1")
+        parse_log_page(page.ljust(4096, b"\0"), "nvme1")
 
 
-@pytest.mark.parametrize(("mark", "length"), [(EBS, 4096), (INSTANCE_STORE, 8192)])
-def test_noise_as_long_as_a_page_gives_a_value_or_the_clear_error(mark: int, length: int) -> None:
+@pytest.mark.parametrize("mark", [EBS, INSTANCE_STORE])
+def test_noise_as_long_as_a_page_gives_a_value_or_the_clear_error(mark: int) -> None:
     chance = random.Random(7)
     values, errors = 0, []
     for at in range(2_000):
-        page = bytearray(struct.pack("<I", mark) + chance.randbytes(length - 4))
-        if at % 2:  # noise is no histogram; behind two empty ones it gets to the size classes
+        page = bytearray(struct.pack("<I", mark) + chance.randbytes(4092))
+        if at % 2:  # noise is no histogram; two empty ones are
             for offset in (512, 2056):
                 struct.pack_into("<Q", page, offset, 0)
-            struct.pack_into("<I", page, 3600, chance.randint(0, 10))
         try:
             values += isinstance(parse_log_page(bytes(page), "nvme1"), LogPage)
         except FormatError as error:
             errors.append(str(error))
     assert values + len(errors) == 2_000
     assert min(values, len(errors)) > 500
-    assert any("size classes of 0 bins" in text for text in errors) == (length == 8192)
 
 
 def tool_json(page: LogPage, **renamed: str) -> str:
