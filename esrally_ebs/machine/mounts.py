@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.disks import disk_of, innermost, scheduler_of, stack_of
+from esrally_ebs.machine.disks import disk_of, innermost, mounts_of, scheduler_of, stack_of
 from esrally_ebs.machine.kernel_trees import Roots, text
-from esrally_ebs.machine.mountinfo import Mount, parse_mountinfo
+from esrally_ebs.machine.mountinfo import Mount
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import KIB
 
-_MOUNTINFO = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
 
 
@@ -29,7 +28,7 @@ class BlockDevice:
 
 def mounts() -> list[Mount]:
     """All mounts that this process sees, in the kernel's order."""
-    return parse_mountinfo(_MOUNTINFO.read_text(errors="surrogateescape"), str(_MOUNTINFO))
+    return mounts_of(Roots())
 
 
 def mount_at(path: Path) -> Mount | None:
@@ -42,7 +41,7 @@ def mount_holding(path: Path) -> Mount:
     """The mount that ``path`` (which need not exist) lies on."""
     mount = innermost(path.resolve(), mounts())
     if mount is None:
-        raise SetupError(f"{path}: on no mount of {_MOUNTINFO}; is /proc mounted?")
+        raise SetupError(f"{path}: on no mount of /proc/self/mountinfo; is /proc mounted?")
     return mount
 
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from esrally_ebs.machine.kernel_trees import text
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import State
 from esrally_ebs.store.session import Owner, SessionRecord
@@ -27,7 +28,4 @@ def _lives(owner: Owner) -> bool:
 
 
 def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not Linux: nothing was ever run here
-        return ""
+    return text(Path("/proc/sys/kernel/random/boot_id"))  # empty where nothing was ever run: no Linux

@@ -47,7 +47,7 @@ _TIMES = frozenset({"started_s", "at_s", "done_s"})  # columns that clocks and a
 # What a table of measurements cannot do better than, and a file that was made to fill the memory does.
 _MAX_BYTES = 2**40
 _MAX_ROWS_PER_BYTE, _MAX_COMPRESSION = 1, 200
-_SMALL = 2**24  # rows or bytes that are no danger
+_ALWAYS_ALLOWED = 2**24  # rows or bytes that are no danger
 
 Growing = Sample | TelemetryPoint
 
@@ -300,8 +300,8 @@ def open_parquet(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - pyarrow
         for column in range(metadata.num_columns)
     )
     if (
-        metadata.num_rows > _SMALL + size * _MAX_ROWS_PER_BYTE
-        or uncompressed > _SMALL + size * _MAX_COMPRESSION
+        metadata.num_rows > _ALWAYS_ALLOWED + size * _MAX_ROWS_PER_BYTE
+        or uncompressed > _ALWAYS_ALLOWED + size * _MAX_COMPRESSION
     ):
         raise FormatError(f"{path}: {metadata.num_rows:,} rows in {size:,} bytes are no measurements")
     return file

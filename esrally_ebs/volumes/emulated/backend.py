@@ -13,6 +13,8 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import psutil
+
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import SetupError
@@ -20,7 +22,7 @@ from esrally_ebs.machine.mounts import describe, mount_at
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import is_root, run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.units import GIB, KIB, MIB, format_bytes
+from esrally_ebs.units import GIB, MIB, format_bytes
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.calibration import calibrate, calibrate_in
 from esrally_ebs.volumes.emulated.daemon import process as daemon
@@ -157,15 +159,8 @@ def _check_machine() -> None:
 def _default_image(directory: Path) -> Path:
     memory, disk = image_roots()
     usage = os.statvfs(memory.parent)
-    free = min(usage.f_bavail * usage.f_frsize, _available_memory())
+    free = min(usage.f_bavail * usage.f_frsize, psutil.virtual_memory().available)
     return image_of(memory if free >= _ROOM_BYTES else disk, directory)
-
-
-def _available_memory() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * KIB
-    return 0
 
 
 def _make_image(image: Path, size_bytes: int) -> None:
