@@ -166,14 +166,14 @@ def compare_rates(
             pair = [written.get((task, name)) for name in (findings.arms[0], arm)]
             if pair[0] is not None and pair[1] is not None:
                 pairs.append((task, arm, _log_ratios(pair[0].rates, pair[1].rates, findings)))
-    asked = [mean for *_, mean in pairs if mean.count >= _least(findings) and not findings.is_refused]
-    different = iter(holm([mean.p_different() for mean in asked]))
-    equivalent = iter(holm([mean.p_equivalent(math.log1p(findings.margin)) for mean in asked]))
+    decidable = [mean for *_, mean in pairs if mean.count >= _least(findings) and not findings.is_refused]
+    different = iter(holm([mean.p_different() for mean in decidable]))
+    equivalent = iter(holm([mean.p_equivalent(math.log1p(findings.margin)) for mean in decidable]))
     alpha, comparisons = 1 - findings.confidence, []
     for task, arm, mean in pairs:
         verdict, p_different, p_equivalent = Verdict.INCONCLUSIVE, None, None
         ratio = Estimate(math.exp(mean.value)) if mean.count else Estimate(math.nan)
-        if mean in asked:
+        if mean in decidable:
             p_different, p_equivalent = next(different), next(equivalent)
             verdict = verdict_of(-mean.t(0.0), p_different <= alpha, p_equivalent <= alpha)
             ratio = mean.ratio(findings.confidence)

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from esrally_ebs.analysis.grouping import rows_by
 from esrally_ebs.analysis.summary import counted
 
-_LONGEST = 1000  # requests since the drop that a curve follows
-_FEWEST = 4  # fewer show no level
+_MAX_REQUESTS = 1000  # requests since the drop that a curve follows
+_MIN_REQUESTS = 4  # fewer show no level
 _LEVEL_SHARE = 0.25  # of a curve, at its end, that makes the warm level
-_WARM = 1.1  # a request is warm that takes at most this many times the level
+_WARM_FACTOR = 1.1  # a request is warm that takes at most this many times the level
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,21 +35,23 @@ class ColdStartCurve:
 
 def cold_starts(samples: pa.Table) -> tuple[ColdStartCurve, ...]:
     """A curve per task and arm whose requests follow one another without a drop in between."""
-    followed = pc.and_(pc.greater(samples["round"], 0), pc.less_equal(samples["iteration"], _LONGEST))
+    followed = pc.and_(pc.greater(samples["round"], 0), pc.less_equal(samples["iteration"], _MAX_REQUESTS))
     mask = pc.and_(counted(samples), followed)
     own = samples.select(["task", "arm", "iteration", "service_time_s"]).filter(mask)
     times = own["service_time_s"].to_numpy()
     medians: dict[tuple[str, str], dict[int, float]] = {}
     for (task, arm, number), rows in rows_by(own, ["task", "arm", "iteration"]):
         medians.setdefault((task, arm), {})[number] = float(np.median(times[rows]))
-    return tuple(_curve(*key, by_number) for key, by_number in medians.items() if len(by_number) >= _FEWEST)
+    return tuple(
+        _curve(*key, by_number) for key, by_number in medians.items() if len(by_number) >= _MIN_REQUESTS
+    )
 
 
 def _curve(task: str, arm: str, medians: dict[int, float]) -> ColdStartCurve:
     requests = np.array(sorted(medians), np.int64)
     values = np.array([medians[int(number)] for number in requests])
     level = float(np.median(values[-max(1, round(len(values) * _LEVEL_SHARE)) :]))
-    cold = np.flatnonzero(values > level * _WARM)
+    cold = np.flatnonzero(values > level * _WARM_FACTOR)
     first_warm = 0 if not len(cold) else int(cold[-1]) + 1
     return ColdStartCurve(
         task=task,

@@ -23,7 +23,7 @@ _LEAST_REACHED = 0.9
 _LEAST_OF_DIRECT = 0.5
 # Of fio's times for a request's reads, at least: the kernel counts how long a device read in milliseconds.
 _RESOLVED_S = 0.01
-_SMALL = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
+_SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
 _HELD_BACK = 0.5  # of the time of a job's I/Os
@@ -297,7 +297,7 @@ def _direct_reads(session: Session) -> dict[str, float]:
     random = {job.name for job in session.plan.baseline if job.rw == "randread"}
     fastest: dict[str, float] = {}
     for row in baseline_of(session.baseline):
-        alone = row.iodepth * row.numjobs == 1 and row.bs_bytes <= _SMALL
+        alone = row.iodepth * row.numjobs == 1 and row.bs_bytes <= _SMALL_READ_BYTES
         if row.arm in real and row.job in random and row.op == "read" and alone:
             fastest[row.arm] = min(row.p50_s, fastest.get(row.arm, row.p50_s))
     return fastest

@@ -215,8 +215,8 @@ def judge(
         own = [question for question in tasks if question.about.b == other]
         whole = _of_all_tasks(own, (arms[0], other), of_interval)
         families.append(_Family([q for q in own if q.pairs], whole if whole.pairs else None))
-    asked = [family for family in families if family.tasks]
-    answers = _answers(asked, margin, confidence, gated=bool(starts))
+    decidable = [family for family in families if family.tasks]
+    answers = _answers(decidable, margin, confidence, gated=bool(starts))
     return Judgement(
         comparisons=tuple(replace(q.about, **answers.get(id(q), {})) for q in tasks),
         overall=tuple(replace(f.whole.about, **answers[id(f.whole)]) for f in families if f.whole),

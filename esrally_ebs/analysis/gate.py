@@ -196,8 +196,8 @@ def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:
 
 def _is_about(doubt: str, percentile: int) -> bool:
     """Whether a doubt says why this percentile has no interval: of it by name, or of all."""
-    about, _, said = doubt.partition(":")
-    return "interval" in said and (f"p{percentile}" in about or "p" not in about)
+    about, _, text = doubt.partition(":")
+    return "interval" in text and (f"p{percentile}" in about or "p" not in about)
 
 
 def _why(comparison: Comparison, limit: GateLimit, compared: PercentileComparison, alpha: float) -> str:

@@ -49,26 +49,26 @@ from esrally_ebs.store.session import Session
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
 MAX_RATE = 4000.0  # queries per second; a load generator in Python makes no more
-_SETTLING = 0.2  # of a step, at its start: the queue is still filling
-_LAST = 0.8  # from here on, most requests are late in a step that runs away
-_CLOSE = 1.25  # good and bad this close to one another: measure from here on
-_TAIL = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
-_LATE = 3  # times what is allowed: more than chance in a probe
-_FEW = 3  # so many late requests may be chance in a probe
-_SURELY = 0.001  # chance of so many late requests alone, were the bound kept
-_LEAST_APART, _MOST_APART = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
+_SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling
+_OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs away
+_CLOSE_FACTOR = 1.25  # good and bad this close to one another: measure from here on
+_TAIL_FROM = 0.4  # of the bound: from here on, latency is taken to fall off exponentially
+_LATE_FACTOR = 3  # times what is allowed: more than chance in a probe
+_LATE_BY_CHANCE = 3  # so many late requests may be chance in a probe
+_P_BROKEN = 0.001  # chance of so many late requests alone, were the bound kept
+_MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one rate give no curve
 # Of the interval. Steps near the knee:
-_REACH = 0.2  # within so much of the logarithm of the rate
-_FEWEST = 6  # and at least so many
-_MANY = 10  # times what is allowed: the queue does not come to rest, and the share says nothing
-_IDLE = 0.6  # times the knee: hardly a request waits below
-_WIDEST = 0.7  # of the logarithm of the rate: as far as an interval can reach
+_NEAR_KNEE = 0.2  # within so much of the logarithm of the rate
+_MIN_STEPS_NEAR = 6  # and at least so many
+_OVERLOAD_FACTOR = 10  # times what is allowed: the queue does not come to rest, and the share says nothing
+_IDLE_BELOW = 0.6  # times the knee: hardly a request waits below
+_MAX_LOG_WIDTH = 0.7  # of the logarithm of the rate: as far as an interval can reach
 _POINTS = 281
 _POWERS = np.geomspace(2, 200, 25)
 _LIKELY_POWER, _POWER_SPREAD = 12.0, 0.7  # M/M/1 at 70 % of its capacity has 10.7; spread of the logarithm
 _VARIES, _VARIES_WEIGHT = 1.5, 3.0  # squared variation of shares that is assumed, and its weight in steps
 _VARIES_S = 30.0  # of steps of so many seconds; of longer ones it is less, since they have more bursts
-_FEWEST_LATE = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
+_MIN_LATE_ALLOWED = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
 
 
 class Purpose(StrEnum):
@@ -110,7 +110,7 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
     if not len(due_s):
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
     into = (due_s - due_s.min()) / max(float(np.ptp(due_s)), 1e-9)
-    counts = into >= (_SETTLING if step.rate else 0.0)
+    counts = into >= (_SETTLING_SHARE if step.rate else 0.0)
     late = latency_s > bound.seconds
     return StepResult(
         purpose=step.purpose,
@@ -118,7 +118,7 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
         requests=int(counts.sum()),
         late=int((late & counts).sum()),
         share=_share_beyond(latency_s[counts], bound.seconds),
-        ran_away=step.rate > 0 and bool(late[into >= _LAST].mean() > 0.5),
+        ran_away=step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > 0.5),
         mean_s=float(service_s[counts].mean()),
         quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
     )
@@ -129,7 +129,7 @@ def _share_beyond(latency_s: Floats, bound_s: float) -> float:
 
     The exponential is the likeliest where of those beyond the bound only their number is known.
     """
-    start_s = _TAIL * bound_s
+    start_s = _TAIL_FROM * bound_s
     excess_s = np.minimum(latency_s[latency_s > start_s], bound_s) - start_s
     if not len(excess_s):
         return 0.0
@@ -190,7 +190,7 @@ class KneeSearch:
         is_narrow = measured in looks(self.steps) and knee.width <= self.margin
         if knee.why or is_narrow or measured >= self.steps:
             return None
-        apart = 1 + min(max(knee.width / 2, _LEAST_APART), _MOST_APART)
+        apart = 1 + min(max(knee.width / 2, _MIN_DISTANCE), _MAX_DISTANCE)
         rate = knee.crossing * (apart if measured % 2 else 1 / apart)
         return NextStep(purpose=Purpose.MEASURE, rate=rate, seconds=self.step_s)
 
@@ -215,7 +215,7 @@ class KneeSearch:
         allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
         few = f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
         return Knee(
-            rate=rate, crossing=crossing, low=low, high=high, doubt=few if allowed < _FEWEST_LATE else ""
+            rate=rate, crossing=crossing, low=low, high=high, doubt=few if allowed < _MIN_LATE_ALLOWED else ""
         )
 
     def _alone_breaks(self, steps: Sequence[StepResult]) -> bool:
@@ -224,7 +224,7 @@ class KneeSearch:
         if alone is None or alone.purpose is not Purpose.ALONE or not alone.late:
             return False
         chance = stats.binom.sf(alone.late - 1, alone.requests, self.bound.allowed)
-        return bool(chance < _SURELY or alone.late > alone.requests / 2)
+        return bool(chance < _P_BROKEN or alone.late > alone.requests / 2)
 
     def _probe(self, steps: Sequence[StepResult]) -> float | None:
         """The next rate to try in short; None when good and bad are close, or cannot be found."""
@@ -235,7 +235,7 @@ class KneeSearch:
         good, bad = self._bracket(_counting(steps))
         if len(rates) >= MAX_PROBES:
             return None
-        if bad <= good * _CLOSE:
+        if bad <= good * _CLOSE_FACTOR:
             return bad if rates.count(bad) == 1 else None
         if not math.isfinite(bad):
             return good * 2 if good * 2 <= MAX_RATE else None
@@ -248,11 +248,13 @@ class KneeSearch:
         return good, bad
 
     def _breaks(self, step: StepResult) -> bool:
-        return step.ran_away or step.late > max(_FEW, _LATE * self.bound.allowed * step.requests)
+        return step.ran_away or step.late > max(
+            _LATE_BY_CHANCE, _LATE_FACTOR * self.bound.allowed * step.requests
+        )
 
     def _probe_s(self, rate: float) -> float:
         """Long enough for some requests to be late."""
-        return min(max(PROBE_S, _FEW / self.bound.allowed / rate), self.step_s)
+        return min(max(PROBE_S, _LATE_BY_CHANCE / self.bound.allowed / rate), self.step_s)
 
 
 def _counting(steps: Sequence[StepResult]) -> list[StepResult]:
@@ -297,10 +299,12 @@ class _Shares:
         """The likeliest knee among the rates that were tried, and the ends of its interval."""
         middle = math.log(crossing)
         distance = np.abs(self.at - middle)
-        near = (distance <= max(_REACH, np.sort(distance)[:_FEWEST][-1])) & (self.share < _MANY)
+        near = (distance <= max(_NEAR_KNEE, np.sort(distance)[:_MIN_STEPS_NEAR][-1])) & (
+            self.share < _OVERLOAD_FACTOR
+        )
         at, share, weight = self.at[near], self.share[near], self.requests[near] / self.requests.max()
         floor = self._floor(middle)
-        knees = np.linspace(middle - _WIDEST, middle + _WIDEST, _POINTS)
+        knees = np.linspace(middle - _MAX_LOG_WIDTH, middle + _MAX_LOG_WIDTH, _POINTS)
         grown = np.exp(np.clip(_POWERS[:, None, None] * (at - knees[:, None]), -20, 20))
         expected = floor + (1 - floor) * grown  # by power, knee and step
         deviance = 2 * (weight * (share / expected + np.log(expected))).sum(axis=2)
@@ -318,7 +322,7 @@ class _Shares:
 
     def _floor(self, middle: float) -> float:
         """The share that is late without any queue; at most half of what is allowed."""
-        idle = self.at < middle + math.log(_IDLE)
+        idle = self.at < middle + math.log(_IDLE_BELOW)
         return (
             min(float(np.average(self.share[idle], weights=self.requests[idle])), 0.5) if idle.any() else 0.0
         )

@@ -16,8 +16,8 @@ from esrally_ebs.analysis.compare import Verdict, judge
 from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks
 from esrally_ebs.plan import DesignPlan
 
-_GROWTH = 1.5  # from one look to the next, so that seldom more than a third of the rounds was too many
-_LAST = 1.25  # what is less before the last look is not worth one
+_LOOK_FACTOR = 1.5  # from one look to the next, so that seldom more than a third of the rounds was too many
+_LEAST_TO_LAST = 1.25  # what is less before the last look is not worth one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class InterimResult:
 def looks(most: int) -> tuple[int, ...]:
     """The numbers of rounds after which is looked, up to ``most``, the last."""
     at, rounds = float(MIN_ROUNDS), list[int]()
-    while at * _LAST <= most:
+    while at * _LEAST_TO_LAST <= most:
         rounds.append(math.ceil(at))
-        at *= _GROWTH
+        at *= _LOOK_FACTOR
     return (*rounds, most)
 
 

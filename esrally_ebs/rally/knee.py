@@ -28,7 +28,7 @@ from esrally_ebs.store.context import STEP
 NAME = "ebs-steps"
 CLIENTS = 32  # more than a node of few processors answers at once; what waits, waits here instead of there
 _LEAD_S = 2.0  # for the connections of all clients, one after the other
-_LAG = 5  # times the bound, and a second: a step whose requests are sent so late has run away
+_LAG_BOUNDS = 5  # times the bound, and a second: a step whose requests are sent so late has run away
 
 
 def apply(clone: Any, block: Block, plan: Plan) -> None:
@@ -38,7 +38,7 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
     clone.schedule = NAME
     open_loop.lift_rate(clone)
     assert plan.design.bound is not None
-    lag_s = _LAG * plan.design.bound.seconds + 1
+    lag_s = _LAG_BOUNDS * plan.design.bound.seconds + 1
     clone.operation.params |= {
         "cycle": True,
         open_loop.OPEN: (block, f"{plan.design.seed} {block.round}", lag_s),

@@ -22,7 +22,7 @@ from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.report.documents import Document, documents
 from esrally_ebs.store import Session, SessionFolder, load_session
 
-_OFF = ("", "0", "false", "no", "off", "none")
+_FALSE_WORDS = ("", "0", "false", "no", "off", "none")
 PATTERN = "rally-ebs-*"
 _TEMPLATE = "rally-ebs"
 _AT_ONCE = 2000  # documents in a request: about a megabyte
@@ -155,7 +155,7 @@ def store_address(cfg: Any) -> StoreAddress | None:
     return StoreAddress(
         host=host,
         port=port,
-        secure=_text(cfg, "datastore.secure").lower() not in _OFF,
+        secure=_text(cfg, "datastore.secure").lower() not in _FALSE_WORDS,
         user=user,
         password=password,
         api_key=key,

@@ -14,10 +14,10 @@ from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
 
-_START = 0
+_FIRST_PASS = 0
 _BY_VALUE = "The tables of fio show its first pass: better is by value alone, without an interval."
-_PASSES = 1.02  # times what a volume sustains: more is noted
-_SAME = 0.005  # fio values closer than this count as the same
+_NOTED_FACTOR = 1.02  # times what a volume sustains: more is noted
+_SAME_WITHIN = 0.005  # fio values closer than this count as the same
 
 Rows = Mapping[tuple[str, str, int], tuple[BaselineRow, ...]]  # by job, arm, round
 
@@ -116,7 +116,7 @@ def _saved_up(session: Session, table: Table) -> Iterator[str]:
 
 
 def _passes(value: Value, limit: float) -> TypeGuard[float]:
-    return isinstance(value, float | int) and value > limit * _PASSES
+    return isinstance(value, float | int) and value > limit * _NOTED_FACTOR
 
 
 def _by_job(baseline: pa.Table) -> Rows:
@@ -130,7 +130,7 @@ def _by_job(baseline: pa.Table) -> Rows:
 def _measure_table(measure: _Measure, rows: Rows, arms: Sequence[str]) -> Table | None:
     made = []
     for job in dict.fromkeys(job for job, _, _ in rows):
-        values = [measure.of(rows.get((job, arm, _START), ())) for arm in arms]
+        values = [measure.of(rows.get((job, arm, _FIRST_PASS), ())) for arm in arms]
         if any(value is not None for value in values):
             shape = next(rows[key][0] for key in rows if key[0] == job)
             made.append(Row(item=_describe(job, shape), cells=_cells(measure, values)))
@@ -153,7 +153,7 @@ def _describe(job: str, row: BaselineRow) -> str:
 
 def _cells(measure: _Measure, values: Sequence[float | None]) -> tuple[Cell, ...]:
     known = sorted((value for value in values if value is not None), reverse=measure.higher_is_better)
-    apart = len(known) > 1 and abs(known[0] - known[1]) > _SAME * abs(known[0])
+    apart = len(known) > 1 and abs(known[0] - known[1]) > _SAME_WITHIN * abs(known[0])
     return tuple(
         NOTHING
         if value is None
@@ -163,11 +163,13 @@ def _cells(measure: _Measure, values: Sequence[float | None]) -> tuple[Cell, ...
 
 
 def _drift(rows: Rows, arms: Sequence[str]) -> Table | None:
-    last = {job: round_ for job, _, round_ in sorted(rows, key=lambda key: key[2]) if round_ > _START}
+    last = {job: round_ for job, _, round_ in sorted(rows, key=lambda key: key[2]) if round_ > _FIRST_PASS}
     made = tuple(
         Row(
             item=job,
-            cells=tuple(_change(rows.get((job, arm, _START)), rows.get((job, arm, end))) for arm in arms),
+            cells=tuple(
+                _change(rows.get((job, arm, _FIRST_PASS)), rows.get((job, arm, end))) for arm in arms
+            ),
         )
         for job, end in last.items()
     )

@@ -40,10 +40,10 @@ def judge_session(
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
-    asked = by_type(session, base, other)
-    base, other = _arms(asked, base, other)
+    compared = by_type(session, base, other)
+    base, other = _arms(compared, base, other)
     _require_valid(session)
-    session = asked
+    session = compared
     findings = find(session, arms=(base, other))
     if findings.comparisons:
         waits = find(session, "latency", arms=(base, other)) if has_latency(session) else None
@@ -107,18 +107,20 @@ def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, s
 def render_gate(session: Session, gate: Gate) -> str:
     """The reason in one line, a line per task and limit, what held the arms back, and accepted checks."""
     accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
-    asked = by_type(session, gate.b)
-    profiles = profiles_of(read_windows(asked.events)[0])
-    limits = bottlenecks(asked, profiles, (gate.a, gate.b))
+    compared = by_type(session, gate.b)
+    profiles = profiles_of(read_windows(compared.events)[0])
+    limits = bottlenecks(compared, profiles, (gate.a, gate.b))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *accepted)))) + "\n"
 
 
 def reason(session: Session, gate: Gate) -> str:
     """The outcome and what it rests on, in one line."""
-    asked = by_type(session, gate.b)
-    names = arm_names(asked)
+    compared = by_type(session, gate.b)
+    names = arm_names(compared)
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
-    more = "passes" if session.plan.race is None else "volumes" if asked.plan.design.volumes > 1 else "rounds"
+    more = (
+        "passes" if session.plan.race is None else "volumes" if compared.plan.design.volumes > 1 else "rounds"
+    )
     return one_line(f"{about}: {_reason(gate, more)}")
 
 

@@ -159,7 +159,7 @@ def between(findings: Findings, a: str, b: str) -> Overall | None:
         if (overall.a, overall.b) == (a, b):
             return overall
     of_pair = [c for c in findings.comparisons if (c.a, c.b) == (a, b)]
-    if len(of_pair) != 1 or of_pair[0].p_different is None or of_pair[0].p_equivalent is None:
+    if len(of_pair) != 1 or of_pair[0].p_different is None:
         return None
     only = of_pair[0]
     return Overall(
@@ -167,10 +167,10 @@ def between(findings: Findings, a: str, b: str) -> Overall | None:
         b=b,
         tasks=1,
         rounds=only.rounds,
-        ratio=only.percentiles[0].ratio,
+        ratio=only.ratio,
         verdict=only.verdict,
-        p_different=of_pair[0].p_different,
-        p_equivalent=of_pair[0].p_equivalent,
+        p_different=only.p_different,
+        p_equivalent=only.p_equivalent,
         more_rounds=only.more_rounds,
         starts=only.starts,
     )

@@ -10,8 +10,8 @@ from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
 
-_NEAR = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
-_BUSY = 0.8  # of the processors' time: a queue before them is long
+_NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
+_BUSY_SHARE = 0.8  # of the processors' time: a queue before them is long
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -79,7 +79,7 @@ class Knees:
         step, knee = self._steps.get(arm, {}).get(round_), self.of.get(arm)
         if step is None or knee is None or not step.rate:
             return False
-        return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR
+        return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR_KNEE
 
     def binds(self, profiles: Profiles) -> tuple[str, ...]:
         """A sentence for each arm: the limit, or the processors, that hold it back at its knee."""
@@ -89,7 +89,7 @@ class Knees:
         for arm, name in arm_names(self._session).items():
             own = [p for (_, of), by_round in near.items() if of == arm for p in by_round.values()]
             busy = _busy(pooled(own), cores) if own and cores else None
-            if busy is not None and busy >= _BUSY:
+            if busy is not None and busy >= _BUSY_SHARE:
                 lines.append(
                     f"{name} is held back by the processors (its node has {busy:.0%} of {cores} busy while "
                     "it answers); take more of them."

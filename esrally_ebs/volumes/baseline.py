@@ -24,6 +24,7 @@ from esrally_ebs.plan import BaselineJob
 from esrally_ebs.units import KIB, MIB, format_bytes
 from esrally_ebs.volumes.fio import PERCENTILES, parse_fio
 
+_FIGURES = ("iops", "bandwidth_bytes_per_s", "mean_s", "p50_s", "p90_s", "p99_s", "p999_s")  # of a row
 _DIRECTORY = "fio"
 _FILE = "fio-bench"
 _POLL_S = 0.05
@@ -137,8 +138,8 @@ def _run_fio(argv: Sequence[str], *, what: str, pid_file: Path, limit_s: float) 
         err.seek(0)
         text = out.read()
         if process.returncode != 0:
-            said = last_lines(err.read() or text)
-            raise CommandError(f"{what}: fio: exit code {process.returncode}: {said}; {_next_step(said)}")
+            why = last_lines(err.read() or text)
+            raise CommandError(f"{what}: fio: exit code {process.returncode}: {why}; {_next_step(why)}")
     return text
 
 
@@ -189,10 +190,10 @@ def _end(process: subprocess.Popen[str]) -> None:
         ) from error
 
 
-def _next_step(said: str) -> str:
-    if "No space left" in said:
+def _next_step(message: str) -> str:
+    if "No space left" in message:
         return "free some space on the arm's mount or lower the job's size"
-    if "direct" in said.lower() or "Invalid argument" in said:
+    if "direct" in message.lower() or "Invalid argument" in message:
         return "the file system must support direct I/O with this block size"
     return "run 'esrally-ebs doctor'"
 
@@ -208,13 +209,7 @@ def rows_of(text: str, job: BaselineJob, arm: str, round_: int) -> list[Baseline
             bs_bytes=job.bs,
             numjobs=job.numjobs,
             iodepth=job.in_flight,
-            iops=figures.iops,
-            bandwidth_bytes_per_s=figures.bandwidth_bytes_per_s,
-            mean_s=figures.mean_s,
-            p50_s=figures.p50_s,
-            p90_s=figures.p90_s,
-            p99_s=figures.p99_s,
-            p999_s=figures.p999_s,
+            **{name: getattr(figures, name) for name in _FIGURES},
         )
         for figures in parse_fio(text, f"fio job {job.name} on {arm}")
     ]
