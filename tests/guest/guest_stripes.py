@@ -7,7 +7,9 @@ import pytest
 from guest import foreign_disk_unchanged, killed_at, local_arm
 
 from esrally_ebs.aws.provision.execute import Executor
+from esrally_ebs.aws.provision.goal import filesystem_uuid
 from esrally_ebs.aws.provision.host import DeviceQuery, LinuxHost
+from esrally_ebs.cli import main
 from esrally_ebs.machine.processes import run
 
 FIO = ["fio", "--name=j", "--size=16M", "--rw=randread", "--bs=16k", "--direct=1", "--output-format=json"]
@@ -38,6 +40,12 @@ def test_an_arm_comes_up_is_used_and_leaves_blank_disks(tmp_path: Path, name: st
         check_blank()
 
 
+def check_known() -> None:
+    """Whatever is on disks now proves that we put it there, also to who has no journal of it."""
+    found = [device for device, _ in LinuxHost().on_disks()]
+    assert [each for each in found if not each.blank and each.uuid != filesystem_uuid(each.label)] == []
+
+
 @pytest.mark.parametrize("name", ["mdadm", "lvm"])
 def test_a_stripe_that_was_killed_before_any_program_goes_down(tmp_path: Path, name: str) -> None:
     at, kills = 0, 0
@@ -45,7 +53,9 @@ def test_a_stripe_that_was_killed_before_any_program_goes_down(tmp_path: Path, n
         while True:
             executor = arm(tmp_path / str(at), name)
             up = killed_at(at, executor.up)
+            check_known()
             down = not up and killed_at(at - kills, executor.down)
+            check_known()
             executor.down()
             check_blank()
             kills += up
@@ -54,3 +64,19 @@ def test_a_stripe_that_was_killed_before_any_program_goes_down(tmp_path: Path, n
                 break
     assert kills >= 3  # the stripe, its file system, its mount
     assert at - kills >= 3
+
+
+@pytest.mark.parametrize("assembled", [True, False])
+def test_an_array_whose_making_the_power_cut_is_found_and_wiped(tmp_path: Path, assembled: bool) -> None:
+    executor = arm(tmp_path, "mdadm")
+    state = executor.up()
+    first, second = (device.path for device in state.devices)
+    assert state.target is not None
+    run(["umount", tmp_path / "mnt"], timeout_s=60)
+    run(["mdadm", "--stop", state.target.path], timeout_s=60)
+    run(["mdadm", "--zero-superblock", second], timeout_s=60)  # as if it had not been written yet
+    if assembled:
+        run(["mdadm", "--incremental", "--run", first], timeout_s=60)
+    executor.journal.remove()
+    assert main(["clean"]) == 0
+    check_blank()

@@ -20,7 +20,7 @@ from esrally_ebs.aws.clients import Aws
 _LOG = logging.getLogger(__name__)
 _ARMS = ("lvm", "mdadm", "disk", "emulated")
 _PHASES = {"measuring": 30.0, "up": 20.0, "down": 2.0}  # seconds that it takes about, emulated
-_BOOT_S = 900.0
+_BOOT_S = 1800.0
 _MAY_BE_LOST_S = 5.0
 _FOREIGN_MIB = 64
 # a boot record whose one partition, of Linux (0x83), begins at 1 MiB

@@ -15,7 +15,7 @@ from typing import Any
 
 _CHANGING = (  # programs; losetup --list only looks
     *("mkfs.xfs", "mount", "umount", "losetup", "mdadm", "blkdiscard"),
-    *("vgcreate", "lvcreate", "vgremove", "pvremove"),
+    *("pvcreate", "vgcreate", "lvcreate", "vgremove", "pvremove"),
 )
 _HALF_A_LINE = b'{"key": "create/0", "sta'
 _watched: list["Doomed"] = []

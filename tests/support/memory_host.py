@@ -89,7 +89,7 @@ class MemoryHost:
     def _stripe(self, arguments: Mapping[str, Any]) -> None:
         for serial in arguments["devices"]:
             assert self._devices()[serial].blank, f"{serial} is not empty"
-            self._put(serial, "swap", filesystem_uuid(arguments["label"]))  # its mark
+            self._put(serial, "linux_raid_member", filesystem_uuid(arguments["label"]))
         self._labels[filesystem_uuid(arguments["label"])] = arguments["label"]
         self.array, self._on_array = (arguments["name"], tuple(arguments["devices"])), ("", "")
 

@@ -13,7 +13,6 @@ from esrally_ebs.aws.provision.steps import HostWork, Note, Step, Wait, in_order
 _OTHER_OPTIONS = "noatime,nosuid,nodev,noexec"
 _OPTIONS = {"xfs": f"{_OTHER_OPTIONS},nouuid"}  # two volumes of one snapshot have one UUID
 _FILE_SYSTEMS = ("xfs", "ext4", "ext3", "ext2", "btrfs")  # not partitions, or a part of an array
-_MEMBERS = ("linux_raid_member", "LVM2_member")
 _HIDDEN_S = 30.0
 
 
@@ -161,11 +160,10 @@ def _wipe(history: History, state: ArmState) -> Step | None:
         return None
     written = history.begun("stripe") or history.begun("format")  # to a disk that was blank when we took it
     for device in state.devices:
-        part = history.begun("stripe") and device.signature in _MEMBERS
         key = f"wipe/{device.serial}"
         # data of a stripe may stand where "blank" does not look: only a wipe that was done counts
         unsigned = written and not device.signature and not (device.blank and history.done(key) is not None)
-        if device.uuid == history.goal.filesystem_uuid or part or unsigned:
+        if device.uuid == history.goal.filesystem_uuid or unsigned:
             return HostWork(
                 key=key,
                 operation="wipe",

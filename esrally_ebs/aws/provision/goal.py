@@ -129,6 +129,11 @@ def filesystem_uuid(label: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{label}/filesystem"))
 
 
+def member_uuid(label: str, serial: str) -> str:
+    """The UUID, as 32 digits, of the physical volume that LVM makes of a member of our stripe."""
+    return uuid.uuid5(_NAMESPACE, f"{label}/{serial}").hex
+
+
 def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point: Path) -> Goal:
     """The goal of an arm; PlanError when AWS has no such volume."""
     sort = sort_of(spec)

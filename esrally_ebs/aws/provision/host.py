@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from esrally_ebs.aws.provision.goal import filesystem_uuid
+from esrally_ebs.aws.provision.goal import filesystem_uuid, member_uuid
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.disks import EBS_MODEL, LOCAL_MODEL, SECTOR_BYTES, mounts_of, volume_id
 from esrally_ebs.machine.kernel_trees import Roots, text
@@ -30,9 +30,9 @@ _SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
 _SAMPLED_PLACES = 64  # of a device, evenly spread, besides both ends
 _SAMPLE = 64 * KIB
 _CHUNK = MIB
-# of a member of a stripe: the header of a swap area, in a place that LVM and md leave alone
-_MARK_AT = KIB
-_MARK_BYTES = 3 * KIB
+# of a member of a stripe, where LVM (which clears 2 KiB) and md (whose own begins at 4 KiB) leave it alone
+_MARK_AT = 2 * KIB
+_MARK = struct.Struct("16s12s")  # UUID and label
 _READERS = 32  # one stream does not fill a volume's queue
 
 ReadProgress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -99,18 +99,32 @@ def is_blank(device: Path, size: int, *, start: int = 0) -> bool:
         with device.open("rb", buffering=0) as file:
             return not any(any(os.pread(file.fileno(), length, at)) for at, length in places)
     except OSError as error:
-        raise SetupError(f"{device}: {error.strerror}; run as root") from error
+        raise _unreadable(device, error) from error
+
+
+def _unreadable(device: Path, error: OSError) -> SetupError:
+    return SetupError(f"{device}: {error.strerror}; run as root")
 
 
 def mark(device: Path, label: str) -> None:
-    """Write our label and UUID on a member of a stripe: they outlast the file system on it."""
-    ours = uuid.UUID(filesystem_uuid(label)).bytes
-    header = struct.pack("<3I16s16s", 1, 1, 0, ours, label.encode())  # version, pages, bad pages
+    """Write our label and UUID on a member of a stripe: they outlast the stripe and the file system on it."""
     handle = os.open(device, os.O_WRONLY | os.O_DSYNC | os.O_CLOEXEC)
     try:
-        os.pwrite(handle, header.ljust(_MARK_BYTES - 10, b"\0") + b"SWAPSPACE2", _MARK_AT)
+        os.pwrite(handle, _MARK.pack(uuid.UUID(filesystem_uuid(label)).bytes, label.encode()), _MARK_AT)
     finally:
         os.close(handle)
+
+
+def _marked(device: Path) -> str:
+    """The label that stands there with its UUID; empty when there is none."""
+    try:
+        with device.open("rb", buffering=0) as file:
+            read = os.pread(file.fileno(), _MARK.size, _MARK_AT)
+    except OSError as error:
+        raise _unreadable(device, error) from error
+    id_, raw = _MARK.unpack(read.ljust(_MARK.size, b"\0"))
+    label = raw.decode("ascii", errors="replace")
+    return label if str(uuid.UUID(bytes=id_)) == filesystem_uuid(label) else ""
 
 
 @contextlib.contextmanager
@@ -203,7 +217,7 @@ class LinuxHost:
                 " --volume /dev:/dev"
             )
         size = int((node / "size").read_text()) * SECTOR_BYTES
-        signature, uuid, label = self._signature(path, node)
+        signature, uuid, label = self._signature(serial, path, node) if size else ("", "", "")
         parts = [node, *_partitions(node)]  # what uses a partition uses the device
         numbers = {text(part / "dev") for part in parts}
         mounts = [mount.mount_point for mount in mounts_of(self.roots) if mount.device_number in numbers]
@@ -262,15 +276,21 @@ class LinuxHost:
                 disks.append((node.name, volume_id(serial) or serial, model))
         return disks
 
-    def _signature(self, path: Path, node: Path) -> tuple[str, str, str]:
-        """Type, UUID and label: of a table of partitions, else of what we made, else of what stands first."""
+    def _signature(self, serial: str, path: Path, node: Path) -> tuple[str, str, str]:
+        """Type, UUID and label of what stands there; of a member of a stripe that we made, those of its mark.
+
+        The mark alone does not prove that: what somebody else has put there since has another UUID.
+        """
         if _partitions(node):
             return "partitions", "", ""
         output = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_TOOL_S)
         signatures = json.loads(output)["signatures"] if output.strip() else []
-        ours = [each for each in signatures if each.get("uuid") == filesystem_uuid(each.get("label") or "")]
-        first = (ours or signatures or [{}])[0]
-        return first.get("type") or "", first.get("uuid") or "", first.get("label") or ""
+        first = (signatures or [{}])[0]
+        type_, label = first.get("type") or "", _marked(path)
+        ours = {_digits(filesystem_uuid(label)), member_uuid(label, serial)}  # by mdadm, by LVM
+        if label and all(_digits(each.get("uuid") or "") in ours for each in signatures):
+            return type_, filesystem_uuid(label), label
+        return type_, first.get("uuid") or "", first.get("label") or ""
 
     def _same(self, arguments: Mapping[str, Any]) -> ArmDevice:
         """The device as it is now; SetupError unless it is still the one that the step is about."""
@@ -288,15 +308,14 @@ class LinuxHost:
         read_through(device.path, device.size_bytes, self.progress)
 
     def _stripe(self, arguments: Mapping[str, Any]) -> None:
-        devices, name = arguments["devices"], arguments["name"]
+        devices, name, label = arguments["devices"], arguments["name"], arguments["label"]
         for serial, device in devices.items():
             if not self._same({"serial": serial, "device": device}).blank:
                 raise SetupError(f"{device}: is not empty any more; it is not touched")
-        chunk_kib = arguments["chunk"] // KIB
-        for argv in stripe_commands(arguments["kind"], name, list(devices.values()), chunk_kib):
+        for device in devices.values():  # before anything that a power cut could leave there
+            mark(Path(device), label)
+        for argv in stripe_commands(arguments["kind"], label, name, devices, arguments["chunk"] // KIB):
             self.run(argv, timeout_s=_TOOL_S)
-        for device in devices.values():
-            mark(Path(device), arguments["label"])
 
     def _unstripe(self, arguments: Mapping[str, Any]) -> None:
         devices = list(arguments["devices"].values())
@@ -349,17 +368,24 @@ class LinuxHost:
             discard("--zeroout", "--length", MIB)
 
 
-def stripe_commands(kind: str, name: str, devices: list[str], chunk_kib: int) -> list[list[str]]:
-    """What makes one device (RAID 0) of several."""
-    count = str(len(devices))
+def stripe_commands(
+    kind: str, label: str, name: str, devices: Mapping[str, str], chunk_kib: int
+) -> list[list[str]]:
+    """What makes one device (RAID 0) of several, given by serial; its UUIDs and our mark say whose it is."""
+    count, paths = str(len(devices)), list(devices.values())
     if kind == "lvm":
         layout = ["--type", "striped", "--stripes", count, "--stripesize", f"{chunk_kib}k"]
         return [
-            ["vgcreate", name, *devices],
+            *(
+                ["pvcreate", "--yes", "--norestorefile", "--uuid", member_uuid(label, serial), path]
+                for serial, path in devices.items()
+            ),
+            ["vgcreate", name, *paths],
             ["lvcreate", "--yes", *layout, "--extents", "100%FREE", "--name", "arm", name],
         ]
     layout = ["--level=0", f"--raid-devices={count}", f"--chunk={chunk_kib}K"]
-    return [["mdadm", "--create", f"/dev/md/{name}", "--run", *layout, f"--name={name}", *devices]]
+    ours = [f"--name={name}", f"--uuid={filesystem_uuid(label)}"]
+    return [["mdadm", "--create", f"/dev/md/{name}", "--run", *layout, *ours, *paths]]
 
 
 def unstripe_commands(kind: str, name: str, array: str, devices: list[str]) -> list[list[str]]:
@@ -418,6 +444,10 @@ class LoopHost:
             for loop in loops
             if loop["back-file"] and Path(loop["back-file"]).parent == here
         }
+
+
+def _digits(uuid_: str) -> str:
+    return uuid_.replace("-", "")
 
 
 def _partitions(node: Path) -> list[Path]:

@@ -96,7 +96,8 @@ def state_here(host: ArmHost, history: History) -> ArmState:
 
 def _query(history: History, sizes: Mapping[str, int | None], *, disks: bool = False) -> DeviceQuery:
     goal = history.goal
-    stripe = goal.stripe_name if goal.count > 1 else ""
+    # what is left of a stripe may be an array of one disk: the power went before the others were a part of it
+    stripe = goal.stripe_name if goal.count > 1 or history.begun("stripe") else ""
     return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe)
 
 

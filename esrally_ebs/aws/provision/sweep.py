@@ -179,8 +179,7 @@ def adopt(orphan: Orphan, place: Place, run_dir: Path, *, at_s: float) -> Path:
 def _outcomes_of(orphan: Orphan) -> Mapping[str, Mapping[str, Any]]:
     """The outcomes of the steps that must have been done for it to be there."""
     if orphan.sort == "instance-store":
-        stripe: dict[str, dict[str, Any]] = {"stripe": {}} if len(orphan.resources) > 1 else {}
-        return {"claim": {"serials": list(orphan.resources.values())}, **stripe, "format": {}}
+        return {"claim": {"serials": list(orphan.resources.values())}, "stripe": {}, "format": {}}
     name = "VolumeId" if orphan.sort == "ebs" else "FileSystemId"
     return {f"create/{member}": {name: id_} for member, id_ in orphan.resources.items()}
 

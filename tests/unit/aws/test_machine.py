@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from fake_machine import EBS_MODEL, LOCAL_MODEL, FakeMachine
 
-from esrally_ebs.aws.provision.goal import filesystem_uuid
+from esrally_ebs.aws.provision.goal import filesystem_uuid, member_uuid
 from esrally_ebs.aws.provision.host import (
     DeviceQuery,
     LinuxHost,
     is_blank,
+    mark,
     read_through,
     stripe_commands,
     unstripe_commands,
@@ -104,12 +105,45 @@ def test_a_stripe_proves_that_it_is_ours_before_it_has_a_file_system(machine: Fa
     linux(machine)[0].do("stripe", stripe)
     machine.array("md127", "9:127", ["sys/devices/pci0/nvme/nvme2n1", member], level="raid0")
     (machine.root / "dev" / "md127").write_bytes(bytes(MIB))
-    here = LinuxHost(roots=machine.roots)  # wipefs itself reads the marks
+    here = LinuxHost(roots=machine.roots)
     assert [(device.signature, device.uuid, device.label) for device, _ in here.on_disks()] == [
-        ("swap", id_, label),
-        ("swap", id_, label),
+        ("", id_, label),
+        ("", id_, label),
         ("", id_, label),
     ]
+
+
+@pytest.mark.parametrize("kind", ["mdadm", "lvm"])
+def test_a_stripe_whose_making_is_cut_short_is_known_as_ours(kind: str, machine: FakeMachine) -> None:
+    path, label = str(machine.root / "dev" / "nvme2n1"), "0123456789ab"
+    stripe = {"kind": kind, "name": "ebs-1", "label": label, "chunk": 512 * KIB, "devices": {"AWS111": path}}
+
+    def cut(argv: list[object], *, timeout_s: float) -> str:
+        if argv[0] == "wipefs":
+            return ""
+        raise CommandError(f"{argv[0]}: cut after less than {timeout_s:.0f} s")
+
+    with pytest.raises(CommandError):
+        LinuxHost(roots=machine.roots, run=cut).do("stripe", stripe)
+    ((device, _),) = LinuxHost(roots=machine.roots).on_disks()
+    assert (device.blank, device.uuid, device.label) == (False, filesystem_uuid(label), label)
+
+
+@pytest.mark.parametrize(
+    ("uuid", "whose"),
+    [
+        (filesystem_uuid("0123456789ab"), "0123456789ab"),  # of our array
+        (member_uuid("0123456789ab", "AWS111"), "0123456789ab"),
+        (member_uuid("0123456789ab", "AWS333"), ""),
+        ("0b1c2d3e-1111-4222-8333-123456789012", ""),
+    ],
+)
+def test_what_somebody_made_of_a_disk_that_bears_our_mark_is_theirs(
+    uuid: str, whose: str, machine: FakeMachine
+) -> None:
+    mark(machine.root / "dev" / "nvme2n1", "0123456789ab")
+    ((device, _),) = linux(machine, {"type": "LVM2_member", "uuid": uuid})[0].on_disks()
+    assert device.label == whose
 
 
 def test_data_without_a_signature_are_seen(machine: FakeMachine) -> None:
@@ -257,7 +291,8 @@ def test_an_nfs_mount_that_fails_names_the_port_that_a_security_group_must_open(
 @pytest.mark.parametrize("kind", ["mdadm", "lvm"])
 def test_the_commands_of_a_stripe_name_every_member_and_the_chunk(kind: str) -> None:
     members = ["/dev/nvme1n1", "/dev/nvme2n1"]
-    made = [word for argv in stripe_commands(kind, "ebs-1", members, 512) for word in argv]
+    devices = dict(zip(("vol-1", "vol-2"), members, strict=True))
+    made = [word for argv in stripe_commands(kind, "0123456789ab", "ebs-1", devices, 512) for word in argv]
     undone = [word for argv in unstripe_commands(kind, "ebs-1", "/dev/md0", members) for word in argv]
     assert set(members) <= set(made) & set(undone)
     assert any("512" in word for word in made)
