@@ -18,6 +18,7 @@ from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, on_disks, orphans
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
+from esrally_ebs.session import manual
 from esrally_ebs.volumes.aws import check_tools
 
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
@@ -94,6 +95,18 @@ def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> N
     # 100 GiB at 0.10 USD a month in us-east-1, by 730 hours: 0.0137
     assert "a: 0.0137 USD an hour (10.00 a month, us-east-1" in "\n".join(lines)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
+    text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
+    for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):
+        text += f'[[arm]]\nname = "{type_}"\ntype = "{type_}"\nsize = "1TiB"\n{iops}'
+    (tmp_path / "fleet.toml").write_text(text)
+    lines = manual.dry_run(str(tmp_path / "fleet.toml"))
+    assert sum(line.split()[:2] == ["ec2", "CreateVolume"] for line in lines) == 12
+    assert sum("USD an hour (" in line for line in lines) == 12
+    # three each of 1,024 GiB: 0.10, 0.08, 0.125 and 0.065 for 4,000 IOPS, and 0.045 USD a month, by 730 hours
+    assert "all with a price: 2.5414 USD an hour" in lines[-1]
 
 
 @pytest.mark.parametrize("name", GOALS)
