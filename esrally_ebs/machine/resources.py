@@ -34,7 +34,17 @@ def run_dir() -> Path:
 
 def sockets_wanted() -> bool:
     """Whether ``$ESRALLY_EBS_ACTORS`` asks that Rally's actors listen for those of other machines."""
-    return os.environ.get("ESRALLY_EBS_ACTORS") == "sockets"
+    return _actors()[0] == "sockets"
+
+
+def actors_address() -> str | None:
+    """Where they then listen, as ``sockets:ADDRESS`` names it; None: on all addresses."""
+    how, colon, address = _actors()
+    return address if how == "sockets" and colon else None
+
+
+def _actors() -> tuple[str, str, str]:
+    return os.environ.get("ESRALLY_EBS_ACTORS", "").partition(":")
 
 
 def _folder(variable: str, otherwise: str) -> Path:

@@ -2,9 +2,9 @@
 
 Rally's actors talk through queues here, as Rally has it where there is no network. By default they listen on
 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
-chooses early, and has no setting for it. An unknown track parameter and a track's syntax error become one
-line. ``esrally_ebs.pth``, which Python reads when it
-starts, calls ``install`` in the command ``esrally`` alone, not in ``esrallyd``.
+chooses early, and has no setting for it. Where sockets are wanted, they are opened at the address that was
+named. An unknown track parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which
+Python reads when it starts, calls ``install`` in the commands ``esrally`` and ``esrallyd``.
 """
 
 import importlib.abc
@@ -13,29 +13,36 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from types import ModuleType
+from typing import Any
 
 import psutil
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import interrupt_again, is_root
-from esrally_ebs.machine.resources import sockets_wanted
+from esrally_ebs.machine.resources import actors_address, sockets_wanted
 from esrally_ebs.rally import any_track
 
 
 def install() -> None:
     """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
 
-    Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root.
+    Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root. In
+    Rally's daemon nothing is changed but where it listens.
     """
+    changes = _changes_at(actors_address())
+    if sys.argv[0].rpartition("/")[2] == "esrallyd":
+        sys.meta_path.insert(0, _Finder(changes))
+        return
     if os.environ.get("SUDO_UID"):
         from esrally_ebs.session.keeper import go_on_as_caller  # its imports take a while
 
         go_on_as_caller(sys.orig_argv[1:], needs_root="race" in sys.argv)
     sys.unraisablehook = interrupt_again
-    changes = {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
+    changes |= {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
         changes["esrally.actor"] = _use_queues
     sys.meta_path.insert(0, _Finder(changes))
@@ -81,14 +88,61 @@ class _Loader(importlib.abc.Loader):
 
 
 def _use_queues(actor: ModuleType) -> None:
-    from thespian.system import multiprocCommon
     from thespian.system.transport import MultiprocessQueueTransport as transport
 
     # A full queue makes its senders wait for up to 20 s and then lose the message: let it have no end.
     transport.MAX_ADMIN_QUEUESIZE = transport.MAX_ACTOR_QUEUESIZE = 0
     # Spawn, where Rally's configuration wants it, hands a queue's descriptor on twice, which Python refuses.
-    multiprocCommon.get_multiproc_context = lambda capabilities: multiprocessing.get_context("fork")
+    _fork_actors()
     actor.use_offline_actor_system()
+
+
+def _fork_actors() -> None:
+    from thespian.system import multiprocCommon
+
+    multiprocCommon.get_multiproc_context = lambda capabilities: multiprocessing.get_context("fork")
+
+
+def _changes_at(address: str | None) -> dict[str, Callable[[ModuleType], None]]:
+    """What makes actors listen at the address alone; nothing where none is named.
+
+    Ends this command for what is no address: Python would go on, and actors listen everywhere.
+    """
+    if address is None:
+        return {}
+    try:
+        IPv4Address(address)
+    except ValueError:
+        what = f"ESRALLY_EBS_ACTORS=sockets:{address}: is no IPv4 address"
+        sys.stderr.write(f"[ERROR] {what}; name one of this machine's, by which the others reach it\n")
+        sys.exit(SetupError.exit_code)
+    return {
+        "esrally.actor": partial(_join_at, address),
+        "thespian.system.transport.IPBase": partial(_listen_at, address),
+    }
+
+
+def _join_at(address: str, actor: ModuleType) -> None:
+    """Have Rally look for its daemon at the address, and fork its actors, which then listen alike."""
+    running = actor.actor_system_already_running
+
+    def running_at(ip: str | None = None, *arguments: Any, **more: Any) -> Any:
+        return running(ip or address, *arguments, **more)
+
+    setattr(actor, running.__name__, running_at)
+    _fork_actors()
+
+
+def _listen_at(address: str, transport: ModuleType) -> None:
+    """Have actors listen at the address alone; Thespian listens on all, whatever address it tells others."""
+    os.environ.update(THESPIAN_BASE_IPADDR=address)  # what it tells others
+    init = transport.IPActorAddress.__init__
+
+    def bound(self: Any, *arguments: Any, **more: Any) -> None:
+        init(self, *arguments, **more)
+        self.bindname = (address, self.sockname[1])
+
+    transport.IPActorAddress.__init__ = bound
 
 
 def refuse_in_one_line(_: object) -> None:

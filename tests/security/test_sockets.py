@@ -4,9 +4,11 @@ What listens during a race is in tests/system/test_faults.py.
 """
 
 import os
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,54 @@ def test_the_line_that_python_reads_keeps_the_command_esrally_alone_off_the_netw
         [sys.executable, tmp_path / command], env=env, capture_output=True, text=True, check=True
     )
     assert (done.stdout.strip(), done.stderr) == (system, "")
+
+
+LISTENS = """
+import os, sys, psutil
+from pathlib import Path
+from esrally import actor, racecontrol
+def is_ours(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") == os.getcwd()  # they leave the tree of processes
+    except OSError:
+        return False
+port = int(sys.argv[1])
+system = actor.bootstrap_actor_system(local_ip="127.0.0.2", coordinator_ip="127.0.0.2", admin_port=port)
+try:
+    system.createActor(racecontrol.BenchmarkActor)
+    sockets = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and is_ours(one.pid)]
+    print(len(sockets) > 2, {one.laddr.ip for one in sockets}, actor.actor_system_already_running(port=port))
+finally:
+    system.shutdown()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="looks at all processes")
+@pytest.mark.parametrize("command", ["esrally", "esrallyd"])
+def test_actors_listen_at_the_address_that_was_named_alone(tmp_path: Path, command: str) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / command).write_text(f"{HOOK.read_text()}\n{LISTENS}")
+    done = run_beside(tmp_path, [tmp_path / command, str(port)], "sockets:127.0.0.2")
+    assert (done.stdout, done.stderr) == ("True {'127.0.0.2'} True\n", "")
+
+
+@pytest.mark.parametrize("address", ["", "x", "10.0.0", "::1", "10.0.0.1:1900"])
+def test_what_is_no_address_is_refused_before_anything_listens(tmp_path: Path, address: str) -> None:
+    (tmp_path / "esrallyd").write_text(f"{HOOK.read_text()}\nprint('goes on')")
+    done = run_beside(tmp_path, [tmp_path / "esrallyd"], f"sockets:{address}")
+    assert done.returncode == 3
+    assert re.fullmatch(r"\[ERROR\] ESRALLY_EBS_ACTORS=sockets:.*: is no IPv4 address; .*\n", done.stderr)
+    assert done.stdout == ""
+
+
+def run_beside(folder: Path, words: Sequence[str | Path], actors: str) -> subprocess.CompletedProcess[str]:
+    """Of this Python, in a folder."""
+    env = {**os.environ, "ESRALLY_EBS_ACTORS": actors, "PYTHONNOUSERSITE": "1"}
+    command = [sys.executable, *words]
+    return subprocess.run(
+        command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=100
+    )
 
 
 def test_with_queues_actors_are_forked_as_spawn_hands_on_a_descriptor_twice(tmp_path: Path) -> None:
