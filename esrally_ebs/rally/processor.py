@@ -13,7 +13,7 @@ from esrally import config, paths
 from esrally.track import loader
 from esrally.utils import console
 
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.resources import sockets_wanted
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import Source
@@ -174,6 +174,11 @@ class _RaceEnd:
         self._is_quiet = is_quiet
         self._load_may_go = load_may_go
         self.first_fault = live.first_fault
+
+    def fail(self, error: EbsError) -> None:
+        """Record why the race cannot go on, and take down what is left."""
+        self._load_may_go()
+        self._live.fail(error)
 
     def end(self, cancelled: bool) -> None:
         """Take down what is left, however the race ended."""

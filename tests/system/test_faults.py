@@ -95,6 +95,16 @@ def kill_race_control(race: Race) -> None:
     control.kill()
 
 
+def kill_driver(race: Race) -> None:
+    (driver,) = race.actors("DriverActor")
+    driver.kill()
+
+
+def preparing(race: Race) -> bool:
+    """Whether Rally's driver is there, which has its workers prepare the track first."""
+    return bool(race.actors("DriverActor"))
+
+
 def kill_volume_daemon(race: Race) -> None:
     (daemon,) = race.daemons()
     daemon.kill()
@@ -146,6 +156,20 @@ FAULTS = [
         kill_race_control,
         -9,
         rf"race control \({KILLED}",
+    ),
+    *(
+        pytest.param(
+            Fault(
+                f"kill -9 of Rally's driver {when}",
+                QUERIES,
+                stage,
+                kill_driver,
+                3,
+                "Rally's driver was killed",
+            ),
+            marks=pytest.mark.long,
+        )
+        for when, stage in (("during queries", long_searching), ("before them", preparing))
     ),
     Fault(
         "kill -9 of a volume's daemon during queries",

@@ -1,9 +1,9 @@
 """Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
 
-Rally has no plug-in point for any of it. Eighteen names are replaced: thirteen in all of Rally's
-processes, five in race control alone. Each is wrapped once, whatever is installed how often, and each is
-checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. An
-nineteenth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
+Rally has no plug-in point for any of it. Nineteen names are replaced: thirteen in all of Rally's
+processes, six in race control alone. Each is wrapped once, whatever is installed how often, and each is
+checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. A
+twentieth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
 Rally is loaded, ``local_actors.py`` chooses its system of actors, and ``any_track.py`` has tracks
 register the pack.
 """
@@ -167,6 +167,13 @@ RACE_CONTROL = (
         ("self", "msg", "sender"),
         "what failed first is reported, not what followed from it",
         race_control.receive_failure,
+    ),
+    Patch(
+        racecontrol.BenchmarkActor,
+        "receiveMsg_ChildActorExited",  # Thespian calls it by its name
+        None,
+        "a race whose driver was killed fails, and does not wait for it",
+        race_control.receive_child_exit,
     ),
     Patch(
         racecontrol.BenchmarkActor,

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.rally.patches.outcome import RaceFailure, RaceSuccess
+
+_EXITING = "exiting"  # as the status of Rally's own driver is then
 
 
 class RaceEnd(Protocol):
@@ -11,6 +14,9 @@ class RaceEnd(Protocol):
 
     def complete(self) -> None:
         """After Rally's own summary of a race that went through; may raise."""
+
+    def fail(self, error: EbsError) -> None:
+        """The race cannot go on: record why, and end."""
 
     def end(self, cancelled: bool) -> None:
         """The actor exits, however the race ended. Perhaps twice."""
@@ -52,10 +58,25 @@ def receive_failure(original: Any, race: RaceEnd) -> Callable[..., None]:
     return receive
 
 
+def receive_child_exit(original: None, race: RaceEnd) -> Callable[..., None]:
+    """Fails the race when a process dies that Rally would wait for without an end."""
+
+    def receive(self: Any, msg: Any, sender: Any) -> None:
+        parts = {"driver": self.main_driver, "mechanic": self.mechanic}
+        died = [name for name, address in parts.items() if address and address == msg.childAddress]
+        if died and self.status != _EXITING:
+            error = SetupError(f"Rally's {died[0]} was killed; all was taken down, start the race again")
+            race.fail(error)
+            self.receiveMsg_BenchmarkFailure(RaceFailure(str(error), error.exit_code), sender)
+
+    return receive
+
+
 def receive_exit(original: None, race: RaceEnd) -> Callable[..., None]:
     """Ends the session."""
 
     def receive(self: Any, msg: Any, sender: Any) -> None:
+        self.status = _EXITING
         race.end(bool(self.coordinator and self.coordinator.cancelled))
 
     return receive

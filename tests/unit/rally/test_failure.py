@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from esrally import actor
+from esrally import actor, racecontrol
+from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited
 
-from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.rally import patches
 from esrally_ebs.rally.patches.outcome import RaceFailure, failure_of
 
@@ -38,6 +39,59 @@ def test_every_failure_can_be_sent_where_rallys_own_name_is_replaced() -> None:
 def test_rally_takes_our_failure_for_its_own() -> None:
     rallys_own = patches.unpatched(actor, "BenchmarkFailure")
     assert isinstance(pickle.loads(pickle.dumps(RaceFailure("text", 3))), rallys_own)
+
+
+class Ending:
+    """Hears of a race's end, as a session does."""
+
+    def __init__(self) -> None:
+        self.faults: list[EbsError] = []
+
+    def fail(self, error: EbsError) -> None:
+        self.faults.append(error)
+
+    def first_fault(self) -> tuple[str, int] | None:
+        return (str(self.faults[0]), self.faults[0].exit_code) if self.faults else None
+
+    def complete(self) -> None: ...
+    def end(self, cancelled: bool) -> None: ...
+    def last_line(self) -> str: ...
+
+
+class Control(racecontrol.BenchmarkActor):  # type: ignore[misc]
+    """Race control with two children, in no system of actors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main_driver, self.mechanic = ActorAddress("driver"), ActorAddress("mechanic")
+        self.coordinator = racecontrol.BenchmarkCoordinator(None)
+        self.sent: list[object] = []
+
+    def send(self, to: object, message: object) -> None:
+        self.sent.append(message)
+
+
+@pytest.mark.usefixtures("rally")
+@pytest.mark.parametrize(
+    ("child", "exits", "failure"),
+    [
+        ("driver", False, "Rally's driver was killed; all was taken down, start the race again"),
+        ("mechanic", False, "Rally's mechanic was killed; all was taken down, start the race again"),
+        ("another", False, ""),
+        ("driver", True, ""),
+    ],
+)
+def test_a_race_does_not_wait_for_a_part_of_rallys_that_was_killed(
+    child: str, exits: bool, failure: str
+) -> None:
+    ending = Ending()
+    patches.install(patches.RACE_CONTROL, ending)
+    control = Control()
+    if exits:
+        control.receiveMessage(ActorExitRequest(), "anybody")
+    control.receiveMessage(ChildActorExited(ActorAddress(child)), "anybody")
+    assert [str(fault) for fault in ending.faults] == ([failure] if failure else [])
+    assert [(sent.message, sent.exit_code) for sent in control.sent] == ([(failure, 3)] if failure else [])
 
 
 def test_where_the_failure_arrives_rallys_exit_code_becomes_ours_and_no_other_changes() -> None:

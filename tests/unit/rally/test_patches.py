@@ -10,16 +10,17 @@ from esrally.driver import driver
 from esrally.track import loader
 from rally_configuration import configuration
 
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
 
-NUMBERS = {"five": 5, "thirteen": 13, "eighteen": 18}
+NUMBERS = {"six": 6, "thirteen": 13, "nineteen": 19}
 
 
 class Race:
     """Hears of nothing."""
 
     def complete(self) -> None: ...
+    def fail(self, error: EbsError) -> None: ...
     def end(self, cancelled: bool) -> None: ...
     def last_line(self) -> str: ...
     def first_fault(self) -> None: ...
