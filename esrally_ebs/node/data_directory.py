@@ -39,7 +39,11 @@ class DataDirectory:
 
     def require(self, image: str) -> None:
         """Raise PlanError for what no node has written, SetupError when it is in use or too new."""
-        if not any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices")):
+        try:
+            is_data = any((self.path / below).is_dir() for below in ("indices", "nodes/0/indices"))
+        except PermissionError as error:
+            raise SetupError(f"dataset.data: {error.filename}: {error.strerror}; run as root") from error
+        if not is_data:
             raise PlanError(
                 f"dataset.data: {self.path} is no data directory of Elasticsearch (it has no indices/); give "
                 "what path.data of the node says"
@@ -100,10 +104,16 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
         api.post(node.port, "/_ilm/stop")
     there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
     members = _members(there)
+    closed = {each["name"] for each in there["indices"] if "closed" in each.get("attributes", ())}
     needed = _members_of("track", searched, members, path)
+    named = _members_of("dataset.indices", indices, members, path)
+    if unsearchable := closed & (needed | named):
+        raise PlanError(
+            f"dataset.indices: {min(unsearchable)} is closed in {path}; open it on its own node and stop "
+            "that again, or leave it out"
+        )
     if not indices:
         return
-    named = _members_of("dataset.indices", indices, members, path)
     if needed - named:
         raise PlanError(f"dataset.indices: lacks {min(needed - named)}, which the track searches; add it")
     streams = [each for each in there["data_streams"] if named.isdisjoint(each["backing_indices"])]
@@ -155,6 +165,11 @@ def version_of(data: Path) -> tuple[int, int, int] | None:
 def _require_readable(data: Path) -> None:
     try:
         for _, path in _files(data):
+            if path.is_symlink():
+                raise SetupError(
+                    f"dataset.data: {path} is a link, which leads nowhere in a node's container; give a copy "
+                    "with what its links lead to (cp -rL)"
+                )
             if not os.access(path, os.R_OK):
                 raise SetupError(f"dataset.data: {path} cannot be read; run as root or as its owner")
     except OSError as error:
@@ -182,7 +197,8 @@ def _files(data: Path) -> Iterator[tuple[str, Path]]:
 
     for folder, folders, names in os.walk(data, onerror=refuse):
         folders.sort()
-        for name in sorted(names):
+        links = [name for name in folders if Path(folder, name).is_symlink()]  # not walked into
+        for name in sorted([*names, *links]):
             if name != _LOCK:
                 path = Path(folder, name)
                 yield str(path.relative_to(data)), path

@@ -1,5 +1,6 @@
 """The tables of a plan but its arms and jobs, one class each: which keys there are, and what they may be."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -107,6 +108,11 @@ class DatasetPlan(Section):
     @model_validator(mode="after")
     def _own_data_is_named_in_full(self) -> Self:
         for key, path in (("data", self.data), ("snapshot", self.snapshot)):
+            if path is not None and re.match(r"\w+:/", str(path)):
+                raise ValueError(
+                    f"{key}: {str(path)!r} is no path; restore what is in S3 or elsewhere to a node of your "
+                    "own, stop that, and give its data directory (dataset.data)"
+                )
             if path is not None and not path.is_absolute():
                 raise ValueError(f"{key}: {str(path)!r} does not begin with '/'; give the whole path")
         if self.data is not None and self.snapshot is not None:

@@ -64,6 +64,14 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, data: Path, name: 
         DataDirectory(path=tmp_path / name).require(IMAGE)
 
 
+@pytest.mark.parametrize("name", ["indices/other", "indices/uuid/0/index/_1.cfs"])
+def test_a_link_is_refused_for_a_copy_of_it_leads_nowhere(tmp_path: Path, data: Path, name: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (data / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SetupError, match=f"{data / name} is a link, which leads nowhere"):
+        DataDirectory(path=data).require(IMAGE)
+
+
 @pytest.mark.parametrize(
     ("image", "is_newer"),
     [("es:8.8.1", True), ("es:7.17.9", True), ("es:8.8.2", False), ("es:8.10.0", False), ("es:mine", False)],
@@ -125,7 +133,8 @@ class Indices(BaseHTTPRequestHandler):
     """A node that serves three indices, one of which has an alias, and removes none."""
 
     def do_GET(self) -> None:
-        indices = [{"name": name} for name in ("logs-1", "logs-2", "other")]
+        indices = [{"name": name, "attributes": ["open"]} for name in ("logs-1", "logs-2", "other")]
+        indices.append({"name": "shut", "attributes": ["closed"]})
         aliases = [{"name": "current", "indices": ["logs-2"]}]
         there = {"indices": indices, "aliases": aliases, "data_streams": []}
         self.send_response(200)
@@ -140,9 +149,10 @@ class Indices(BaseHTTPRequestHandler):
     [
         (
             ("logs-1", "nothing"),
-            "no index is named 'nothing' in .*; there are current, logs-1, logs-2, other",
+            "no index is named 'nothing' in .*; there are current, logs-1, logs-2, other, shut",
         ),
         (("logs-1", "other"), "lacks logs-2, which the track searches; add it"),
+        (("logs-1", "logs-2", "shut"), "shut is closed in .*; open it on its own node"),
     ],
 )
 def test_a_name_that_is_not_there_and_a_searched_index_that_is_missing_are_refused(

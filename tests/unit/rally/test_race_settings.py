@@ -35,6 +35,14 @@ def test_a_count_that_is_none_is_refused_in_one_line(given: object) -> None:
         plan_for({"documents": given})
 
 
+@pytest.mark.parametrize("key", ["data", "snapshot"])
+def test_a_repository_elsewhere_is_refused_with_the_way(key: str) -> None:
+    with pytest.raises(
+        PlanError, match=rf"dataset.{key}: 's3:/bucket/snap' is no path; restore what is in S3"
+    ):
+        plan_for({key: "s3://bucket/snap"})
+
+
 @pytest.mark.parametrize("given", [3, "design.rounds=3", ["x"]])
 def test_what_is_set_must_be_a_table(given: object) -> None:
     with pytest.raises(PlanError, match=r"track parameter set: .* is no table; write for example"):
