@@ -317,6 +317,10 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
 def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
+    is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
+    if measures and is_template and plan.race and plan.cache.mode != "warm":
+        # other requests in each round, the same on all arms
+        clone.operation.params["first"] = (block.round - 1) * plan.race.iterations
     if open_loop.is_open(task, plan):
         if measures:
             open_loop.apply(clone, block, plan)

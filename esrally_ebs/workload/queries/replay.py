@@ -29,7 +29,8 @@ class Replay:
     """Parameters of Rally's ``search`` from ``queries.ndjson`` in the track's directory.
 
     With ``template`` in the operation: that template's requests, spread over their durations in the log (over
-    the log, if it has none), none twice before all have been once, without end. Without: the whole log in
+    the log, if it has none), none twice before all have been once, without end, from the one numbered
+    ``first`` on. Without: the whole log in
     order, once (with ``cycle`` again and again), or with ``piece`` = (number from 1, of how many) a piece of
     it; each client takes its share.
     """
@@ -39,6 +40,7 @@ class Replay:
         self._path = Path(track.root) / QUERIES
         self._offsets = _offsets(self._path, self._template)
         self._cycles = bool(params.get("cycle"))
+        self._first = int(params.get("first", 0))
         if "piece" in params:
             number, of = params["piece"]
             self._offsets = _piece(self._offsets, number, of, self._path)
@@ -71,7 +73,8 @@ class Replay:
 
     def _position(self) -> int:
         """The place of the next request in ``_offsets``; StopIteration after the last of the log."""
-        position, count = self._asked * self._clients + self._client, len(self._offsets)
+        position = self._first + self._asked * self._clients + self._client
+        count = len(self._offsets)
         if position >= count and not self.infinite:
             raise StopIteration
         return position % count

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import user_tracks
 from esrally import config
+from esrally import track as rally_track
 from esrally.driver import runner, scheduler
 from esrally.track import loader
 from esrally.utils import opts
@@ -24,6 +25,7 @@ from esrally_ebs.model import Node
 from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.runners import OnArm
+from esrally_ebs.rally.schedule import divide
 from esrally_ebs.rally.settings import race_settings
 
 
@@ -116,6 +118,26 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
         monkeypatch.setenv(name, value)
     own_one, pack, _ = load_twice(tmp_path, monkeypatch)
     assert (own_one, type(pack).__name__) == ("own", "Pack")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_search"),
+    [
+        ({"operation-type": "sleep"}, True),
+        ({"stream": [{"operation-type": "raw-request", "path": "/i/_count"}]}, True),
+        ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
+        ({"operation-type": "submit-async-search"}, False),
+    ],
+)
+def test_a_composite_operation_that_only_asks_is_a_search(more: dict[str, Any], is_search: bool) -> None:
+    requests = [
+        {"operation-type": "open-point-in-time"},
+        {"stream": [{"operation-type": "paginated-search"}]},
+        more,
+    ]
+    params = {"requests": requests}
+    made = rally_track.Task("c", rally_track.Operation("c", "composite", params=params, param_source=None))
+    assert divide([made]) == (([], [made]) if is_search else ([made], []))
 
 
 def test_parameters_of_the_track_are_not_taken_for_the_packs(

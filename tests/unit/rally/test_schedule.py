@@ -136,26 +136,6 @@ def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
     assert {"q-gp2-r1", "q-gp3-r1", "q-gp2-r2", "q-gp3-r2"} <= set(made)
 
 
-@pytest.mark.parametrize(
-    ("more", "is_search"),
-    [
-        ({"operation-type": "sleep"}, True),
-        ({"stream": [{"operation-type": "raw-request", "path": "/i/_count"}]}, True),
-        ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
-        ({"operation-type": "submit-async-search"}, False),
-    ],
-)
-def test_a_composite_operation_that_only_asks_is_a_search(more: dict[str, Any], is_search: bool) -> None:
-    requests = [
-        {"operation-type": "open-point-in-time"},
-        {"stream": [{"operation-type": "paginated-search"}]},
-        more,
-    ]
-    params = {"requests": requests}
-    made = rally_track.Task("c", rally_track.Operation("c", "composite", params=params, param_source=None))
-    assert divide([made]) == (([], [made]) if is_search else ([made], []))
-
-
 def test_after_a_search_a_runner_of_the_tracks_own_is_one() -> None:
     building, searches = divide([task("wait", "my-wait"), task("q"), task("recall", "my-recall")])
     assert (names(building), names(searches)) == (["wait"], ["q", "recall"])
@@ -453,6 +433,21 @@ def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> No
     crowd.clients = 2
     with pytest.raises(PlanError, match="task q: 2 clients would ask several arms at once"):
         require_pairs([crowd])
+
+
+@pytest.mark.parametrize(("cache", "firsts"), [("cold", {0, 3, 6}), ("warm", {None})])
+def test_each_round_asks_other_requests_of_a_template_unless_caches_are_warm(
+    cache: str, firsts: set[int | None]
+) -> None:
+    operation = rally_track.Operation("t", "search", params={"template": "t"}, param_source=PARAM_SOURCE)
+    settings = {"design.rounds": 3, "race.iterations": 3, "cache.mode": cache}
+    made = expand([rally_track.Task("t", operation)], plan(**settings))
+    asked: dict[str, list[int | None]] = {}
+    for each in made:
+        if block(each).work is Work.SEARCH and block(each).phase is Phase.MEASURE:
+            asked.setdefault(block(each).arm, []).append(each.operation.params.get("first"))
+    assert len(asked) == 2
+    assert [set(firsts_of_arm) for firsts_of_arm in asked.values()] == [firsts, firsts]
 
 
 def whole_log(nodes: str = "per-arm", **settings: int) -> list[rally_track.Task]:

@@ -123,6 +123,14 @@ def test_no_request_of_a_template_comes_twice_before_all_came_once(folder: Path,
     assert parts[0].infinite
 
 
+def test_a_round_goes_on_where_the_one_before_ended(folder: Path) -> None:
+    name = requests(folder)[0]["template"]
+    all_of_it = source(folder, template=name)
+    asked = [all_of_it.params()["body"] for _ in range(USERS + 2)]
+    rounds = [source(folder, template=name, first=first) for first in range(0, USERS + 2, 2)]
+    assert [each.params()["body"] for each in rounds for _ in range(2)] == asked[: 2 * len(rounds)]
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(50, 400), st.integers(0, 1000), st.floats(0.05, 1.0))
 def test_a_tenth_of_a_template_has_the_median_of_all_of_it(
