@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import parse_qsl
 
 from esrally_ebs.workload.queries import rest
 from esrally_ebs.workload.queries.logs import MAX_LINE_BYTES, TOO_LONG
@@ -16,7 +15,7 @@ from esrally_ebs.workload.queries.search import (
     hash_client,
 )
 
-_MONKEYS: Final = "🐵🙈🙉\n".encode()
+_MONKEYS: Final = "🐵🙈🙉".encode()
 PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
 
 
@@ -25,7 +24,7 @@ def parse(lines: Iterable[bytes]) -> Iterator[Entry]:
     payload: list[bytes] = []
     size = 0
     for line in lines:
-        if line == _MONKEYS:
+        if line.rstrip() == _MONKEYS:
             yield from _payload(payload)
             payload, size = [], 0
             continue
@@ -56,7 +55,6 @@ def _http(at_us: int, head: str, body: bytes) -> Iterator[Entry]:
     method, url, _ = request.split(" ")
     # authorization and all other headers stay behind
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
-    path, _, query = url.partition("?")
     if headers.get("transfer-encoding", "").lower() == "chunked":
         body = _unchunked(body)
     elif "content-length" in headers:
@@ -65,7 +63,7 @@ def _http(at_us: int, head: str, body: bytes) -> Iterator[Entry]:
     text = None if packed else body.decode().strip()
     search = LoggedSearch(at_us, "", text, client=hash_client(headers.get("x-opaque-id", "")))
     missing = Reason.COMPRESSED if packed else None
-    yield from rest.searches(search, method, path, dict(parse_qsl(query)), missing=missing)
+    yield from rest.searches(search, method, url, {}, missing=missing)
 
 
 def _unchunked(body: bytes) -> bytes:

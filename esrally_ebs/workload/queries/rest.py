@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import orjson
 
@@ -38,12 +38,13 @@ def searches(
     ``search`` gives what does not depend on path and parameters; ``missing`` says why it has no body where
     that is not because the request had none.
     """
-    path = _HOST.sub("", path)
+    path, _, query = _HOST.sub("", path).partition("?")
+    params = {**dict(parse_qsl(query)), **params}
     segments = [unquote(segment) for segment in path.split("/") if segment]
     at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
     targets = segments[0] if at > 0 else ""
-    reason = _reason(api, method) or (Reason.SCROLL if "scroll" in params else missing)
+    reason = _reason(api, method.upper()) or (Reason.SCROLL if "scroll" in params else missing)
     if reason is not None or search.body is None:
         yield Skipped(reason or Reason.BODY)
         return

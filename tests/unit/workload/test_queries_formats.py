@@ -114,6 +114,7 @@ def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list
     ("method", "path", "params", "becomes"),
     [
         ("GET", "http://es.local:9200/i/_search", {"q": "a"}, ("i", {})),  # by a proxy
+        ("get", "/i/_search?q=a", {}, ("i", {})),
         (
             "POST",
             "/i/_count",
@@ -142,3 +143,11 @@ def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
     for number, indent in enumerate((None, 2)):
         answer = json.dumps({"took": 1, "hits": {"hits": hits}}, indent=indent)
         assert import_logs([write(tmp_path / "log", answer)], tmp_path / f"out{number}").requests == 2
+
+
+def test_a_goreplay_file_with_other_ends_of_lines_has_the_same_requests(tmp_path: Path) -> None:
+    plain = (LOGS / "goreplay.log").read_bytes()
+    (tmp_path / "log").write_bytes(plain.replace("🐵🙈🙉\n".encode(), "🐵🙈🙉\r\n".encode()))
+    whole = import_logs([LOGS / "goreplay.log"], tmp_path / "whole")
+    changed = import_logs([tmp_path / "log"], tmp_path / "changed")
+    assert (changed.requests, changed.excluded) == (whole.requests, whole.excluded)
