@@ -1,6 +1,7 @@
 """``/proc/<pid>/maps``: text in, one record per mapping out (proc_pid_maps(5))."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from esrally_ebs.errors import FormatError
@@ -27,14 +28,19 @@ class Mapping:
         return self.end - self.start
 
 
-def parse_maps(text: str, source: str) -> list[Mapping]:
-    """All mappings in address order.
+def parse_maps(text: str, source: str, inodes: Collection[int] | None = None) -> list[Mapping]:
+    """All mappings in address order, or those of files with these ``inodes``: of a JVM's thousand lines few.
 
     ``source`` names the text in messages. Raises FormatError for a line that is not of this form.
     """
+    wanted = None if inodes is None else {*map(str, inodes), ""}
     # Not splitlines: a name may hold what that takes for the end of a line.
     lines = enumerate(text.split("\n"), 1)
-    return [_mapping(line, f"{source}:{number}") for number, line in lines if line]
+    return [
+        _mapping(line, f"{source}:{number}")
+        for number, line in lines
+        if line and (wanted is None or "".join(line.split(" ", 5)[4:5]) in wanted)
+    ]
 
 
 def _mapping(line: str, where: str) -> Mapping:

@@ -6,7 +6,7 @@ index). So the node's mapped pages are paged out first, then the rest is dropped
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -191,8 +191,8 @@ def _page_out(pid: int, directory: Path) -> tuple[int, int]:
     inodes = {inode for _, inode in files}
     maps = total = 0
     with _process(pid) as descriptor:
-        for mapping in _maps_of(pid):
-            if mapping.inode in inodes and _backed_by(pid, mapping, files):
+        for mapping in _maps_of(pid, inodes):
+            if _backed_by(pid, mapping, files):
                 maps += 1
                 total += _paged_out(descriptor, pid, mapping)
     return maps, total
@@ -221,7 +221,7 @@ def _gone(pid: int) -> SetupError:
     return SetupError(f"process {pid}: gone; the node has stopped, see its log")
 
 
-def _maps_of(pid: int) -> list[Mapping]:
+def _maps_of(pid: int, inodes: Set[int]) -> list[Mapping]:
     path = Path(f"/proc/{pid}/maps")
     try:
         text = path.read_text(errors="surrogateescape")
@@ -229,7 +229,7 @@ def _maps_of(pid: int) -> list[Mapping]:
         raise _gone(pid) from error
     if not text:  # a zombie still has a pid, but no memory
         raise _gone(pid)
-    return parse_maps(text, str(path))
+    return parse_maps(text, str(path), inodes)
 
 
 def _backed_by(pid: int, mapping: Mapping, files: set[_FileId]) -> bool:

@@ -95,6 +95,12 @@ def test_a_mapping_with_a_file_one_without_and_one_of_the_kernel() -> None:
     assert kernel.path == "[vsyscall]"
 
 
+def test_of_many_mappings_those_of_some_files_are_had() -> None:
+    assert parse_maps(MAPS, "maps", {131, 7}) == parse_maps(MAPS, "maps")[:1]
+    with pytest.raises(FormatError, match=r"^maps:4: '7f00'"):
+        parse_maps(f"{MAPS}7f00\n", "maps", {131})
+
+
 @pytest.mark.parametrize("text", [MEMORY_V1, MEMORY_V2], ids=["v1", "v2"])
 def test_both_versions_of_a_cgroup_give_the_same_figures(text: str) -> None:
     assert parse_memory_stat(text, "memory.stat") == MemoryCounters(
