@@ -156,11 +156,11 @@ def simulate(design: Design, sources: Sequence[Sequence[Task]], sessions: int, s
 
 
 DESIGNS = (
-    *(Design(rounds, requests) for rounds, requests in ((6, 5), (10, 8), (24, 4))),
+    *(Design(rounds, requests) for rounds, requests in ((6, 5), (10, 8), (16, 4), (24, 4))),
     Design(48, 4, auto=True),
-    *(Design(rounds, requests, 1.1) for rounds, requests in ((10, 8), (24, 4))),
+    *(Design(rounds, requests, 1.1) for rounds, requests in ((10, 8), (16, 4), (24, 4))),
     Design(48, 4, 1.1, auto=True),
-    *(Design(rounds, requests, 1.03, 0.02) for rounds, requests in ((10, 8), (24, 4))),
+    *(Design(rounds, requests, 1.03, 0.02) for rounds, requests in ((10, 8), (16, 4), (24, 4))),
     Design(48, 4, 1.03, 0.02, auto=True),
 )
 
