@@ -272,7 +272,8 @@ class LinuxHost:
         disks = []
         for node in _entries(self.roots.sys / "block"):
             model, serial = text(node / "device" / "model"), text(node / "device" / "serial")
-            if model in (EBS_MODEL, LOCAL_MODEL) and serial:
+            hidden = text(node / "hidden") == "1"  # one path of several to a disk, which has no device file
+            if model in (EBS_MODEL, LOCAL_MODEL) and serial and not hidden:
                 disks.append((node.name, volume_id(serial) or serial, model))
         return disks
 

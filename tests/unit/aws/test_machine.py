@@ -81,6 +81,12 @@ def test_a_device_is_found_by_its_serial_with_all_that_it_holds(machine: FakeMac
     assert [disk.serial for disk in state.disks] == ["AWS111"]
 
 
+def test_a_path_to_a_disk_that_has_no_device_file_is_no_disk(machine: FakeMachine) -> None:
+    machine.nvme("nvme7c7n1", "0:0", serial="AWS777", model=LOCAL_MODEL, gib=1)
+    machine.write("sys/block/nvme7c7n1/hidden", 1)
+    assert [disk.serial for disk, _ in linux(machine)[0].on_disks()] == ["AWS111"]
+
+
 def test_what_disks_of_the_instance_hold_is_told_of_each_and_of_their_array(machine: FakeMachine) -> None:
     member = machine.nvme("nvme3n1", "259:5", serial="AWS333", model=LOCAL_MODEL, gib=2 / 1024)
     machine.array("md127", "9:127", ["sys/devices/pci0/nvme/nvme2n1", member], level="raid0")
