@@ -49,7 +49,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _segments(session),
         _agree(
             "versions",
-            {arm: _pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
+            {arm: pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
         None if seeks_knee else _requests(_whole_rounds(measured) if cut else measured, session.arm_names),
@@ -160,11 +160,12 @@ def _volumes(session: Session) -> Check | None:
 
 
 def _settings(arm: Volume, keys: Iterable[str]) -> dict[str, Any]:
-    return _pick({key: getattr(arm, key) for key in keys}, keys)
+    return pick({key: getattr(arm, key) for key in keys}, keys)
 
 
-def _pick(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    return {key: values[key] for key in keys if values.get(key) not in (None, "")}
+def pick(values: Mapping[str, Any], keys: Iterable[str], prefix: str = "") -> dict[str, Any]:
+    """What there is of ``keys``."""
+    return {f"{prefix}{key}": values[key] for key in keys if values.get(key) not in (None, "")}
 
 
 def _whole_rounds(measured: pa.Table) -> pa.Table:

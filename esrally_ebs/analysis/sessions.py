@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks
+from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks, pick
 from esrally_ebs.model import Check, Phase, State
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
@@ -42,8 +42,8 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
         _agree("nodes", _nodes(first, shared), _nodes(second, shared)),
         _agree("volume settings", _volumes(first, shared), _volumes(second, shared)),
         _agree("race", _race(first), _race(second)),
-        _agree("machine", _pick(first.environment, _MACHINE), _pick(second.environment, _MACHINE)),
-        _agree("tools", _pick(first.environment, _TOOLS), _pick(second.environment, _TOOLS)),
+        _agree("machine", pick(first.environment, _MACHINE), pick(second.environment, _MACHINE)),
+        _agree("tools", pick(first.environment, _TOOLS), pick(second.environment, _TOOLS)),
     )
 
 
@@ -83,12 +83,8 @@ def _differences(first: Facts, second: Facts) -> Iterable[str]:
             yield f"{key}: {a} in the first, {b} in the second"
 
 
-def _pick(values: Facts, keys: Iterable[str], prefix: str = "") -> dict[str, Any]:
-    return {f"{prefix}{key}": values[key] for key in keys if values.get(key) not in (None, "")}
-
-
 def _dataset(session: Session) -> dict[str, Any]:
-    facts = _pick(session.dataset, ("documents",))
+    facts = pick(session.dataset, ("documents",))
     if session.dataset.get("hash"):
         facts["segments"] = f"hash {str(session.dataset['hash'])[:16]}"
     if session.dataset.get("copied") is False:
@@ -102,7 +98,7 @@ def _nodes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     return {
         key: value
         for arm in arms
-        for key, value in _pick(nodes.get(arm, {}), NODE_SETTINGS, f"{arm} ").items()
+        for key, value in pick(nodes.get(arm, {}), NODE_SETTINGS, f"{arm} ").items()
     }
 
 
@@ -118,10 +114,10 @@ def _volumes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
 
 def _race(session: Session) -> dict[str, Any]:
     race, cache = plain(session.plan.race) or {}, plain(session.plan.cache)
-    facts = {**_pick(race, _RACE), **_pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
+    facts = {**pick(race, _RACE), **pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
     if session.plan.cache.mode != "cold" or session.plan.cache.drop_every != 1:
         # Then later requests find what earlier ones read, so their number changes the times.
-        facts |= _pick(race, ("iterations",))
+        facts |= pick(race, ("iterations",))
     return facts
 
 
@@ -131,9 +127,9 @@ def _facts(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     for arm in arms:
         facts[f"{arm} kind"] = volumes[arm].kind.value
         facts |= {f"{arm} {key}": getattr(volumes[arm].spec, key) for key in _SPEC}
-    facts |= _pick(plain(session.plan.design), ("rounds", "starts", "volumes", "order"))
-    facts |= _pick(plain(session.plan.race) or {}, ("iterations",))
-    return facts | _pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
+    facts |= pick(plain(session.plan.design), ("rounds", "starts", "volumes", "order"))
+    facts |= pick(plain(session.plan.race) or {}, ("iterations",))
+    return facts | pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
 
 
 def _jobs(first: Session, second: Session) -> Check:

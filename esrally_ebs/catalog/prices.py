@@ -72,9 +72,9 @@ def read_prices(path: str | None) -> PriceList:
         with Path(path).expanduser().open() as file:
             text = file.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
     except (OSError, ValueError, RuntimeError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(
-            f"{path}: prices cannot be read: {said}; name a JSON file such as {_EXAMPLE}"
+            f"{path}: prices cannot be read: {reason}; name a JSON file such as {_EXAMPLE}"
         ) from error
     try:
         rates = _parse(json.loads(text), path)

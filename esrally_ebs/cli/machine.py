@@ -44,12 +44,12 @@ def clean_command(
         put(f"{session}: {'not all could be removed' if left else 'removed'}")
     for name in running.sessions()[1]:
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
-    said, kept = _sweep(dead_instances=dead_instances)
-    problems += kept
+    is_told, of_aws = _sweep(dead_instances=dead_instances)
+    problems += of_aws
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:
-        put(f"nothing {'else ' if said else ''}is left behind")
+        put(f"nothing {'else ' if is_told else ''}is left behind")
     return 3 if problems else 0
 
 

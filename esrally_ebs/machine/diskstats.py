@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from esrally_ebs.errors import FormatError
+from esrally_ebs.machine.disks import SECTOR_BYTES
 
-SECTOR_BYTES = 512  # the kernel counts in these whatever the device's own sector size
 _FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) come after
 
 

@@ -51,7 +51,7 @@ OPERATIONS = (
 MAX_REQUEST_BYTES = 1 << 18
 _MAX_CALLS = 64  # at once
 _SLOW_S = 10.0  # a request comes at once, or not at all
-_SOME = 1 << 16
+_PIECE_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _POLL_S = 0.1
 _PATIENCE_S = 30.0
@@ -231,7 +231,7 @@ def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tupl
     rest, given = b"", list[int]()
     try:
         while True:
-            part, descriptors, _, _ = socket.recv_fds(connection, _SOME, 1, socket.MSG_CMSG_CLOEXEC)
+            part, descriptors, _, _ = socket.recv_fds(connection, _PIECE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
             rest, given = rest + part, given + descriptors
             while b"\n" in rest:
                 line, _, rest = rest.partition(b"\n")

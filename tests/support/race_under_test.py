@@ -19,9 +19,10 @@ ROOT = Path(__file__).parents[2]
 ESRALLY = Path(sys.executable).with_name("esrally")
 RUN = Path("/run/esrally-ebs")
 
-STARTS_S = 60.0  # until other Rally processes have gone
-REACHES_S = 90.0
-ENDS_S = 180.0  # a race takes a fraction of it; beside other work it may take several times as long
+# A race takes a fraction of each; beside other work it may take several times as long.
+STARTS_S = 180.0  # until other Rally processes have gone
+REACHES_S = 240.0
+ENDS_S = 180.0
 GONE_S = 30.0
 _POLL_S = 0.05
 
