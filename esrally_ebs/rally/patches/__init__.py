@@ -72,7 +72,7 @@ DRIVING = (
     Patch(
         driver.Driver,
         "update_progress_message",
-        ("self",),
+        ("self", "task_finished"),
         "a load host that is gone ends the race: Rally would wait for it",
         in_driver.update_progress_message,
     ),

@@ -88,8 +88,8 @@ def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., 
 def update_progress_message(original: Any, session: Driving) -> Callable[..., None]:
     """Once a second: Rally itself would wait for a load host that is gone."""
 
-    def update(self: Any) -> None:
+    def update(self: Any, task_finished: bool = False) -> None:
         session.require_load()
-        original(self)
+        original(self, task_finished=task_finished)
 
     return update

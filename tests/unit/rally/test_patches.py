@@ -12,6 +12,7 @@ from rally_configuration import configuration
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
+from esrally_ebs.rally.patches import in_driver
 
 NUMBERS = {"six": 6, "thirteen": 13, "nineteen": 19}
 
@@ -119,3 +120,19 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
     with pytest.raises(PlanError, match=message) as refused:
         reader.read("mine", str(track), str(tmp_path))
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_task_that_ends_is_told_so() -> None:
+    calls: list[object] = []
+
+    class Driven:
+        def require_load(self) -> None:
+            calls.append("load")
+
+    def rallys(driver: object, task_finished: bool = False) -> None:
+        calls.append(task_finished)
+
+    update = in_driver.update_progress_message(rallys, Driven())  # type: ignore[arg-type]
+    update(None)
+    update(None, task_finished=True)  # as Rally does at each of its joinpoints
+    assert calls == ["load", False, "load", True]
