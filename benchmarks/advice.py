@@ -55,8 +55,7 @@ from esrally_ebs.volumes.virtual.replay import Thread, replay
 TODAY = VolumeSpec(
     name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
 )
-RECORD = (200_000, 8, 4)  # documents, iterations, rounds
-RACE = (200_000, 6, 4)
+SIZE = (200_000, 6, 4)  # documents, iterations, rounds: a piece takes some minutes
 FILE = "predictions.json"
 Predictions = dict[str, dict[str, Any]]  # by setting
 
@@ -87,11 +86,11 @@ SETTINGS = {
 BETWEEN_S = 1.0  # at most between two requests that fio replays
 
 
-def raced_as(name: str, arms: list[VolumeSpec], size: tuple[int, int, int]) -> str:
+def raced_as(name: str, arms: list[VolumeSpec]) -> str:
     """The id of a new session; also of one that its checks refuse, which is said."""
-    documents, iterations, rounds = size
+    documents, iterations, rounds = SIZE
     lines = ["trace = true", f"dataset = {{documents = {documents}}}"]
-    lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 15}}']
+    lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 10}}']
     lines += [f'design = {{rounds = {rounds}, nodes = "one"}}']
     session = str(uuid.uuid4())
     with plan_file(name, lines, arms) as plan:
@@ -243,11 +242,11 @@ def piece(done: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Do the next piece of the protocol."""
     began = os.getloadavg()
     if not done:
-        session = raced_as("advice-record", [TODAY], RECORD)
+        session = raced_as("advice-record", [TODAY])
         return {"recorded": session, "sha256": predict(session), "load": began}
     name = next(one for one in SETTINGS if one not in {line.get("setting") for line in done})
     spec = replace(SETTINGS[name], name=name)
-    session = raced_as("advice-race", [TODAY, spec], RACE)
+    session = raced_as("advice-race", [TODAY, spec])
     longer_s = fio_longer(raced(done[0]["recorded"])[TODAY.name], spec)
     return {"setting": name, "race": session, "fio_s": longer_s, "load": began}
 
