@@ -11,7 +11,7 @@ and were done:
   when the thread comes to the mark; then the thread needs this one. So the I/O that continues this one says
   when this one was needed. If none does, it may never have been.
 - Whatever else was done right before the thread went on, yet not so shortly before that the thread could not
-  know, is what it waited for.
+  know, is what it waited for; but nothing that was read ahead and that it came to later.
 
 What was done in time nobody sleeps for, so when it was needed is inferred in either case.
 """
@@ -66,7 +66,8 @@ def thread_of(recording: Recording) -> Thread:
 
 def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """What one request computes before each event, and what that needs, from times and places alone."""
-    needs = _touches(ios, events_s) | _last_done(ios, events_s)
+    follows = _followers(ios)
+    needs = _touches(ios, events_s, follows) | _last_done(ios, events_s, follows)
     compute_s = np.diff(events_s, prepend=began_s)
     for event, io in needs:
         compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][io])
@@ -84,7 +85,7 @@ def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Col
     waking_s = ios["woken_s"] - ios["done_s"]
     waking_s[~asleep] = np.median(waking_s[asleep]) if asleep.any() else 0.0
     compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
-    needs = {(event, io) for event, io in _touches(ios, events_s) if not asleep[io]}
+    needs = {(event, io) for event, io in _touches(ios, events_s, _followers(ios)) if not asleep[io]}
     for io in map(int, np.flatnonzero(asleep)):
         own = ios["thread"] == ios["waiter"][io]
         may_be_next = np.append(own if own.any() else ~own, True) & (events_s >= ios["woken_s"][io])
@@ -115,12 +116,11 @@ def _clock_of_computing(slept_s: Column, woken_s: Column) -> Callable[[Column], 
     return clock
 
 
-def _touches(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
+def _touches(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) -> set[tuple[int, int]]:
     """(event, I/O that was needed by then) of one request, by places; the last event is its end."""
     done_s = ios["done_s"]
     consumer = np.searchsorted(events_s, done_s, "left")  # the first event after each I/O is done
     reaction_s = _REACTION * ios["path_s"]
-    follows = _followers(ios)
     continues = set(follows.values())
     needs = set()
     for io in map(int, np.flatnonzero(ios["write"] == 0)):
@@ -147,8 +147,12 @@ def _followers(ios: dict[str, Column]) -> dict[int, int]:
     return follows
 
 
-def _last_done(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]:
-    """Of each event the last I/O that was done before it, if soon before it and after the event before."""
+def _last_done(ios: dict[str, Column], events_s: Column, follows: dict[int, int]) -> set[tuple[int, int]]:
+    """Of each event the last I/O that was done before it, if soon before it and after the event before.
+
+    None that is read ahead and not come to yet: until the I/O that continues it, nobody waits for it.
+    """
+    continues = set(follows.values())
     done_s, reaction_s = ios["done_s"], _REACTION * ios["path_s"]
     needs = set()
     order = np.argsort(done_s)
@@ -156,6 +160,8 @@ def _last_done(ios: dict[str, Column], events_s: Column) -> set[tuple[int, int]]
         for io in order[: np.searchsorted(done_s[order], events_s[event])][::-1]:
             gap_s = events_s[event] - done_s[io]
             if gap_s >= reaction_s[io]:
+                if io in continues and follows.get(io, -1) >= event:
+                    continue
                 if gap_s <= SOON_S and done_s[io] > events_s[event - 1]:
                     needs.add((event, int(io)))
                 break

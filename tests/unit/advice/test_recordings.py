@@ -43,27 +43,39 @@ def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
     assert thread.compute_s == pytest.approx(np.full(REQUESTS * (IOS + 1), COMPUTE_S), abs=1e-6)
 
 
-def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
-    """The second I/O continues the first; the request goes on long before and after it is done."""
-    at_s, done_s = np.array([0.001, 0.0011, 0.005]), np.array([0.002, 0.0022, 0.006])
-    ios = {"path_s": np.full(3, PATH_S)}
-    ios |= {"write": np.zeros(3, int), "ahead": np.full(3, -1), "bytes": np.full(3, BLOCK)}
-    one = Recording(
-        spec=GP3,
+def needed(at_ms: list[float], done_ms: list[float], blocks: list[int]) -> list[tuple[int, int]]:
+    """(event, I/O that it needs) of a request that ends at 6.5 ms, by times and places."""
+    count = len(blocks)
+    ios = {
+        "at_s": np.array(at_ms) / 1e3,
+        "done_s": np.array(done_ms) / 1e3,
+        "offset": np.array(blocks) * BLOCK,
+    }
+    ios |= {"write": np.zeros(count, int), "ahead": np.full(count, -1), "bytes": np.full(count, BLOCK)}
+    one = replace(
+        recording_of_cache(),
         task=np.array(["t"]),
         round=np.array([1]),
         began_s=np.array([0.0]),
         latency_s=np.array([0.0065]),
         pause_s=np.zeros(1),
         cold=np.array([True]),
-        ios={**ios, "at_s": at_s, "done_s": done_s, "offset": np.array([0, BLOCK, 9 * BLOCK])},
-        first=np.array([0, 3]),
+        ios={**ios, "path_s": np.full(count, PATH_S)},
+        first=np.array([0, count]),
     )
     thread = thread_of(one)
-    assert list(zip(thread.needed, np.repeat(np.arange(4), np.diff(thread.first_needed)), strict=True)) == [
-        (0, 2),
-        (2, 3),
-    ]
+    events = np.repeat(np.arange(count + 1), np.diff(thread.first_needed))
+    return list(zip(events.tolist(), thread.needed.tolist(), strict=True))
+
+
+def test_readahead_that_nothing_continues_is_not_waited_for() -> None:
+    """The second I/O continues the first; the request goes on long before and after it is done."""
+    assert needed([1, 1.1, 5], [2, 2.2, 6], [0, 1, 9]) == [(2, 0), (3, 2)]
+
+
+def test_readahead_is_not_waited_for_before_what_continues_it_is_read() -> None:
+    """The second I/O is done shortly before the third comes, by chance: the fourth continues it, later."""
+    assert needed([1, 2.1, 3.6, 5], [2, 3.4, 4.6, 5.5], [0, 1, 9, 2]) == [(1, 0), (3, 2), (4, 1)]
 
 
 def seen() -> Recording:
