@@ -153,10 +153,10 @@ class Running:
             return sorted(
                 (one for one, title in descendants() if title.startswith(name)), key=lambda one: one.pid
             )
-        mine = psutil.Process(self.command.pid)
-        if not self.kind.is_by_sudo:
-            return [mine]
-        with suppress(psutil.Error):
+        with suppress(psutil.Error):  # it may have ended
+            mine = psutil.Process(self.command.pid)
+            if not self.kind.is_by_sudo:
+                return [mine]
             return [each for each in mine.children() if each.uids().real == NOBODY]
         return []
 
