@@ -22,6 +22,9 @@ REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 SSH = r"^(ssh://)?[A-Za-z0-9_\[][A-Za-z0-9_.@:%\[\]-]{0,252}$"  # a destination, and never an option of ssh
+ENGINE = (
+    r"^(unix:///[!-~]{1,95}|[A-Za-z0-9][A-Za-z0-9_.+-]{0,99})$"  # of Docker, as its client there knows it
+)
 MAX_TIME_SCALE = 10_000
 MAX_READ_LATENCY = 1000  # times the usual one
 MAX_DOCUMENTS = 2**31 - 1 - 128  # as Lucene numbers them in one shard (IndexWriter.MAX_DOCS)

@@ -10,9 +10,9 @@ from rich.text import Text
 from esrally_ebs.checks import doctor
 from esrally_ebs.cli.output import Json, complain, console, new_table, put
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.resources import run_dir
+from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import Check
-from esrally_ebs.session import clean
+from esrally_ebs.session import clean, hosts
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
@@ -46,6 +46,12 @@ def clean_command(
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_told, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
+    for line, is_there in hosts.held(home()):
+        if is_there:
+            problems.append(line)
+        else:
+            put(line)
+            is_told = True
     for problem in problems:
         complain(f"esrally-ebs: {problem}")
     if not problems:

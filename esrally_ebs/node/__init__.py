@@ -2,7 +2,16 @@
 
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
-from esrally_ebs.node.life import death, prepare_data_dir, restart, running, start, start_cluster, stop
+from esrally_ebs.node.life import (
+    death,
+    lasting_port,
+    prepare_data_dir,
+    restart,
+    running,
+    start,
+    start_cluster,
+    stop,
+)
 from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings, of_all_arms, page_cache_bytes
 
 __all__ = [
@@ -16,6 +25,7 @@ __all__ = [
     "choose_image",
     "death",
     "hashes",
+    "lasting_port",
     "leftovers",
     "of_all_arms",
     "page_cache_bytes",

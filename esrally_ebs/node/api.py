@@ -1,15 +1,18 @@
 """The few requests that the pack itself sends to a node over HTTP; Rally sends all others."""
 
 import json
+import statistics
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from esrally_ebs.errors import SetupError
 
 _REASON_SIGNS = 300
+_ROUND_TRIPS = 21
 # 127.0.0.1 is never behind a proxy, whatever the environment says
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -40,6 +43,25 @@ def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
     except SetupError:
         return False
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)
+
+
+def round_trip_s(port: int) -> float:
+    """How long a node takes to say what it is (s), on one connection: the median of several times."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10.0)
+    took = []
+    try:
+        for _ in range(_ROUND_TRIPS):
+            began_s = time.perf_counter()
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            took.append(time.perf_counter() - began_s)
+    except (HTTPException, OSError) as error:
+        raise SetupError(
+            f"http://127.0.0.1:{port}/: {error}; see the node's log with 'docker logs'"
+        ) from error
+    finally:
+        connection.close()
+    return statistics.median(took[1:])  # the first one connects
 
 
 def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: ANN401 - JSON

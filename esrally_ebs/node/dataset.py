@@ -129,12 +129,12 @@ def ensure(
     """
     key = key_of(source, image, nodes_per_arm)
     path = home / "datasets" / key
-    cached = _load(path)
-    if cached is not None:
-        return cached
+    existing = cached(home, key)
+    if existing is not None:
+        return existing
     shutil.rmtree(path, ignore_errors=True)  # what lost the record of what it is
     _require_room(home, source)
-    unfinished = home / "datasets" / f"{key}.{short_name(session)}.unfinished"
+    unfinished = unfinished_folder(home, key, session)
     shutil.rmtree(unfinished, ignore_errors=True)
     folders = _folders(unfinished, nodes_per_arm)
     places = [folder / "elasticsearch" for folder in folders]
@@ -246,7 +246,14 @@ def _plain_directories(folders: Sequence[Path]) -> list[Volume]:
     ]
 
 
-def _load(path: Path) -> Dataset | None:
+def unfinished_folder(home: Path, key: str, session: str) -> Path:
+    """Where a session makes what it will keep by that key; taking the session down removes it."""
+    return home / "datasets" / f"{key}.{short_name(session)}.unfinished"
+
+
+def cached(home: Path, key: str) -> Dataset | None:
+    """What is kept by that key; None when there is nothing."""
+    path = home / "datasets" / key
     if path.exists():
         private_directory(path).chmod(0o700)  # what is in it may be the node's user's, of an earlier release
     try:

@@ -208,7 +208,7 @@ def _up(
     part: Mapping[str, Any],
 ) -> None:
     arm = volume.spec.name
-    port = _lasting_port(settings.also_at) if settings.keeps_port or settings.also_at else 0
+    port = lasting_port(settings.also_at) if settings.keeps_port or settings.also_at else 0
     if settings.also_at and "network_mode" not in part:
         part = {**part, "ports": [*part.get("ports", ()), f"{settings.also_at}:{port}:{_HTTP}"]}
     with tempfile.TemporaryDirectory(prefix="ebs-node-") as directory:
@@ -241,7 +241,7 @@ def _up(
             raise CommandError(f"arm {arm}: the node's container cannot be started: {reason}") from error
 
 
-def _lasting_port(also_at: str) -> int:
+def lasting_port(also_at: str) -> int:
     """A free port below those that kernel and engine give by themselves: it stays free for a while."""
     for port in random.sample(_LASTING, 100):
         with socket.socket() as probe, socket.socket() as other, suppress(OSError):

@@ -261,6 +261,11 @@ class Plan(Section):
             (self.race, "[race]"),
             (self.modify, "[modify]"),
             (self.trace, "trace"),
+            (self.node.count > 1, "node.count"),
+            (self.design.nodes == "one", 'design.nodes = "one"'),
+            (self.design.starts > 1, "design.starts"),
+            (self.design.knee, "design.knee"),
+            (self.cache.mode == "steady", 'cache.mode = "steady"'),
         ):
             if hosts and wrong:
                 raise ValueError(f"host: {what} is not done on other machines yet; remove it or the hosts")

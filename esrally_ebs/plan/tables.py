@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
+from esrally_ebs.model import ENGINE, MAX_DOCUMENTS, NAME, REGION, SSH, Bound, parse_bound
 from esrally_ebs.units import GIB, MIB, Bytes, Rate, Seconds
 
 # More is a slip of the pen that nothing would stop: a schedule of more rounds fills the memory.
@@ -74,6 +74,9 @@ class HostPlan(Section):
 
     name: str = Field(pattern=NAME)
     ssh: str = Field(pattern=SSH)
+    docker: str | None = Field(
+        default=None, pattern=ENGINE
+    )  # there; None: what Docker's client takes by itself
 
 
 class NodePlan(Section):

@@ -28,10 +28,9 @@ from esrally_ebs.rally import activation, open_loop, runners
 from esrally_ebs.rally.coordinator_client import Coordinator, keep_alive
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.sample_recorder import DrivenSession
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, read_page, refusal
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, refusal
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import LOST, Context
-from esrally_ebs.telemetry.observation import observe
 
 _SLOW_S = 10.0  # who connects says at once that it may
 _DAEMONS_PORT = 1900
@@ -65,7 +64,7 @@ def address_towards(hosts: Sequence[str]) -> str:
     return str(addresses.pop())
 
 
-def require_able_elsewhere(plan: Plan, schedule: Iterable[Any]) -> None:
+def require_able_elsewhere(plan: Plan, schedule: Iterable[Any], remedy: str) -> None:
     """Raise PlanError for requests that need more of the machine with the volumes than can be asked of it."""
     tasks = [task for element in schedule for task in element]
     why = ""
@@ -78,7 +77,7 @@ def require_able_elsewhere(plan: Plan, schedule: Iterable[Any]) -> None:
     elif plan.trace == "perturb":
         why = "slower reads are set beside each request"
     if why:
-        raise PlanError(f"plan {plan.name}: {why}, so this machine makes the load; drop --load-driver-hosts")
+        raise PlanError(f"plan {plan.name}: {why}, so the load is made where the volumes are; {remedy}")
 
 
 class CoordinatorSteps:
@@ -213,9 +212,7 @@ class CoordinatorService:
         writer: asyncio.StreamWriter,
     ) -> None:
         """Observe an arm's volumes from this answer on until the load host says that its request ended."""
-        context = activation.current()
-        members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
-        async with observe(members, folder, block, read_page=read_page()) as more:
+        async with runners.observed_here(block) as more:
             _send(writer, {**answer, "seconds": time.perf_counter() - began_s})
             line = await reader.readline()
             if not line:

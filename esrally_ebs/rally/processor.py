@@ -119,6 +119,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
 
         Raises SetupError or PlanError for what no other can make.
         """
+        if plan.host:
+            require_able_elsewhere(plan, schedule, "remove the hosts")
         hosts = self.cfg.opts("driver", "load_driver_hosts", mandatory=False, default_value=["localhost"])
         if all(host == "localhost" for host in hosts):
             return ""
@@ -132,7 +134,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 f"load driver hosts {', '.join(hosts)}: Rally's daemon does not run here; run "
                 "'esrallyd start' on this machine and on all of them"
             )
-        require_able_elsewhere(plan, schedule)
+        require_able_elsewhere(plan, schedule, "drop --load-driver-hosts")
         return address_towards([host for host in hosts if host != "localhost"])
 
     def _source(self, indexing: Any, plan: Plan) -> Source:

@@ -25,6 +25,7 @@ from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
 from esrally_ebs.session import diagnosis, protocol
+from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
@@ -258,8 +259,16 @@ def observed(runner_: OnArm, block: Block) -> AbstractAsyncContextManager[object
         return nullcontext()
     if remote := activation.coordinator():
         return remote.observed(block)
+    return observed_here(block)
+
+
+def observed_here(block: Block) -> AbstractAsyncContextManager[dict[str, Any]]:
+    """Observes an arm's volumes, by its data host if it has one."""
+    context = activation.current()
     members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
-    return observe(members, folder, block, read_page=read_page())
+    hosts = hosts_of(context)
+    counters = partial(hosts.counters, block.arm) if hosts else None
+    return observe(members, folder, block, read_page=read_page(), counters=counters)
 
 
 class BetweenRequests:
@@ -300,7 +309,10 @@ def do_between(block: Block) -> None:
 
 def _fio_baseline(context: Context, arm: Arm, block: Block) -> None:
     job = next(job for job in context.plan.baseline if job.name == block.task)
-    measure_baseline(context, arm, job, block.round)
+    if hosts := hosts_of(context):
+        hosts.measure(arm.name, job, block.round)
+    else:
+        measure_baseline(context, arm, job, block.round)
 
 
 def _bring_back(context: Context, arm: Arm, block: Block) -> None:

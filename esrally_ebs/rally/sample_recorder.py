@@ -21,10 +21,11 @@ from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
+from esrally_ebs.session.hosts import HostsClient, hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.store.context import ENOUGH, LOST, STEP, Context
-from esrally_ebs.telemetry.gc_log import GcLog
+from esrally_ebs.telemetry.gc_log import GcLog, Pause
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread
 from esrally_ebs.telemetry.watch import Watch
 from esrally_ebs.volumes.emulated.control import read_state
@@ -120,13 +121,19 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._watch = Watch()
         self._arms = {volume.spec.name: arm.name for arm in context.arms for volume in arm.volumes}
         nodes = [node.arm for arm in context.arms for node in arm.nodes]
-        self._gc_logs = [(name, GcLog(partial(_open_gc_log, session, name))) for name in nodes]
+        self._pauses = {name: _pauses(session, name) for name in nodes}
 
     def on_benchmark_start(self) -> None:
         """Start sampling."""
-        arms = [(one.volume, one.node) for arm in self._context.arms for one in arm.members]
         self._writer = self._folder.part_writer("telemetry")
-        sampler = Sampler(
+        hosts = hosts_of(self._context)
+        sampler = _HostsSampler(hosts, self._on_cut) if hosts else self._sampler()
+        self._thread = SamplerThread(sampler, partial(self._keep, self._writer))
+        self._thread.start()
+
+    def _sampler(self) -> Sampler:
+        arms = [(one.volume, one.node) for arm in self._context.arms for one in arm.members]
+        return Sampler(
             arms,
             clock=SYSTEM_CLOCK,
             read_state=read_state,
@@ -134,16 +141,14 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
             read_page=read_page(),
             on_cut=self._on_cut,
         )
-        self._thread = SamplerThread(sampler, partial(self._keep, self._writer))
-        self._thread.start()
 
     def _keep(self, writer: PartWriter, points: list[TelemetryPoint]) -> None:
         """A second's rows, and what they and the nodes' logs say has happened."""
         writer.add(points)
         for event in self._watch.look(points):
             self._event(event)
-        for node, log in self._gc_logs:
-            for pause in log.new():
+        for node, new_pauses in self._pauses.items():
+            for pause in new_pauses():
                 fields = {"text": pause.text, "seconds": pause.seconds}
                 self._event(Event(at_s=pause.end_at, kind="gc", arm=node, fields=fields))
 
@@ -165,6 +170,21 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         if self._writer is not None:
             self._writer.close()
         self._on_stop()
+
+
+class _HostsSampler:
+    """Samples of arms that are on other machines."""
+
+    def __init__(self, hosts: HostsClient, on_cut: Callable[[str, str], None]) -> None:
+        self._hosts = hosts
+        self._on_cut = on_cut
+
+    def sample(self) -> list[TelemetryPoint]:
+        """As Sampler."""
+        second = self._hosts.sample()
+        for node, reason in second.cuts:
+            self._on_cut(node, reason)
+        return second.points
 
 
 class RoundRule(Protocol):
@@ -268,6 +288,13 @@ class DrivenSession:
         if self._rule is None and context.plan.design.is_auto:
             self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
         return self._rule
+
+
+def _pauses(session: Callable[[], Context], node: str) -> Callable[[], list[Pause]]:
+    """What gives a node's pauses since it was asked last."""
+    if hosts := hosts_of(session()):
+        return partial(hosts.pauses, node)
+    return GcLog(partial(_open_gc_log, session, node)).new
 
 
 def _open_gc_log(session: Callable[[], Context], node: str) -> BinaryIO:

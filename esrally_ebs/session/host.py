@@ -1,4 +1,4 @@
-"""The helper on a data host: started there by SSH, it does for a coordinator what volumes need done.
+"""The helper on a data host: started there by SSH, it does for a coordinator what arms need done.
 
 It answers on its standard output what comes on its standard input, one JSON line each, and listens nowhere.
 When its input ends, or nothing has come for a while, it takes down what it began and ends; when it is killed,
@@ -11,39 +11,64 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import BinaryIO
 
 import setproctitle
-from pydantic import TypeAdapter
+from pydantic import Base64Bytes, TypeAdapter
 
 import esrally_ebs
+from esrally_ebs import node as nodes
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
-from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import Volume, VolumeSpec
+from esrally_ebs.model import Node, TelemetryPoint
+from esrally_ebs.node import api, dataset
 from esrally_ebs.plan import BaselineJob, Plan
-from esrally_ebs.session import diagnosis, environment
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, KeeperService
+from esrally_ebs.session import diagnosis, environment, reaper
+from esrally_ebs.session.keeper import KeeperService
 from esrally_ebs.session.measure import FioRun, run_fio
-from esrally_ebs.session.root_steps import RootSteps, Say
+from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store import running
 from esrally_ebs.store.context import FIO_PID, Arm
+from esrally_ebs.store.files import sync_folder
+from esrally_ebs.telemetry.gc_log import GcLog, Pause
+from esrally_ebs.telemetry.observation import counters_of
+from esrally_ebs.telemetry.sampler import Sampler
 from esrally_ebs.volumes.backends import check_mounts
+from esrally_ebs.volumes.emulated.control import read_state
 
-OPERATIONS = ("now", "facts", "preflight", "begin", "attach", "look", "run_job")
+OPERATIONS = (
+    *("now", "facts", "held", "preflight", "begin_here", "attach", "look", "run_job"),
+    *("image", "engine_facts", "has", "receive", "place", "calibrate", "start_nodes", "stop_nodes"),
+    *("content_hash", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
+)
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
 BEAT_S = 5.0
+MAX_REQUEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 
 
-class HostSteps:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """What telemetry saw in one second, and why it saw no more: nodes and reasons."""
+
+    points: list[TelemetryPoint]
+    cuts: list[tuple[str, str]]
+
+
+class HostSteps(RootSteps):
     """What a coordinator may ask for, one method each."""
 
-    def __init__(self, root: RootSteps) -> None:
-        self._root = root
-        self._session = ""
+    def __init__(self, *, start_reaper: StartReaper = reaper.start) -> None:
+        super().__init__(start_reaper=start_reaper)
         self._arms: dict[str, Arm] = {}
+        self._sampler: Sampler | None = None
+        self._cuts: list[tuple[str, str]] = []
+        self._gc_logs: dict[str, GcLog] = {}
 
     def now(self) -> float:
         """The time by this machine's clock (epoch, s)."""
@@ -53,19 +78,24 @@ class HostSteps:
         """What this machine is."""
         return environment.describe((), {})
 
+    def held(self, sessions: tuple[str, ...]) -> list[str]:
+        """Those of these sessions of which something is still on this machine."""
+        with_nodes = nodes.leftovers()
+        return [session for session in sessions if running.is_ours(session) or session in with_nodes]
+
     def preflight(self, plan: Plan, host: str) -> None:
         """Refuse what this machine cannot measure of a plan; it is called ``host`` there."""
+        engine = next(each for each in plan.host if each.name == host).docker
+        if engine is not None:  # also for the reaper
+            os.environ.pop("DOCKER_HOST", None)
+            name = "DOCKER_HOST" if ":" in engine else "DOCKER_CONTEXT"
+            os.environ[name] = engine
         check_mounts(plan, host)
-        preflight.require(_own(plan, host), with_nodes=False)
+        preflight.require(_own(plan, host), with_nodes=plan.race is not None)
 
-    def begin(self, session: str) -> None:
+    def begin_here(self, session: str) -> None:
         """Own a session, and have it taken down when this process dies."""
-        self._root.begin(session, home() / "sessions" / session, ())  # no record: that is the coordinator's
-        self._session = session
-
-    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say) -> tuple[Volume, ...]:
-        """Attach the volumes of all arms that are here."""
-        return self._root.attach(specs, say=say)
+        self.begin(session, home() / "sessions" / session, ())  # no record: that is the coordinator's
 
     def look(self, plan: Plan, host: str, arms: tuple[Arm, ...]) -> arm_checks.Guarded:
         """Find out what they really are, and check them."""
@@ -75,11 +105,70 @@ class HostSteps:
 
     def run_job(self, arm: str, job: BaselineJob, round_: int) -> FioRun:
         """Run a job of fio on an arm."""
-        own = self._arms[arm]
         try:
-            return run_fio(own, job, round_, pid_file=running.folder_of(self._session) / FIO_PID)
+            return run_fio(self._arm(arm), job, round_, pid_file=self._run / FIO_PID)
         except EbsError as error:
-            raise diagnosis.explain(error, diagnosis.cause(own)) or error from error
+            raise diagnosis.explain(error, self.cause(arm)) or error from error
+
+    def has(self, key: str) -> bool:
+        """Whether an index was received before, and is kept by that key."""
+        return dataset.cached(home(), key) is not None
+
+    def receive(self, key: str, path: str, data: Base64Bytes) -> None:
+        """Put more bytes to the end of a file of an index."""
+        unfinished = dataset.unfinished_folder(home(), key, self._session)
+        file = unfinished / path
+        if not file.resolve().is_relative_to(unfinished.resolve()):
+            raise PlanError(f"{path}: is not below the index; name a file of it")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as opened:
+            opened.write(data)
+
+    def place(self, key: str, arms: tuple[str, ...]) -> None:
+        """Copy an index, which is kept from now on, to volumes of arms. Raises as ``dataset.copy_to``."""
+        unfinished = dataset.unfinished_folder(home(), key, self._session)
+        if unfinished.exists():
+            sync_folder(unfinished, {})
+            unfinished.rename(home() / "datasets" / key)
+        index = dataset.cached(home(), key)
+        if index is None:
+            raise SetupError(f"{home() / 'datasets' / key}: has gone meanwhile; start again")
+        dataset.copy_to(index, *(self._of(self._volumes, arm) for arm in arms))
+
+    def counters(self, arm: str) -> list[dict[str, float]]:
+        """What each volume of an arm, and the node on it, have done so far."""
+        return counters_of(self._arm(arm).members)
+
+    def round_trip_s(self, arm: str) -> float:
+        """How long an arm's node takes to answer on this machine (s)."""
+        node: Node = self._of(self._nodes, arm)
+        return api.round_trip_s(node.port)
+
+    def sample(self) -> Second:
+        """Telemetry of all arms now, by this machine's clock."""
+        if self._sampler is None:
+            arms = [(volume, self._nodes.get(name)) for name, volume in self._volumes.items()]
+            self._sampler = Sampler(
+                arms, read_state=read_state, on_cut=lambda node, why: self._cuts.append((node, why))
+            )
+        points = self._sampler.sample()
+        cuts, self._cuts = self._cuts, []
+        return Second(points=points, cuts=cuts)
+
+    def pauses(self, node: str) -> list[Pause]:
+        """The pauses of a node since the last call, by this machine's clock."""
+        log = self._gc_logs.setdefault(node, GcLog(partial(self.gc_log, node)))
+        return log.new()
+
+    def cause(self, arm: str) -> str | None:
+        """What is broken on an arm; None when all of it works."""
+        return diagnosis.cause(self._arm(arm))
+
+    def _arm(self, name: str) -> Arm:
+        """An arm with the nodes that it has now."""
+        arm: Arm = self._of(self._arms, name)
+        members = (replace(member, node=self._nodes.get(member.volume.spec.name)) for member in arm.members)
+        return replace(arm, members=tuple(members))
 
 
 def _own(plan: Plan, host: str) -> Plan:
@@ -88,21 +177,25 @@ def _own(plan: Plan, host: str) -> Plan:
 
 
 def serve(
-    requests: int, answers: BinaryIO, *, root: RootSteps | None = None, patience_s: float = PATIENCE_S
+    requests: int, answers: BinaryIO, *, steps: HostSteps | None = None, patience_s: float = PATIENCE_S
 ) -> list[str]:
-    """Answer what comes at the descriptor until it ends; then take down. Gives a line for what stays."""
-    root = root or RootSteps()
-    service = KeeperService(HostSteps(root), os.geteuid(), OPERATIONS)
+    """Answer what comes at the descriptor until it ends; then take down. Gives a line for what stays.
+
+    A request is a line of a number and JSON. Answers may come in another order, with that number as ``id``.
+    """
+    steps = steps or HostSteps()
+    service = KeeperService(steps, os.geteuid(), OPERATIONS)
+    writing = threading.Lock()
 
     def send(answer: object) -> None:
-        try:
+        with suppress(OSError), writing:  # nobody listens any more; the end of the input says so, too
             answers.write(_JSON.dump_json(answer) + b"\n")
             answers.flush()
-        except OSError:  # nobody listens any more; the end of the input says so, too
-            return
 
     def answer(line: bytes) -> None:
-        send(service.answer(line, say=lambda text: send({"say": text}))[0])
+        number, _, request = line.partition(b" ")
+        id_ = number.decode(errors="replace")
+        send({"id": id_, **service.answer(request, say=lambda text: send({"id": id_, "say": text}))[0]})
 
     try:
         send({"esrally_ebs": esrally_ebs.__version__})
@@ -110,7 +203,7 @@ def serve(
             # In a thread, so that the end of the input is seen meanwhile: take_down ends what runs.
             threading.Thread(target=answer, args=(line,), daemon=True).start()
     finally:
-        left = root.take_down()
+        left = steps.take_down()
         send({"left": left})
     return left
 

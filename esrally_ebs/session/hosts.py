@@ -1,208 +1,45 @@
-"""Data hosts, from the coordinator: a helper on each (``host.py``), started and spoken with by SSH."""
+"""Data hosts, from the coordinator: the steps of a session whose arms are on other machines."""
 
-import json
+import base64
 import os
-import shlex
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter
 
-import esrally_ebs
+from esrally_ebs import node as nodes
 from esrally_ebs.checks.arms import Guarded
-from esrally_ebs.errors import EbsError, SetupError
-from esrally_ebs.machine.processes import compare_clocks, last_lines, tool_environment
-from esrally_ebs.model import MAX_SESSION_NAME, Check, Severity, Volume, VolumeSpec
+from esrally_ebs.errors import EbsError, FormatError, SetupError
+from esrally_ebs.machine.processes import compare_clocks, is_root
+from esrally_ebs.model import MAX_SESSION_NAME, Check, Node, Severity, State, Volume, VolumeSpec
+from esrally_ebs.node import api
+from esrally_ebs.node.dataset import Dataset
+from esrally_ebs.node.eviction import Eviction
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session import reaper
-from esrally_ebs.session.host import BEAT_S, PATIENCE_S
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, result_of
+from esrally_ebs.session import keeper, reaper
+from esrally_ebs.session.host import MAX_REQUEST_BYTES, Second
+from esrally_ebs.session.host_client import Forward, HostClient
+from esrally_ebs.session.keeper import KeeperClient, KeeperService
 from esrally_ebs.session.measure import FioRun, record_fio
 from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
-from esrally_ebs.store import SessionFolder
+from esrally_ebs.store import SessionFolder, list_sessions
 from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.reading import read_record
+from esrally_ebs.telemetry.gc_log import Pause
 
-T = TypeVar("T")
-
-# Variables and no keys of a plan, which may be somebody else's and must not say what is run.
-SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
-PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # what starts Python on a host, where it is not this one's path
-_OPTIONS = {  # nobody answers questions; a connection without a network is noticed within 20 s
-    "BatchMode": "yes",
-    "ClearAllForwardings": "yes",
-    "ForwardAgent": "no",
-    "ForwardX11": "no",
-    "RemoteCommand": "none",
-    "ControlMaster": "no",  # a shared connection has its own ConnectTimeout and ServerAlive...
-    "ControlPath": "none",
-    "ConnectTimeout": "10",
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "4",
-}
-_MAX_ANSWER_BYTES = 1 << 26  # of an answer
-_MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
-_GREETINGS = 100  # lines that a shell may print before the helper's first
-_GREETS_S = 60.0
-_LEAVES_S = 45.0  # to take down all that it has
-_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
-_ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio")
-
-
-class HostClient:
-    """The helper on one host; one request at a time."""
-
-    def __init__(self, host: HostPlan, *, greets_s: float = _GREETS_S) -> None:
-        """Start it. Raises SetupError where it cannot be within ``greets_s``, or is of another version."""
-        self._host = host
-        self._left: list[str] | None = None  # what it said that stays when it ended
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._writing = threading.Lock()
-        self._gone = threading.Event()
-        python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
-        options = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
-        command = [*shlex.split(os.environ.get(SSH, "ssh")), "-T", *options, "--", host.ssh]
-        try:
-            self._process = subprocess.Popen(
-                [*command, f"exec {python} -P -m esrally_ebs.session.host"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,  # Ctrl-C: the helper takes down when it is told, and says what stays
-                env=tool_environment(),
-            )
-        except OSError as error:
-            raise SetupError(f"host {host.name}: {command[0]}: {error.strerror}; install OpenSSH") from error
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout
-        threading.Thread(target=self._beat, daemon=True).start()
-        try:
-            self._greet(greets_s)
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(
-        self,
-        operation: str,
-        gives: TypeAdapter[T],
-        *,
-        say: Say = lambda text: None,
-        **arguments: Any,  # noqa: ANN401 - what the operation takes
-    ) -> T:
-        """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
-        with suppress(OSError):  # what it said last tells why
-            self._write(_JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n")
-        while line := self._answers.readline(_MAX_ANSWER_BYTES):
-            try:
-                answer = json.loads(line)
-                if "left" in answer:
-                    self._left = _LEFT.validate_python(answer["left"])
-                    break
-                if "say" not in answer:
-                    return gives.validate_python(result_of(answer))
-                said = str(answer["say"])
-            except EbsError as error:
-                raise type(error)(f"host {self._host.name}: {error}") from error
-            except _NO_ANSWER as error:
-                raise SetupError(
-                    f"host {self._host.name}: what it answers to {operation!r} is no such answer; install "
-                    "esrally_ebs there anew"
-                ) from error
-            say(f"host {self._host.name}: {said}")
-        if self._left is None:
-            raise self._lost()
-        raise SetupError(
-            f"host {self._host.name}: its helper ended before {operation!r} was done: nothing came for "
-            f"{PATIENCE_S:.0f} s, or a request of more than {MAX_REQUEST_BYTES >> 10} KiB; run it again"
-        )
-
-    def close(self) -> list[str]:
-        """Have it take down what it began; a line for each thing that stays, or when it did not say."""
-        if self._gone.is_set():
-            return []
-        self._gone.set()
-        with self._killed_after(_LEAVES_S):
-            with suppress(OSError), self._writing:
-                self._requests.close()  # which ends it
-            while line := self._answers.readline(_MAX_TEXT_BYTES):
-                with suppress(*_NO_ANSWER):  # cut by its end
-                    self._left = _LEFT.validate_python(json.loads(line).get("left", self._left))
-            self._process.wait()
-        left = [f"host {self._host.name}: {line}" for line in self._left or ()]
-        if self._left is None:
-            left = [f"{self._lost()}; its helper takes down by itself within a minute"]
-        self._answers.close()
-        self._errors.close()
-        return left
-
-    def _greet(self, greets_s: float) -> None:
-        """Find the helper's first line below what shells and banners print, and compare versions."""
-        began = time.monotonic()
-        with self._killed_after(greets_s):
-            for _ in range(_GREETINGS):
-                line = self._answers.readline(_MAX_TEXT_BYTES)
-                if not line:
-                    break
-                with suppress(*_NO_ANSWER):
-                    version = json.loads(line)["esrally_ebs"]
-                    if version == esrally_ebs.__version__:
-                        return
-                    raise SetupError(
-                        f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
-                        f"{esrally_ebs.__version__}; install that one there"
-                    )
-        if time.monotonic() - began >= greets_s:
-            raise SetupError(
-                f"host {self._host.name}: no helper by ssh {self._host.ssh} within {greets_s:.0f} s; see "
-                "that a login there waits for nothing"
-            )
-        raise SetupError(
-            f"host {self._host.name}: no helper by ssh {self._host.ssh}: {self._said()}; see that ssh gets in"
-            f" unasked, and that esrally_ebs {esrally_ebs.__version__} is there ({PYTHON})"
-        )
-
-    def _lost(self) -> SetupError:
-        return SetupError(f"host {self._host.name}: SSH was lost ({self._said()})")
-
-    def _said(self) -> str:
-        """What ssh, or the helper, said last."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(BEAT_S)
-        file = self._errors.fileno()  # its offset is ssh's, which may still write there
-        last = os.pread(file, _MAX_TEXT_BYTES, max(0, os.fstat(file).st_size - _MAX_TEXT_BYTES))
-        return last_lines(last.decode(errors="replace"))
-
-    @contextmanager
-    def _killed_after(self, seconds: float) -> Iterator[None]:
-        """End ssh when the block takes longer."""
-        timer = threading.Timer(seconds, self._process.kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _beat(self) -> None:
-        """Say something now and then: the helper ends when nothing comes."""
-        while not self._gone.wait(BEAT_S):
-            with suppress(OSError, ValueError):  # whoever asks next hears of it
-                self._write(b"\n")
-
-    def _write(self, line: bytes) -> None:
-        with self._writing:
-            self._requests.write(line)
-            self._requests.flush()
+# What the session's other processes may ask for.
+OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause")
+_ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio", "engine", "image")
+_PART_BYTES = MAX_REQUEST_BYTES // 2  # of an index, at a time; in base64 a third more
+_WAYS_APART_S = 0.0005  # a read of an SSD volume takes about as long
+_DAY_S = 86_400.0
+_CLOCK_S = 30.0  # between two comparisons of a host's clock
 
 
 class DataHosts(RootSteps):
@@ -213,25 +50,44 @@ class DataHosts(RootSteps):
         plan: Plan,
         *,
         start_reaper: StartReaper = reaper.start,
-        start_helper: Callable[[HostPlan], HostClient] = HostClient,
+        start_helper: Callable[[HostPlan, Sequence[str]], HostClient] = HostClient,
     ) -> None:
         super().__init__(start_reaper=start_reaper)
         self._plan = plan
         self._start_helper = start_helper
         self._clients: dict[str, HostClient] = {}
+        self._host_of = {arm.name: str(arm.host) for arm in plan.arm}
+        self._forwards: dict[str, Forward] = {}  # by arm
+        self._clocks: dict[str, _Clock] = {}  # by host
         self.facts: dict[str, dict[str, Any]] = {}  # by host
 
     def preflight(self) -> None:
         """Start the helpers, and have them refuse what their machines cannot measure."""
+        if self._plan.race and not is_root():
+            raise SetupError("a race on data hosts: the index is built here, which needs root; run as root")
         for host in self._plan.host:
-            client = self._clients[host.name] = self._start_helper(host)
-            self.facts[host.name] = client.ask("facts", _FACTS)
+            arms = [arm.name for arm in self._plan.arm if arm.host == host.name]
+            client = self._clients[host.name] = self._start_helper(host, arms)
+            facts = self.facts[host.name] = client.ask("facts", _FACTS)
             client.ask("preflight", _NOTHING, plan=self._plan, host=host.name)
+            if self._plan.race:
+                facts |= self._engine_of(host.name)
+
+    def _engine_of(self, host: str) -> dict[str, str | None]:
+        """The engine of a host and its image's id. Raises SetupError when that is not the image here."""
+        image = self._clients[host].ask("image", _TEXT)
+        if image != self.image():
+            raise SetupError(
+                f"host {host}: runs nodes of {image}, while the index is built with {self.image()}; set "
+                "ES_IMAGE to one image, here and there"
+            )
+        engine = self._clients[host].ask("engine_facts", _FACTS, images=(image,))
+        return {"engine": engine.get(""), "image": engine.get(image)}
 
     def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
         super().begin(session, folder, watched)
         for name, client in self._clients.items():
-            client.ask("begin", _NOTHING, session=session_on(name, session))
+            client.ask("begin_here", _NOTHING, session=session_on(name, session))
 
     def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
         attached: dict[str, Volume] = {}
@@ -239,6 +95,7 @@ class DataHosts(RootSteps):
             own = tuple(spec for spec in specs if spec.host == name)
             volumes = client.ask("attach", _VOLUMES, say=say, specs=own)
             attached |= {volume.spec.name: volume for volume in volumes}
+            self._host_of |= {spec.name: name for spec in own}
         return tuple(attached[spec.name] for spec in specs)
 
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
@@ -254,17 +111,127 @@ class DataHosts(RootSteps):
             record=_as_one([each.record for each in looked.values() if each.record is not None]),
         )
 
-    def measure(self, context: Context, arm: Arm, job: BaselineJob, round_: int) -> None:
+    def copy_to(self, index: Dataset, volumes: Sequence[Volume], say: Say) -> None:
+        """Have the index on volumes of a host, which keeps it for later sessions.
+
+        Segment files are compared there by their SHA-256 after they were copied.
+        """
+        names = tuple(volume.spec.name for volume in volumes)
+        client, key = self._client(names[0]), f"{index.key}-{index.hash[:16]}"
+        if not client.ask("has", _YES_OR_NO, key=key):
+            say(f"Copying the index to host {self._host_of[names[0]]} once; later sessions find it there")
+            for path in sorted(path for path in index.path.rglob("*") if path.is_file()):
+                with path.open("rb") as file:
+                    while (part := file.read(_PART_BYTES)) or not file.tell():
+                        to, data = str(path.relative_to(index.path)), base64.b64encode(part)
+                        client.ask("receive", _NOTHING, key=key, path=to, data=data)
+                        if not part:  # an empty file
+                            break
+        client.ask("place", _NOTHING, key=key, arms=names)
+
+    def calibrate(self) -> None:
+        for client in self._clients.values():
+            client.ask("calibrate", _NOTHING)
+
+    def start_nodes(
+        self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
+    ) -> tuple[Node, ...]:
+        """Start an arm's node where the arm is; its port is one of this machine that leads there over SSH."""
+        (arm,) = on
+        own = replace(settings, also_at="")
+        (node,) = self._client(arm).ask("start_nodes", _NODES, on=on, settings=own)
+        host = next(host for host in self._plan.host if host.name == self._host_of[arm])
+        forward = self._forwards[arm] = Forward(host, arm, node.port, settings.also_at)
+        return (replace(node, port=forward.port),)
+
+    def check_ways(self) -> Check:
+        """What the way to each arm's node adds to a request, and whether arms differ by it."""
+        ways_s = {
+            arm: api.round_trip_s(forward.port) - self._client(arm).ask("round_trip_s", _SECONDS, arm=arm)
+            for arm, forward in self._forwards.items()
+        }
+        shown = ", ".join(
+            f"{arm} on {self._host_of[arm]} {way_s * 1e3:.2f} ms" for arm, way_s in sorted(ways_s.items())
+        )
+        apart_s = max(ways_s.values()) - min(ways_s.values())
+        return Check(
+            name="ways",
+            ok=apart_s <= _WAYS_APART_S,
+            value=f"{apart_s * 1e3:.2f} ms apart",
+            text=f"what the way to a node adds to a request, which is part of its service time: {shown}",
+            severity=Severity.WARN,
+            mend="" if apart_s <= _WAYS_APART_S else "take hosts that are equally far from here",
+        )
+
+    def stop_nodes(self, on: tuple[str, ...]) -> None:
+        if on[0] not in self._host_of:  # it builds the index, here
+            super().stop_nodes(on)
+            return
+        self._client(on[0]).ask("stop_nodes", _NOTHING, on=on)
+        for arm in on:
+            self._forwards.pop(arm).close()
+
+    def content_hash(self, on: tuple[str, ...]) -> str:
+        return self._client(on[0]).ask("content_hash", _TEXT, on=on)
+
+    def publish(self, context: Context) -> Context:
+        listener, address = keeper.bound()
+        service = KeeperService(self, os.geteuid(), OPERATIONS)
+        threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
+        return super().publish(replace(context, hosts_at=address))
+
+    def measure(self, arm: str, job: BaselineJob, round_: int) -> None:
         """Have a job run where the arm is, and keep what it gave, in this machine's time."""
-        host = arm.volume.spec.host
-        assert host is not None
-        client, folder = self._clients[host], SessionFolder(context.folder)
-        clock = compare_clocks(lambda: client.ask("now", _SECONDS))
-        ahead_s = -clock.ahead_s  # of the host's
-        folder.note("clock", host=host, offset_s=ahead_s, uncertainty_s=clock.uncertainty_s)
-        done = client.ask("run_job", _FIO_RUN, arm=arm.name, job=job, round_=round_)
+        assert self._context is not None, "nothing is measured before it was published"
+        host = self._host_of[arm]
+        ahead_s = self._clock(host, 0.0)
+        done = self._clients[host].ask("run_job", _FIO_RUN, arm=arm, job=job, round_=round_)
         done = replace(done, began_at=done.began_at - ahead_s, ended_at=done.ended_at - ahead_s)
-        record_fio(folder, arm.name, job, round_, done)
+        record_fio(SessionFolder(self._context.folder), arm, job, round_, done)
+
+    def evict(self, arm: str) -> Eviction:
+        return self._client(arm).ask("evict", _EVICTION, arm=arm)
+
+    def counters(self, arm: str) -> list[dict[str, float]]:
+        """What each volume of an arm, and the node on it, have done so far."""
+        return self._client(arm).ask("counters", _COUNTERS, arm=arm)
+
+    def sample(self) -> Second:
+        """Telemetry of all arms now, in this machine's time."""
+        second = Second(points=[], cuts=[])
+        for host, client in self._clients.items():
+            ahead_s = self._clock(host)
+            of_host = client.ask("sample", _SECOND)
+            second.points.extend(replace(point, at_s=point.at_s - ahead_s) for point in of_host.points)
+            second.cuts.extend((node, f"host {host}: {why}") for node, why in of_host.cuts)
+        return second
+
+    def pauses(self, node: str) -> list[Pause]:
+        """The pauses of a node since the last call, in this machine's time."""
+        ahead_s = self._clock(self._host_of[node])
+        pauses = self._client(node).ask("pauses", _PAUSES, node=node)
+        return [replace(pause, end_at=pause.end_at - ahead_s) for pause in pauses]
+
+    def cause(self, arm: str) -> str | None:
+        try:
+            cause = self._client(arm).ask("cause", _CAUSE, arm=arm)
+        except EbsError as error:  # SSH was lost, for one
+            return str(error)
+        return cause and f"host {self._host_of[arm]}: {cause}"
+
+    def _client(self, arm: str) -> HostClient:
+        return self._clients[self._host_of[arm]]
+
+    def _clock(self, host: str, lasts_s: float = _CLOCK_S) -> float:
+        """How far a host's clock is ahead of this machine's (s); it is compared if that was long ago."""
+        last = self._clocks.get(host)
+        if last is None or time.monotonic() - last.compared_s >= lasts_s:
+            clock = compare_clocks(lambda: self._clients[host].ask("now", _SECONDS))
+            last = self._clocks[host] = _Clock(compared_s=time.monotonic(), ahead_s=-clock.ahead_s)
+            assert self._context is not None, "nothing is measured before it was published"
+            folder = SessionFolder(self._context.folder)
+            folder.note("clock", host=host, offset_s=last.ahead_s, uncertainty_s=clock.uncertainty_s)
+        return last.ahead_s
 
     def ending(self) -> None:
         if self._session:  # else helpers are all there is
@@ -277,12 +244,69 @@ class DataHosts(RootSteps):
                 left += client.close()
             except Exception as error:  # noqa: BLE001 - the others are taken down, whatever it is
                 left.append(f"host {name}: {error!r}; run 'esrally-ebs clean' there")
+        while self._forwards:
+            self._forwards.popitem()[1].close()
         return [*left, *super().take_down()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clock:
+    """A host's clock beside this machine's; ``compared_s`` is monotonic."""
+
+    compared_s: float
+    ahead_s: float
+
+
+class HostsClient(KeeperClient):
+    """What the session's other processes ask ``DataHosts`` for; only those of ``OPERATIONS`` are answered."""
+
+    def measure(self, arm: str, job: BaselineJob, round_: int) -> None:
+        self._ask("measure", arm=arm, job=job, round_=round_)
+
+    def counters(self, arm: str) -> list[dict[str, float]]:
+        return _COUNTERS.validate_python(self._ask("counters", arm=arm))
+
+    def sample(self) -> Second:
+        return _SECOND.validate_python(self._ask("sample"))
+
+    def pauses(self, node: str) -> list[Pause]:
+        return _PAUSES.validate_python(self._ask("pauses", node=node))
+
+
+def hosts_of(context: Context) -> HostsClient | None:
+    """Whom to ask about the arms of a session that are on other machines; None when they are here."""
+    return HostsClient(context.hosts_at) if context.hosts_at else None
 
 
 def session_on(host: str, session: str) -> str:
     """What a session is called on a host: not as here or on others, which may be the same machine."""
     return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
+
+
+def held(home: Path) -> Iterator[tuple[str, bool]]:
+    """What data hosts hold of sessions that did not complete within a day: a line, and whether it is there.
+
+    Else the line says why a host could not be asked.
+    """
+    asked: dict[HostPlan, list[str]] = {}
+    for session in list_sessions(home):
+        if session.state is State.COMPLETE or (session.started_at or 0.0) < time.time() - _DAY_S:
+            continue
+        with suppress(FormatError):
+            for host in read_record(session.path).plan.host:
+                asked.setdefault(host, []).append(session_on(host.name, session.id))
+    for host, sessions in asked.items():
+        try:
+            client = HostClient(host)
+            try:
+                there = client.ask("held", _NAMES, sessions=sessions)
+            finally:
+                client.close()
+        except EbsError as error:
+            yield f"{error}; run 'esrally-ebs clean' there", False
+            continue
+        for session_ in there:
+            yield f"host {host.name}: still holds session {session_}; run 'esrally-ebs clean' there", True
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
@@ -324,11 +348,18 @@ def _on(host: str, arms: Sequence[Arm]) -> tuple[Arm, ...]:
     return tuple(arm for arm in arms if arm.volume.spec.host == host)
 
 
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _NOTHING: TypeAdapter[None] = TypeAdapter(None)
-_LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)
+_TEXT = TypeAdapter(str)
+_CAUSE: TypeAdapter[str | None] = TypeAdapter(str | None)
+_NAMES = TypeAdapter(list[str])
+_YES_OR_NO = TypeAdapter(bool)
 _SECONDS = TypeAdapter(float)
 _FACTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _VOLUMES = TypeAdapter(tuple[Volume, ...])
+_NODES = TypeAdapter(tuple[Node, ...])
 _GUARDED = TypeAdapter(Guarded)
+_EVICTION = TypeAdapter(Eviction)
 _FIO_RUN = TypeAdapter(FioRun)
+_COUNTERS = TypeAdapter(list[dict[str, float]])
+_SECOND = TypeAdapter(Second)
+_PAUSES = TypeAdapter(list[Pause])

@@ -256,7 +256,7 @@ def root_steps(
     context: Context | None = None, *, start_reaper: StartReaper = reaper.start
 ) -> RootSteps | KeeperClient:
     """The steps that need root, of a session that runs where one is given: done here, or by the keeper."""
-    address = os.environ.get(KEEPER)
+    address = (context.hosts_at if context else "") or os.environ.get(KEEPER)
     if address:
         return KeeperClient(address)
     steps = RootSteps(start_reaper=start_reaper)
@@ -298,11 +298,17 @@ def go_on_as_caller(argv: Sequence[str], *, needs_root: bool) -> None:
     signal.signal(signal.SIGINT, usual)
 
 
-def _become_keeper(user: Caller, command: list[str]) -> None:
+def bound() -> tuple[socket.socket, str]:
+    """A socket that listens, and its name among abstract ones, which nobody guesses."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address = f"esrally-ebs-{secrets.token_hex(16)}"
     listener.bind(f"\0{address}")
     listener.listen()
+    return listener, address
+
+
+def _become_keeper(user: Caller, command: list[str]) -> None:
+    listener, address = bound()
     wait, ready = os.pipe()
     apart = not _at_terminal()
     child = os.fork()

@@ -74,7 +74,10 @@ class RootSteps:
         return nodes.choose_image(os.environ)
 
     def begin(self, session: str, folder: Path, watched: _Watched) -> None:
-        """Own a session, and have it taken down when one of the watched processes, or this one, dies."""
+        """Own a session, and have it taken down when one of the watched processes, or this one, dies.
+
+        ``folder`` is its record.
+        """
         session_name(session)  # no other's, and no volumes that the user attached by hand
         with self._lock:
             if not self.is_over:

@@ -133,7 +133,7 @@ def measure_plan(
                 say(f"fio {block.task} on {block.arm}: {number} of {len(listed)}")
                 job, arm = jobs[block.task], context.arm(block.arm)
                 if steps.hosts is not None:
-                    steps.hosts.measure(context, arm, job, block.round)
+                    steps.hosts.measure(arm.name, job, block.round)
                 else:
                     measure_baseline(context, arm, job, block.round, prepare=prepare)
         return context.folder, live.complete()

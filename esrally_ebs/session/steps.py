@@ -103,8 +103,8 @@ class MachineSteps:
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
-        if self.with_nodes:
-            self._plan.require_local("a race")
+        if self._race is not None and self._race.has_writes:
+            self._plan.require_local("adding documents beside searches")
         preflight.check_plan(self._plan)
 
     def record(self) -> None:
@@ -116,8 +116,8 @@ class MachineSteps:
         if self.hosts is not None:
             self._begun = True  # helpers
             self.hosts.preflight()
-            return
-        preflight.require(self._plan, with_nodes=self.with_nodes)
+        else:
+            preflight.require(self._plan, with_nodes=self.with_nodes)
         if self._race is not None and self._race.source is not None:
             self._race.source.require(self._image)
 
@@ -180,7 +180,10 @@ class MachineSteps:
             )
         with self._stage("copy dataset"):
             for arm in arms:
-                dataset.copy_to(index, *arm.volumes)
+                if self.hosts is not None:
+                    self.hosts.copy_to(index, arm.volumes, self._say)
+                else:
+                    dataset.copy_to(index, *arm.volumes)
                 if race.has_writes:
                     self._root.keep(arm.volume.spec.name)
         with self._stage("calibrate volumes"):
@@ -190,6 +193,8 @@ class MachineSteps:
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
         with self._stage("start nodes"):
             arms = self._start_one(arms, index) if index and self._shares_node else self._start_each(arms)
+            if self.hosts is not None:
+                self._folder.add_check(self.hosts.check_ways())
         if index is None:
             self._folder.update(dataset={"documents": self._plan.dataset.documents, "copied": False})
         else:

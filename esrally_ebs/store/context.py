@@ -78,6 +78,7 @@ class Context:
     has_writes: bool = False  # documents are added beside searches
     copied: bool = False  # all arms have the same files of one index, which nothing writes to
     of_caller: bool = False  # its processes are not root's
+    hosts_at: str = ""  # the abstract socket of who asks the data hosts; empty: all arms are on this machine
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""

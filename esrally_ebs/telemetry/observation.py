@@ -43,7 +43,12 @@ class ObservationInterval:
 
 @asynccontextmanager
 async def observe(
-    members: Sequence[Member], folder: SessionFolder, block: Block, *, read_page: ReadPage | None = None
+    members: Sequence[Member],
+    folder: SessionFolder,
+    block: Block,
+    *,
+    read_page: ReadPage | None = None,
+    counters: Callable[[], list[dict[str, float]]] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
     """Record what an arm's volumes do while the block runs, and how much processor time its nodes take.
 
@@ -51,9 +56,9 @@ async def observe(
 
     Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
     makes an event of its own kind. A block that fails leaves no record. ``read_page`` is as in
-    ``ebs_statistics``.
+    ``ebs_statistics``; ``counters`` reads those of members that are not on this machine.
     """
-    counters = functools.partial(_counters, members, functools.partial(_exceeded, read_page))
+    counters = counters or functools.partial(counters_of, members, read_page)
     begin = counters()
     started = time.time()
     more: dict[str, Any] = {}
@@ -89,15 +94,14 @@ async def _settled(counters: Callable[[], list[dict[str, float]]]) -> list[dict[
     return now
 
 
-def _counters(
-    members: Sequence[Member], exceeded: Callable[[Volume], dict[str, float]]
-) -> list[dict[str, float]]:
+def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) -> list[dict[str, float]]:
+    """What each member's volume and node have done so far."""
     return [
         snapshot(
             member.volume,
             read_state=read_state,
             processor_time=member.node.processor_time if member.node else None,
-            read_more=exceeded,
+            read_more=functools.partial(_exceeded, read_page),
         )
         for member in members
     ]

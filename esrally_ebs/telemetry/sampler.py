@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.proc_stat import ReadText
@@ -115,13 +115,20 @@ def _sources(
         yield statistics
 
 
+class Samples(Protocol):
+    """A Sampler, or what asks one on another machine."""
+
+    def sample(self) -> list[TelemetryPoint]:
+        """All values now."""
+
+
 class SamplerThread:
     """Samples on the beat of ``interval_s``, counted from the start; a beat that is late is left out.
 
     A sink that fails is tried again at the next beat; the first failure stays in ``error``.
     """
 
-    def __init__(self, sampler: Sampler, sink: Sink, *, interval_s: float = 1.0) -> None:
+    def __init__(self, sampler: Samples, sink: Sink, *, interval_s: float = 1.0) -> None:
         self._sampler = sampler
         self._sink = sink
         self._interval_s = interval_s

@@ -1,18 +1,23 @@
 """Data hosts in network namespaces of this machine: an SSH server on each, with keys of its own."""
 
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import load_hosts
+import psutil
+
+from esrally_ebs.node import choose_image
 
 SSHD = shutil.which("sshd", path="/usr/sbin")
 _NET = "10.77.20"
 _HOSTS = {"a": f"{_NET}.2", "b": f"{_NET}.3"}
+_SERVERS = ("sshd", "dockerd", "containerd", "docker-proxy")
 _SERVER = """
 ListenAddress {address}
 HostKey {key}
@@ -37,14 +42,16 @@ class DataHost:
     """One of them, as a plan and a test need it."""
 
     name: str
-    namespace: str
+    namespace: str  # empty: this machine's own
     address: str
     run: Path  # its run directory
+    docker: str = ""  # its engine, where it has one of its own
 
     @property
     def table(self) -> str:
         """Its table of a plan."""
-        return f'[[host]]\nname = "{self.name}"\nssh = "ssh://root@{self.address}"\n'
+        docker = f'docker = "{self.docker}"\n' if self.docker else ""
+        return f'[[host]]\nname = "{self.name}"\nssh = "ssh://root@{self.address}"\n{docker}'
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -57,13 +64,27 @@ class DataHost:
             subprocess.run([*words, "up"], check=True, timeout=10)
 
     def processes(self) -> list[int]:
-        """All of its processes but the SSH server itself."""
-        names = {pid: name_of(pid) for pid in load_hosts.inside(self.namespace)}
-        return [pid for pid, name in names.items() if name and not name.startswith("sshd")]
+        """What the pack has started there; in this machine's own network, what is in the run directory."""
+        if self.namespace:
+            names = {pid: name_of(pid) for pid in load_hosts.inside(self.namespace)}
+            return [pid for pid, name in names.items() if name and not name.startswith(_SERVERS)]
+        return [process.pid for process in psutil.process_iter() if self._is_in_run(process)]
+
+    def _is_in_run(self, process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return str(self.run) in process.cwd()
+        return False
+
+    def containers(self) -> list[str]:
+        """Those of all sessions on it."""
+        where = ["-H", self.docker] if self.docker else []
+        words = ["docker", *where, "ps", "-aq", "--filter", f"label=esrally-ebs.run={self.run}"]
+        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30)
+        return done.stdout.split()
 
     def is_clean(self) -> bool:
         """Whether nothing of a session is left on it."""
-        return not self.processes() and not any(self.run.glob("*"))
+        return not self.processes() and not any(self.run.glob("*")) and not self.containers()
 
 
 def name_of(pid: int) -> str:
@@ -75,35 +96,74 @@ def name_of(pid: int) -> str:
 
 
 @contextmanager
-def data_hosts(tmp: Path) -> Iterator[tuple[tuple[DataHost, ...], str]]:
-    """Two hosts, and the command that gets into them (``ESRALLY_EBS_SSH``)."""
-    assert SSHD is not None
+def data_hosts(tmp: Path, *, engines: bool = False) -> Iterator[tuple[tuple[DataHost, ...], str]]:
+    """Two hosts, and the command that gets into them (``ESRALLY_EBS_SSH``).
+
+    With ``engines`` nodes may run on them: the first is in this machine's own network, where its Docker
+    engine is; the second has an engine of its own.
+    """
     key = tmp / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=10)
     client = tmp / "client"
     client.write_text(_CLIENT.format(key=key))
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it gives up its rights; its package makes it
-    with load_hosts.network("data", _NET) as namespaces:
-        servers = []
+    with load_hosts.network("data", _NET) as namespaces, ExitStack() as running:
         hosts = []
-        try:
-            for (name, address), namespace in zip(_HOSTS.items(), namespaces, strict=True):
-                server = tmp / f"server-{name}"
-                run = tmp / f"run-{name}"
-                server.write_text(_SERVER.format(address=address, key=key, run=run, here=Path.cwd()))
-                # not 'ip netns exec', which has mounts of its own
-                enter = ["nsenter", f"--net=/run/netns/{namespace}", SSHD, "-D", "-e", "-f", str(server)]
-                with (tmp / f"server-{name}.log").open("w") as log:
-                    servers.append(subprocess.Popen(enter, stdin=subprocess.DEVNULL, stderr=log))
-                hosts.append(DataHost(name, namespace, address, run))
-            ssh = f"ssh -F {client}"
-            for host in hosts:
-                _wait_for(ssh, host.address)
-            yield tuple(hosts), ssh
-        finally:
-            load_hosts.end(pid for name in namespaces for pid in load_hosts.inside(name))
-            for process in servers:
-                process.wait()
+        for name, namespace in zip(_HOSTS, namespaces, strict=True):
+            if engines and name == "a":
+                hosts.append(DataHost(name, "", f"{_NET}.1", tmp / f"run-{name}"))
+                continue
+            running.callback(load_hosts.end_inside, namespace)
+            docker = running.enter_context(_engine(namespace, tmp / "engine")) if engines else ""
+            hosts.append(DataHost(name, namespace, _HOSTS[name], tmp / f"run-{name}", docker))
+        for host in hosts:
+            running.enter_context(_server(host, tmp, key))
+        ssh = f"ssh -F {client}"
+        for host in hosts:
+            _wait_for(ssh, host.address)
+        yield tuple(hosts), ssh
+
+
+@contextmanager
+def _server(host: DataHost, tmp: Path, key: Path) -> Iterator[None]:
+    """The SSH server of a host."""
+    config = tmp / f"server-{host.name}"
+    config.write_text(_SERVER.format(address=host.address, key=key, run=host.run, here=Path.cwd()))
+    assert SSHD is not None
+    with _started(host.namespace, [SSHD, "-D", "-e", "-f", str(config)], tmp / f"server-{host.name}.log"):
+        yield
+
+
+@contextmanager
+def _started(namespace: str, words: list[str], log: Path) -> Iterator[None]:
+    # not 'ip netns exec', which has mounts of its own
+    into = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
+    with log.open("w") as file:
+        process = subprocess.Popen([*into, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _engine(namespace: str, folder: Path) -> Iterator[str]:
+    """A Docker engine in a namespace, with all that is its own below the folder; gives its place."""
+    folder.mkdir()
+    place = f"unix://{folder}/docker.sock"
+    own = {"data-root": "data", "exec-root": "exec", "pidfile": "docker.pid"}
+    words = ["dockerd", f"--host={place}", *(f"--{name}={folder / path}" for name, path in own.items())]
+    words += ["--bridge=none", "--iptables=false", "--ip6tables=false"]
+    with _started(namespace, words, folder / "log"):
+        until = time.monotonic() + 60
+        while subprocess.run(["docker", "-H", place, "version"], capture_output=True, check=False).returncode:
+            assert time.monotonic() < until, (folder / "log").read_text()[-2000:]
+            time.sleep(0.2)
+        script = 'set -o pipefail; docker save "$1" | docker -H "$2" load'
+        words = ["bash", "-c", script, "bash", choose_image(os.environ), place]
+        subprocess.run(words, check=True, capture_output=True, timeout=200)
+        yield place
 
 
 def _wait_for(ssh: str, address: str) -> None:

@@ -92,6 +92,11 @@ def inside(name: str) -> list[int]:
     return [int(pid) for pid in done.stdout.split()]
 
 
+def end_inside(name: str) -> None:
+    """End the processes of a namespace."""
+    end(inside(name))
+
+
 def end(pids: Iterable[int]) -> None:
     """End these and all that they have started."""
     family = set()

@@ -13,6 +13,9 @@ import data_hosts
 import pytest
 from data_hosts import DataHost, name_of
 
+from esrally_ebs.node import api
+from esrally_ebs.plan.tables import HostPlan
+from esrally_ebs.session.host_client import Forward
 from esrally_ebs.store import Session, load_session
 
 pytestmark = [
@@ -34,6 +37,7 @@ class Coordinator:
 
     def __init__(self, hosts: tuple[DataHost, ...], tmp: Path, ssh: str) -> None:
         self.hosts = hosts
+        self.ssh = ssh
         self.home = tmp / "home"
         self._tmp = tmp
         self._env = {
@@ -113,6 +117,41 @@ def test_each_arm_is_measured_where_it_is_and_recorded_here(coordinator: Coordin
     coordinator.until(coordinator.is_clean)
 
 
+NODE = """
+import http.server
+
+class Node(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "green", "timed_out": false}')
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Node)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_a_port_leads_to_one_of_a_host_until_it_is_closed(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = coordinator.hosts[0]
+    monkeypatch.setenv("ESRALLY_EBS_SSH", coordinator.ssh)
+    enter = ["nsenter", f"--net=/run/netns/{host.namespace}", sys.executable, "-c", NODE]
+    with subprocess.Popen(enter, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as node:
+        try:
+            assert node.stdout is not None
+            port = int(node.stdout.readline())
+            assert not api.is_ready(port)  # it is not this machine's
+            forward = Forward(HostPlan(name="a", ssh=f"ssh://root@{host.address}"), "gp3", port)
+            assert api.get(forward.port, "/")["status"] == "green"
+            forward.close()
+            assert not api.is_ready(forward.port)
+        finally:
+            node.kill()
+    coordinator.until(coordinator.is_clean)
+
+
 def fio_runs(host: DataHost) -> bool:
     return "fio" in map(name_of, host.processes())
 
@@ -135,8 +174,8 @@ def helper_of(run: Run, host: DataHost) -> int:
 @pytest.mark.parametrize(
     ("whom", "number", "said"),
     [
-        (ssh_of, signal.SIGKILL, "host a: SSH was lost"),
-        (helper_of, signal.SIGKILL, "host a: SSH was lost"),
+        (ssh_of, signal.SIGKILL, "host a: SSH was lost with arm gp2"),
+        (helper_of, signal.SIGKILL, "host a: SSH was lost with arm gp2"),
         (lambda run, host: run.pid, signal.SIGKILL, None),
         (lambda run, host: run.pid, signal.SIGINT, None),
     ],
@@ -169,6 +208,6 @@ def test_a_host_without_a_network_is_given_up_and_takes_down(coordinator: Coordi
         with host.cut_off():
             _, err = run.communicate(timeout=GONE_S)
             assert run.returncode != 0
-            assert err.startswith("esrally-ebs: host a: SSH was lost")
+            assert err.startswith("esrally-ebs: host a: SSH was lost with arm gp2")
             assert len(err.splitlines()) == 1, err
             coordinator.until(coordinator.is_clean)

@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ from pydantic import TypeAdapter
 
 import esrally_ebs
 from esrally_ebs.cli import main
-from esrally_ebs.errors import SetupError
-from esrally_ebs.model import Check, Severity, session_name
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Check, Severity, State, session_name
+from esrally_ebs.node.dataset import Dataset, content_hash
 from esrally_ebs.plan import load_plan
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session import host, hosts
-from esrally_ebs.session.root_steps import RootSteps
+from esrally_ebs.session import host, host_client, hosts
+from esrally_ebs.session.keeper import root_steps
+from esrally_ebs.store import SessionFolder, running
+from esrally_ebs.store.context import Arm, Context, Member, load_context
+from esrally_ebs.store.encoding import dump, seal
 
 HOST = HostPlan(name="a", ssh="ssh://root@10.0.0.2")
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
@@ -39,11 +43,11 @@ class Helper:
     def __init__(self, *, patience_s: float = 20.0) -> None:
         read, self.requests = os.pipe()
         answers, written = os.pipe()
-        root = RootSteps(start_reaper=lambda *_: None)
+        steps = host.HostSteps(start_reaper=lambda *_: None)
 
         def serve() -> None:
             with os.fdopen(written, "wb") as file, os.fdopen(read, "rb"):
-                host.serve(read, file, root=root, patience_s=patience_s)
+                host.serve(read, file, steps=steps, patience_s=patience_s)
 
         self.thread = threading.Thread(target=serve)
         self.thread.start()
@@ -67,15 +71,15 @@ class Helper:
         return answer
 
     def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
-        os.write(
-            self.requests,
-            b"\n" + json.dumps({"operation": operation, "arguments": arguments}).encode() + b"\n",
-        )
-        return self.next()
+        request = json.dumps({"operation": operation, "arguments": arguments})
+        os.write(self.requests, f"\n7 {request}\n".encode())
+        answer = self.next()
+        assert answer.pop("id") == "7"
+        return answer
 
     def attached(self, run: Path) -> None:
         assert self.next() == {"esrally_ebs": esrally_ebs.__version__}
-        assert self.ask("begin", session="s") == {"result": None}
+        assert self.ask("begin_here", session="s") == {"result": None}
         (volume,) = self.ask("attach", specs=[SPEC])["result"]
         assert Path(volume["mount"]).is_relative_to(run / "s")
 
@@ -101,7 +105,7 @@ def test_a_helper_takes_down_when_nothing_comes(tmp_path: Path) -> None:
     ("request_", "text"),
     [
         ({"operation": "take_down", "arguments": {}}, "there is no such operation"),
-        ({"operation": "begin", "arguments": {"session": "../x"}}, "is not a name"),
+        ({"operation": "begin_here", "arguments": {"session": "../x"}}, "is not a name"),
         ({"operation": "run_job", "arguments": {"arm": "gp3"}}, "Missing required"),
         ({"operation": "attach", "arguments": {"specs": [SPEC]}}, "no session was begun"),
     ],
@@ -116,7 +120,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None
     """An ssh that runs these lines of Python, with the command for the host as ``command``."""
     script = tmp_path / "ssh.py"
     script.write_text(f"import os, sys, time\ncommand = sys.argv[-1]\n{code}\n")
-    monkeypatch.setenv(hosts.SSH, f"{sys.executable} {script}")
+    monkeypatch.setenv(host_client.SSH, f"{sys.executable} {script}")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_a_host_that_does_not_fit_is_one_line(
 ) -> None:
     stand_in(tmp_path, monkeypatch, code)
     with pytest.raises(SetupError) as refused:
-        hosts.HostClient(HOST)
+        host_client.HostClient(HOST)
     assert str(refused.value) == text
 
 
@@ -150,7 +154,7 @@ def test_a_helper_is_asked_and_ends_with_its_coordinator(
     stand_in(
         tmp_path, monkeypatch, "print('welcome', flush=True); os.execv('/bin/sh', ['sh', '-c', command])"
     )
-    client = hosts.HostClient(HOST)
+    client = host_client.HostClient(HOST)
     assert client.ask("facts", ANYTHING)["esrally_ebs"] == esrally_ebs.__version__
     assert client.ask("now", ANYTHING) == pytest.approx(time.time(), abs=2)
     with pytest.raises(SetupError, match=r"^host a: no session was begun"):
@@ -164,7 +168,7 @@ GREETING = f'{{"esrally_ebs": "{esrally_ebs.__version__}"}}'
 
 
 @pytest.mark.parametrize(
-    "answer", ["no JSON", "[]", "1", DEEP, '{"result": "x"}', '{"error": {"kind": "near"}}']
+    "answer", ["no JSON", "[]", "1", DEEP, '{"result": "x"}', '{"id": "9", "error": {"kind": "near"}}']
 )
 def test_what_is_no_answer_is_one_line(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(
@@ -172,9 +176,10 @@ def test_what_is_no_answer_is_one_line(answer: str, tmp_path: Path, monkeypatch:
         monkeypatch,
         f"print({GREETING!r}, flush=True); print({answer!r}, flush=True); sys.stdin.read()",
     )
-    client = hosts.HostClient(HOST)
-    with pytest.raises(SetupError, match=r"^host a: what it answers to 'now' is no such answer"):
-        client.ask("now", TypeAdapter(float))
+    client = host_client.HostClient(HOST)
+    for _ in range(2):
+        with pytest.raises(SetupError, match=r"^host a: what it answers to 'now' is no such answer"):
+            client.ask("now", TypeAdapter(float))
     client.close()
 
 
@@ -186,8 +191,8 @@ def test_a_lost_helper_is_named_and_what_it_may_hold(tmp_path: Path, monkeypatch
 sys.stdin.readline()
 sys.stderr.buffer.write(b'Timeout, server 10.0.0.2 not responding. \\xff')""",
     )
-    client = hosts.HostClient(HOST)
-    lost = "host a: SSH was lost (Timeout, server 10.0.0.2 not responding. \ufffd)"
+    client = host_client.HostClient(HOST, ["gp3"])
+    lost = "host a: SSH was lost with arm gp3 (Timeout, server 10.0.0.2 not responding. \ufffd)"
     with pytest.raises(SetupError) as refused:
         client.ask("now", ANYTHING)
     assert str(refused.value) == lost
@@ -196,7 +201,7 @@ sys.stderr.buffer.write(b'Timeout, server 10.0.0.2 not responding. \\xff')""",
 
 def test_a_helper_that_has_ended_is_not_a_lost_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, f"""print({GREETING!r}); print('{{"left": ["x stays"]}}')""")
-    client = hosts.HostClient(HOST)
+    client = host_client.HostClient(HOST)
     with pytest.raises(
         SetupError, match=r"^host a: its helper ended before 'now' was done: nothing came for"
     ):
@@ -207,7 +212,7 @@ def test_a_helper_that_has_ended_is_not_a_lost_ssh(tmp_path: Path, monkeypatch: 
 def test_a_login_may_print_what_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     banner = f"print('{{}}'); print({DEEP!r}); print('x' * 100_000)"
     stand_in(tmp_path, monkeypatch, f"{banner}; print({GREETING!r}, flush=True); sys.stdin.read()")
-    hosts.HostClient(HOST).close()
+    host_client.HostClient(HOST).close()
 
 
 def test_a_login_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +220,7 @@ def test_a_login_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(
         SetupError, match=r"^host a: no helper by ssh ssh://root@10.0.0.2 within 1 s; see that"
     ):
-        hosts.HostClient(HOST, greets_s=1.0)
+        host_client.HostClient(HOST, greets_s=1.0)
 
 
 @pytest.mark.skipif(shutil.which("ssh", path="/usr/bin") is None, reason="no SSH client is installed")
@@ -232,7 +237,7 @@ def test_the_users_configuration_does_not_share_a_connection(
         f"subprocess.run([*{ssh}, *sys.argv[1:]], stdout=out, check=True)\n"
         f"print({GREETING!r}, flush=True)",
     )
-    hosts.HostClient(HOST).close()
+    host_client.HostClient(HOST).close()
     options = dict(line.split(" ", 1) for line in effective.read_text().splitlines() if " " in line)
     assert (options["controlmaster"], options["forwardx11"]) == ("false", "no")
     assert options.get("controlpath", "none") == "none"
@@ -243,7 +248,7 @@ def data_hosts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    start_helper: Callable[[HostPlan], hosts.HostClient] = hosts.HostClient,
+    start_helper: Callable[[HostPlan, Sequence[str]], host_client.HostClient] = host_client.HostClient,
 ) -> tuple[hosts.DataHosts, Path]:
     """Two hosts whose helpers answer with nothing, and the file of what they were asked."""
     requests = tmp_path / "requests"
@@ -254,7 +259,8 @@ def data_hosts(
 for line in filter(str.strip, sys.stdin):
     with open({str(requests)!r}, "a") as file:
         file.write(line)
-    print('{{"result": %s}}' % ("{{}}" if "facts" in line else "null"), flush=True)
+    number, result = line.split()[0], "{{}}" if "facts" in line else "null"
+    print('{{"id": "%s", "result": %s}}' % (number, result), flush=True)
 print('{{"left": []}}', flush=True)""",
     )
     plan = tmp_path / "p.toml"
@@ -272,12 +278,12 @@ def test_hosts_that_are_one_machine_have_a_session_each(
     session = "s" * 81
     steps.begin(session, tmp_path / "session", ())
     assert steps.take_down() == []
-    asked = map(json.loads, requests.read_text().splitlines())
-    begun = [each["arguments"]["session"] for each in asked if each["operation"] == "begin"]
+    asked = [json.loads(line.partition(" ")[2]) for line in requests.read_text().splitlines()]
+    begun = [each["arguments"]["session"] for each in asked if each["operation"] == "begin_here"]
     assert len({session, *map(session_name, begun)}) == 3
 
 
-class Unclosable(hosts.HostClient):
+class Unclosable(host_client.HostClient):
     """One whose end fails for a reason that nobody thought of."""
 
     def close(self) -> list[str]:
@@ -312,3 +318,104 @@ def test_volumes_of_hosts_are_not_attached_here(tmp_path: Path, capsys: pytest.C
     assert main(["volumes", "up", str(plan)]) == 2
     line = "host: 'volumes up' is not done on other machines yet; remove the hosts"
     assert capsys.readouterr().err == f"esrally-ebs: {plan}: {line}\n"
+
+
+@pytest.fixture
+def on_two_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[hosts.DataHosts, Context]]:
+    """A session with an arm on each of two helpers of this machine, which has been published."""
+    stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
+    plan = tmp_path / "p.toml"
+    tables = '[[host]]\nname = "{0}"\nssh = "h"\n[[arm]]\nname = "{1}"\ntype = "directory"\nhost = "{0}"\n'
+    plan.write_text('name = "p"\n' + tables.format("a", "one") + tables.format("b", "two"))
+    loaded = load_plan(plan)
+    steps = hosts.DataHosts(loaded, start_reaper=lambda *_: None)
+    folder = SessionFolder.create(tmp_path / "home", "s", kind="race", plan=loaded)
+    try:
+        steps.preflight()
+        steps.begin("s", folder.path, ())
+        volumes = steps.attach(loaded.arm)
+        arms = tuple(
+            Arm(name=volume.spec.name, cluster=volume.spec.name, members=(Member(volume=volume),))
+            for volume in volumes
+        )
+        arms = steps.look(arms).arms
+        run = tmp_path / "run" / "s"
+        yield steps, steps.publish(Context(session="s", folder=folder.path, run=run, plan=loaded, arms=arms))
+    finally:
+        assert steps.take_down() == []
+
+
+def index_in(folder: Path) -> Dataset:
+    """What looks like one that was built."""
+    files = folder / "elasticsearch" / "indices" / "u" / "0" / "index"
+    files.mkdir(parents=True)
+    (files / "_0.cfs").write_bytes(os.urandom(700_000))
+    (files / "_0.si").write_bytes(b"")
+    facts = {"documents": 1, "bytes": 700_000, "segments": (), "hash": content_hash(folder / "elasticsearch")}
+    made = Dataset(key="k", path=folder, **facts)
+    (folder / "dataset.json").write_text(seal(dump(made.record())))
+    return made
+
+
+def test_an_index_comes_to_its_arms_byte_for_byte_and_stays_for_later(
+    tmp_path: Path, on_two_hosts: tuple[hosts.DataHosts, Context]
+) -> None:
+    steps, context = on_two_hosts
+    index = index_in(tmp_path / "index")
+    said: list[str] = []
+    for arm in context.arms:
+        steps.copy_to(index, arm.volumes, said.append)
+        assert steps.content_hash((arm.name,)) == index.hash
+        assert content_hash(arm.volume.mount / "elasticsearch") == index.hash
+    assert said == ["Copying the index to host a once; later sessions find it there"]  # b has the same home
+    assert not any((tmp_path / "home" / "datasets").glob("*.unfinished"))
+
+
+def test_other_processes_ask_by_the_context(on_two_hosts: tuple[hosts.DataHosts, Context]) -> None:
+    _, context = on_two_hosts
+    client = hosts.hosts_of(load_context(context.path))
+    assert client is not None
+    assert client.counters("two")[0].keys() >= {"processor.busy_s", "processor.stolen_s"}
+    second = client.sample()
+    assert {point.arm for point in second.points} == {"one", "two"}
+    assert all(abs(point.at_s - time.time()) < 60 for point in second.points)
+    assert root_steps(context).cause("one") is None
+    clocks = [event for event in SessionFolder(context.folder).events() if event.kind == "clock"]
+    assert [event.fields["host"] for event in clocks] == ["a", "b"]
+    with pytest.raises(PlanError, match="there is no such operation"):
+        client.take_down()
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> None:
+    """A record of a session that failed, whose arm was on a host."""
+    plan = tmp_path / "p.toml"
+    plan.write_text(
+        'name = "p"\n[[host]]\nname = "a"\nssh = "h"\n[[arm]]\nname = "one"\ntype = "directory"\nhost = "a"\n'
+    )
+    folder = SessionFolder.create(tmp_path / "home", "s", kind="race", plan=load_plan(plan))
+    folder.finish(State.FAILED, reason="why")
+
+
+def test_clean_names_what_a_host_still_holds(
+    failed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
+    assert main(["clean"]) == 0
+    assert "host a" not in "".join(capsys.readouterr())
+    running.begin("s-a")
+    assert main(["clean"]) == 3
+    line = "host a: still holds session s-a; run 'esrally-ebs clean' there"
+    assert capsys.readouterr().err == f"esrally-ebs: {line}\n"
+
+
+def test_clean_names_a_host_that_cannot_be_asked(
+    failed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(tmp_path, monkeypatch, "sys.exit('Connection refused')")
+    assert main(["clean"]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert "host a: no helper by ssh h: Connection refused; see" in out.replace("\n", " ")

@@ -1,0 +1,282 @@
+"""One data host, from the coordinator: its helper (``host.py``), and ports of its nodes, over SSH."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from queue import SimpleQueue
+from typing import IO, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+import esrally_ebs
+from esrally_ebs.errors import EbsError, SetupError
+from esrally_ebs.machine.processes import last_lines, tool_environment
+from esrally_ebs.node import api, lasting_port
+from esrally_ebs.plan.tables import HostPlan
+from esrally_ebs.session.host import BEAT_S, MAX_REQUEST_BYTES, PATIENCE_S
+from esrally_ebs.session.keeper import result_of
+from esrally_ebs.session.root_steps import Say
+
+T = TypeVar("T")
+
+# Variables and no keys of a plan, which may be somebody else's and must not say what is run.
+SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
+PYTHON = "ESRALLY_EBS_HOST_PYTHON"  # what starts Python on a host, where it is not this one's path
+_OPTIONS = {  # nobody answers questions; a connection without a network is noticed within 20 s
+    "BatchMode": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "RemoteCommand": "none",
+    "ControlMaster": "no",  # a shared connection has its own ConnectTimeout and ServerAlive...
+    "ControlPath": "none",
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "4",
+}
+_MAX_ANSWER_BYTES = 1 << 26  # of an answer
+_MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
+_GREETINGS = 100  # lines that a shell may print before the helper's first
+_GREETS_S = 60.0
+_LEAVES_S = 45.0  # to take down all that it has
+_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
+_FORWARDS_S = 30.0  # until a node is reached over SSH
+_POLL_S = 0.1
+
+
+def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subprocess.Popen[bytes]:
+    """A command on a host, which ends when its input does."""
+    words = shlex.split(os.environ.get(SSH, "ssh"))
+    fixed = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
+    try:
+        return subprocess.Popen(
+            [*words, "-T", *fixed, *(options or ["-oClearAllForwardings=yes"]), "--", host.ssh, command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C: the helper takes down when it is told, and says what stays
+            env=tool_environment(),
+        )
+    except OSError as error:
+        raise SetupError(f"host {host.name}: {words[0]}: {error.strerror}; install OpenSSH") from error
+
+
+class HostClient:
+    """The helper on one host; several threads may ask at once."""
+
+    def __init__(self, host: HostPlan, arms: Sequence[str] = (), *, greets_s: float = _GREETS_S) -> None:
+        """Start it; ``arms`` are on that host.
+
+        Raises SetupError where it cannot be within ``greets_s``, or is of another version.
+        """
+        self._host = host
+        self._arms = arms
+        self._left: list[str] | None = None  # what it said that stays when it ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._writing = threading.Lock()
+        self._gone = threading.Event()
+        self._numbers = count()
+        self._asking: dict[str, SimpleQueue[dict[str, Any] | None]] = {}  # what is answered, by its number
+        self._is_over = False
+        self._is_strange = False  # something came that is no answer
+        python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
+        self._process = _ssh(host, f"exec {python} -P -m esrally_ebs.session.host", self._errors)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        threading.Thread(target=self._beat, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        try:
+            self._greet(greets_s)
+        except BaseException:
+            self.close()
+            raise
+        self._reader.start()
+
+    def ask(
+        self,
+        operation: str,
+        gives: TypeAdapter[T],
+        *,
+        say: Say = lambda text: None,
+        **arguments: Any,  # noqa: ANN401 - what the operation takes
+    ) -> T:
+        """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
+        number, answers = str(next(self._numbers)), SimpleQueue[dict[str, Any] | None]()
+        with self._writing:
+            self._asking[number] = answers
+            if self._is_over or self._is_strange:
+                answers.put(None)
+        request = _JSON.dump_json({"operation": operation, "arguments": arguments})
+        try:
+            with suppress(OSError, ValueError):  # what it said last tells why
+                self._write(number.encode() + b" " + request + b"\n")
+            while (answer := answers.get()) is not None:
+                if "say" not in answer:
+                    return gives.validate_python(result_of(answer))
+                say(f"host {self._host.name}: {answer['say']}")
+        except EbsError as error:
+            raise type(error)(f"host {self._host.name}: {error}") from error
+        except _NO_ANSWER as error:
+            raise self._no_answer(operation) from error
+        finally:
+            self._asking.pop(number)
+        if self._is_strange:
+            raise self._no_answer(operation)
+        if self._left is None:
+            raise self._lost()
+        raise SetupError(
+            f"host {self._host.name}: its helper ended before {operation!r} was done: nothing came for "
+            f"{PATIENCE_S:.0f} s, or a request of more than {MAX_REQUEST_BYTES >> 10} KiB; run it again"
+        )
+
+    def close(self) -> list[str]:
+        """Have it take down what it began; a line for each thing that stays, or when it did not say."""
+        if self._gone.is_set():
+            return []
+        self._gone.set()
+        with self._killed_after(_LEAVES_S):
+            with suppress(OSError), self._writing:
+                self._requests.close()  # which ends it
+            if self._reader.ident is None:
+                self._reader.start()
+            self._reader.join()
+            self._process.wait()
+        left = [f"host {self._host.name}: {line}" for line in self._left or ()]
+        if self._left is None:
+            left = [f"{self._lost()}; its helper takes down by itself within a minute"]
+        self._answers.close()
+        self._errors.close()
+        return left
+
+    def _greet(self, greets_s: float) -> None:
+        """Find the helper's first line below what shells and banners print, and compare versions."""
+        began = time.monotonic()
+        with self._killed_after(greets_s):
+            for _ in range(_GREETINGS):
+                line = self._answers.readline(_MAX_TEXT_BYTES)
+                if not line:
+                    break
+                with suppress(*_NO_ANSWER):
+                    version = json.loads(line)["esrally_ebs"]
+                    if version == esrally_ebs.__version__:
+                        return
+                    raise SetupError(
+                        f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
+                        f"{esrally_ebs.__version__}; install that one there"
+                    )
+        if time.monotonic() - began >= greets_s:
+            raise SetupError(
+                f"host {self._host.name}: no helper by ssh {self._host.ssh} within {greets_s:.0f} s; see "
+                "that a login there waits for nothing"
+            )
+        said = last_said(self._process, self._errors)
+        raise SetupError(
+            f"host {self._host.name}: no helper by ssh {self._host.ssh}: {said}; see that ssh gets in"
+            f" unasked, and that esrally_ebs {esrally_ebs.__version__} is there ({PYTHON})"
+        )
+
+    def _read(self) -> None:
+        """Hand each answer to who waits for it, until the end."""
+        while line := self._answers.readline(_MAX_ANSWER_BYTES):
+            try:
+                answer = json.loads(line)
+                if "left" in answer:
+                    self._left = _LEFT.validate_python(answer["left"])
+                else:
+                    self._asking[answer["id"]].put(answer)
+            except _NO_ANSWER:
+                with self._writing:
+                    self._is_strange = self._left is None
+                    self._wake()
+        with self._writing:
+            self._is_over = True
+            self._wake()
+
+    def _wake(self) -> None:
+        for answers in tuple(self._asking.values()):
+            answers.put(None)
+
+    def _no_answer(self, operation: str) -> SetupError:
+        return SetupError(
+            f"host {self._host.name}: what it answers to {operation!r} is no such answer; install "
+            "esrally_ebs there anew"
+        )
+
+    def _lost(self) -> SetupError:
+        arms = f" with arm {', '.join(self._arms)}" if self._arms else ""
+        return SetupError(
+            f"host {self._host.name}: SSH was lost{arms} ({last_said(self._process, self._errors)})"
+        )
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        """End ssh when the block takes longer."""
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _beat(self) -> None:
+        """Say something now and then: the helper ends when nothing comes."""
+        while not self._gone.wait(BEAT_S):
+            with suppress(OSError, ValueError):  # whoever asks next hears of it
+                self._write(b"\n")
+
+    def _write(self, line: bytes) -> None:
+        with self._writing:
+            self._requests.write(line)
+            self._requests.flush()
+
+
+class Forward:
+    """A port of 127.0.0.1 (and ``also_at``) that leads to a node's on a host, over SSH, until it is closed.
+
+    The command there is ``cat``: when this process dies its input ends, and with it the connection.
+    """
+
+    def __init__(self, host: HostPlan, arm: str, port: int, also_at: str = "") -> None:
+        """Open it. Raises SetupError when the node does not answer through it."""
+        self.port = lasting_port(also_at)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        ways = [f"-L{own}:{self.port}:127.0.0.1:{port}" for own in ("127.0.0.1", also_at) if own]
+        self._process = _ssh(host, "exec cat", self._errors, "-oExitOnForwardFailure=yes", *ways)
+        until = time.monotonic() + _FORWARDS_S
+        while not api.is_ready(self.port):
+            if self._process.poll() is not None or time.monotonic() > until:
+                why = last_said(self._process, self._errors)
+                self.close()
+                raise SetupError(
+                    f"host {host.name}: arm {arm}: its node is not reached over SSH ({why}); see that its "
+                    "SSH server lets ports be forwarded"
+                )
+            time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+
+def last_said(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
+    """What ssh, or what it started, said last."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(BEAT_S)
+    file = errors.fileno()  # its offset is ssh's, which may still write there
+    last = os.pread(file, _MAX_TEXT_BYTES, max(0, os.fstat(file).st_size - _MAX_TEXT_BYTES))
+    return last_lines(last.decode(errors="replace"))
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)
