@@ -258,7 +258,6 @@ class Plan(Section):
             if name not in {arm.host for arm in self.arm}:
                 raise ValueError(f"host.{number}.name: no arm is on {name!r}; give one host = {name!r}")
         for wrong, what in (
-            (self.race, "[race]"),
             (self.modify, "[modify]"),
             (self.trace, "trace"),
             (self.node.count > 1, "node.count"),

@@ -1,0 +1,146 @@
+"""Races whose arms are on two hosts: one with this machine's Docker engine, one with an engine of its own."""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import data_hosts
+import pytest
+from data_hosts import DataHost, name_of
+from quick_node import NODE_TABLE
+from race_under_test import Race, race
+from rally_command import Homes
+from small_race import PLAN, TASKS, Raced, raced, telemetry
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,
+    pytest.mark.skipif(data_hosts.SSHD is None, reason="no SSH server is installed"),
+]
+
+GONE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """Where races are started, and the hosts of the arms ``gp2`` and ``gp3``."""
+
+    homes: Homes
+    hosts: tuple[DataHost, ...]
+    plan: str
+
+    def until_clean(self) -> None:
+        until = time.monotonic() + GONE_S
+        while not all(host.is_clean() for host in self.hosts):
+            assert time.monotonic() < until, [host.processes() for host in self.hosts]
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def coordinator(own: Homes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        data_hosts.data_hosts(tmp_path_factory.mktemp("hosts"), engines=True) as (hosts, ssh),
+    ):
+        patched.setenv("ESRALLY_EBS_SSH", ssh)
+        plan = PLAN.replace("20_000", "2_000") + NODE_TABLE
+        for host, arm in zip(hosts, ("gp2", "gp3"), strict=True):
+            plan = plan.replace(f'type = "{arm}"\n', f'type = "{arm}"\nhost = "{host.name}"\n')
+            plan += host.table
+        (own.rally / "data.toml").write_text(plan)
+        yield Coordinator(own, hosts, plan)
+
+
+@pytest.fixture(scope="module")
+def done(coordinator: Coordinator) -> Raced:
+    return raced(
+        *(coordinator.homes, f"--include-tasks={TASKS[0]}"),
+        **{"plan": "data.toml", "rounds": 2, "iterations": 3, "warmup_iterations": 2},
+    )
+
+
+def test_each_arm_is_raced_where_it_is(coordinator: Coordinator, done: Raced) -> None:
+    assert done.session.state == "complete"
+    assert Counter(row["arm"] for row in done.measured) == {"gp2": 6, "gp3": 6}
+    assert max(row["resident_before"] for row in done.measured) <= 0.01
+    assert {(arm.spec.name, arm.spec.host) for arm in done.session.arms} == {("gp2", "a"), ("gp3", "b")}
+    assert "Each arm is on a host: gp2 on a, gp3 on b." in done.report("md")
+    coordinator.until_clean()
+
+
+def test_what_an_arm_did_is_what_its_host_counted(done: Raced) -> None:
+    observed = [event for event in done.session.events if event.kind == "io"]
+    assert Counter(event.arm for event in observed) == {"gp2": 6, "gp3": 6}
+    for event in observed:
+        grown = event.fields["end"]["emulator.reads"] - event.fields["begin"]["emulator.reads"]
+        assert grown > 0, event
+        assert event.fields["end"]["node.processor_s"] > event.fields["begin"]["node.processor_s"]
+    assert {(row["arm"], row["job"]) for row in done.session.baseline.to_pylist()} == {
+        (arm, job) for arm in ("gp2", "gp3") for job in ("short", "once")
+    }
+    rows = telemetry(done)
+    for arm in ("gp2", "gp3"):
+        assert rows[arm, "memory.cache_bytes"]
+        times = [row["at_s"] for row in rows[arm, "emulator.credits" if arm == "gp2" else "device.in_flight"]]
+        assert done.session.started_at <= times[0] <= times[-1] <= done.session.ended_at
+
+
+def test_arms_have_the_same_index_and_what_the_ways_add_is_said(done: Raced) -> None:
+    checks = {check.name: check for check in done.session.checks}
+    assert checks["segments of gp2"].ok
+    assert checks["segments of gp2"].value == checks["segments of gp3"].value
+    assert "gp2 on a" in checks["ways"].text
+    assert "gp3 on b" in checks["ways"].text
+    clocks = [event.fields for event in done.session.events if event.kind == "clock"]
+    assert {fields["host"] for fields in clocks} == {"a", "b"}
+    assert all(abs(fields["offset_s"]) <= fields["uncertainty_s"] + 1e-4 for fields in clocks)
+
+
+def has_made_cold(race: Race) -> bool:
+    events = race.folder / "events.jsonl"
+    return events.exists() and '"kind": "io"' in events.read_text()
+
+
+def kill_helper(race: Race, host: DataHost) -> AbstractContextManager[None]:
+    (helper,) = (pid for pid in host.processes() if name_of(pid) == "ebs-host")
+    os.kill(helper, signal.SIGKILL)
+    return nullcontext()
+
+
+def cut_off(race: Race, host: DataHost) -> AbstractContextManager[None]:
+    return host.cut_off()
+
+
+def kill_command(race: Race, host: DataHost) -> AbstractContextManager[None]:
+    race.main.kill()
+    return nullcontext()
+
+
+@pytest.mark.usefixtures("done")
+@pytest.mark.parametrize(
+    ("strike", "error"),
+    [
+        (kill_helper, "host b: SSH was lost with arm gp3"),
+        (cut_off, "host b: "),
+        (kill_command, ""),
+    ],
+)
+def test_what_is_lost_is_named_and_nothing_is_left(
+    coordinator: Coordinator,
+    strike: Callable[[Race, DataHost], AbstractContextManager[None]],
+    error: str,
+) -> None:
+    plan = coordinator.plan.partition("[[baseline]]")[0] + NODE_TABLE
+    plan += "".join(host.table for host in coordinator.hosts)
+    with race(coordinator.homes.pack, plan) as running:
+        running.reach(has_made_cold)
+        with strike(running, coordinator.hosts[1]):
+            assert running.exit_code() != 0
+        if error:
+            assert running.error.startswith(error), running.output
+            assert "arm gp3" in running.error
+        coordinator.until_clean()
