@@ -22,7 +22,7 @@ MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn so many times
 _CONFIDENCE = 0.95
 _MIN_S = 1e-6  # a request of a log may have taken none
-_MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: every eighth request is a part then
+_MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
 _BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
 _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
 
@@ -91,7 +91,10 @@ class Predictor:
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]
         if np.ptp(self._part) + 1 < _MIN_ROUNDS:
-            self._part = np.arange(recording.requests) % _PARTS
+            # an eighth of each task's requests, by chance: tasks differ, and may take turns
+            by_task = np.lexsort((np.random.default_rng(1).permutation(recording.requests), recording.task))
+            self._part = np.empty(recording.requests, np.int64)
+            self._part[by_task] = np.arange(recording.requests) % _PARTS
         self.errors: Mapping[int, float] = {}
         self.check = self.predict(recording.spec)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}

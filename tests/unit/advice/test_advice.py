@@ -73,6 +73,16 @@ def test_nineteen_of_twenty_races_fall_into_the_interval(rounds: int) -> None:
     assert np.mean(within, axis=0) == pytest.approx([0.95] * 3, abs=0.06)
 
 
+def test_tasks_that_differ_widen_no_interval() -> None:
+    """Of few rounds parts are taken: each has of all tasks, in whatever order they were asked."""
+    draw, count = np.random.default_rng(3), 96
+    usual_s = np.tile(np.repeat([0.03, 0.12], 4), count // 8)
+    of = of_computing(usual_s * np.exp(draw.normal(0, 0.01, count)), rounds=3)
+    of = replace(of, task=np.where(usual_s == 0.03, "quick", "slow"))
+    p50, _, p99 = Predictor(of, thread_of(of)).check.whole
+    assert max(p50.high - p50.low, p99.high - p99.low) < 0.02
+
+
 PERTURBED = """
 name = "p"
 trace = "perturb"
