@@ -253,8 +253,10 @@ _PLAIN_INDICES: Final = re.compile(r"indices\[([^\]]*)\]")
 
 
 def _request_slow_log(fields: Fields) -> Entry:
-    if fields.get("phase_took_millis", fields.get("phase_took")) is None or "source" not in fields:
+    if fields.get("phase_took_millis", fields.get("phase_took")) is None:
         return _no_search(fields)
+    if "source" not in fields:
+        return _EVENT
     time = fields.get("timestamp") or fields["@timestamp"]
     indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
     return _request_line(
@@ -301,8 +303,11 @@ def _plain_reason(line: bytes) -> Entry:
     return _LINE if b"c.s.r.slowlog" in line or not line.startswith(b"[") else _EVENT
 
 
+_TOP_QUERIES = re.compile(rb'"top_queries"\s*:|"_index"\s*:\s*"top_queries')
+
+
 def _is_query_insights(line: bytes) -> bool:
-    return b'"top_queries' in line[:4096] or (b'"measurements"' in line and b'"source"' in line)
+    return bool(_TOP_QUERIES.search(line[:4096])) or (b'"measurements"' in line and b'"source"' in line)
 
 
 def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:

@@ -1,5 +1,6 @@
 """A REST request to searches: what audit logs, GoReplay files and our own log hold."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -26,7 +27,7 @@ _WRITES: Final = words(
     "_bulk _create _delete_by_query _doc _reindex _update _update_by_query _close _open _forcemerge "
     "_refresh _flush _rollover _shrink _split _clone _aliases _mapping _mappings _settings"
 )
-_HOST: Final = re.compile(r"https?://[^/]*")  # before the path of a request that went by a proxy
+_HOST: Final = re.compile(r"\Ahttps?://[^/?]*")  # before the path of a request that went by a proxy
 _LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
 
 
@@ -79,7 +80,7 @@ def pairs(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
                 header = None
         elif not line.strip():
             blank = True
-        elif blank and not is_header(line):
+        elif blank and (line.strip() == b"{}" or not is_header(line)):
             yield b"{}", line
             blank = False
         else:
@@ -115,6 +116,8 @@ def _as_search(search: LoggedSearch, params: Mapping[str, str]) -> Entry:
     """What a ``_count`` counts; ``min_score`` is no parameter of a search's URL."""
     try:
         least = {"min_score": float(params["min_score"])} if "min_score" in params else {}
+        if not all(map(math.isfinite, least.values())):
+            return Skipped(Reason.BODY)
         body = {**orjson.loads(search.body or "{}"), **least, **_COUNT}
     except (ValueError, TypeError):
         return Skipped(Reason.BODY)

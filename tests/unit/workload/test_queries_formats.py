@@ -115,6 +115,7 @@ def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list
     [
         ("GET", "http://es.local:9200/i/_search", {"q": "a"}, ("i", {})),  # by a proxy
         ("get", "/i/_search?q=a", {}, ("i", {})),
+        ("GET", "/i/_search?q=link:http://x.org/p/z", {}, ("i", {})),
         (
             "POST",
             "/i/_count",
