@@ -34,7 +34,7 @@ _OF_AN_INDEX = (
     "composite-agg",
 )  # it is one of their parameters
 _WRITE = "bulk"
-_READING = re.compile(r"_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # paths of raw requests
+_READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # of raw requests
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
@@ -73,7 +73,10 @@ def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
     """Whether an operation searches; None when it may change something."""
     if kind in _AROUND:
         return False
-    reads = kind in SEARCH_TYPES or (kind == "raw-request" and _READING.search(str(params.get("path"))))
+    asks = str(params.get("method", "GET")).upper() in ("GET", "POST")
+    reads = kind in SEARCH_TYPES or (
+        kind == "raw-request" and asks and _READING.search(str(params.get("path")))
+    )
     return True if reads else None
 
 
@@ -318,9 +321,12 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
     is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
-    if measures and is_template and plan.race and plan.cache.mode != "warm":
-        # other requests in each round, the same on all arms
-        clone.operation.params["first"] = (block.round - 1) * plan.race.iterations
+    same_again = (
+        plan.cache.mode == "warm" or plan.trace == "perturb"
+    )  # slower reads are set beside usual ones
+    if measures and is_template and plan.race and not same_again:
+        # other requests in each round, the same on all arms; Rally's iterations are each client's
+        clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients
     if open_loop.is_open(task, plan):
         if measures:
             open_loop.apply(clone, block, plan)

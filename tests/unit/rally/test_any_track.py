@@ -126,6 +126,8 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
         ({"operation-type": "sleep"}, True),
         ({"stream": [{"operation-type": "raw-request", "path": "/i/_count"}]}, True),
         ({"operation-type": "raw-request", "path": "/i/_forcemerge"}, False),
+        ({"operation-type": "raw-request", "path": "/i/_delete_by_query", "method": "POST"}, False),
+        ({"operation-type": "raw-request", "path": "_search", "method": "DELETE"}, False),
         ({"operation-type": "submit-async-search"}, False),
     ],
 )

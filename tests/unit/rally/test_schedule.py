@@ -435,13 +435,15 @@ def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> No
         require_pairs([crowd])
 
 
-@pytest.mark.parametrize(("cache", "firsts"), [("cold", {0, 3, 6}), ("warm", {None})])
+@pytest.mark.parametrize(
+    ("cache", "clients", "firsts"), [("cold", 1, {0, 3, 6}), ("cold", 2, {0, 6, 12}), ("warm", 1, {None})]
+)
 def test_each_round_asks_other_requests_of_a_template_unless_caches_are_warm(
-    cache: str, firsts: set[int | None]
+    cache: str, clients: int, firsts: set[int | None]
 ) -> None:
     operation = rally_track.Operation("t", "search", params={"template": "t"}, param_source=PARAM_SOURCE)
     settings = {"design.rounds": 3, "race.iterations": 3, "cache.mode": cache}
-    made = expand([rally_track.Task("t", operation)], plan(**settings))
+    made = expand([rally_track.Task("t", operation, clients=clients)], plan(**settings))
     asked: dict[str, list[int | None]] = {}
     for each in made:
         if block(each).work is Work.SEARCH and block(each).phase is Phase.MEASURE:
