@@ -61,7 +61,7 @@ class Coordinator(NamedTuple):
         return self.host in addresses
 
 
-class _Connection:
+class Connection:
     """One line each way, once token and version are known to fit."""
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -91,6 +91,10 @@ class _Connection:
         with suppress(OSError):
             self._file.read(1)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._file.closed
+
     def close(self) -> None:
         self._file.close()
         self._socket.close()
@@ -101,12 +105,11 @@ class CoordinatorClient:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._pid = os.getpid()
         self._compared_s = float("-inf")
         self._epoch_s = 0.0
         self._way_s = 0.0  # since the request before
-        self._observing: _Connection | None = None  # of the next request, by the coordinator
         self._attends = False
 
     @cached_property
@@ -123,20 +126,19 @@ class CoordinatorClient:
         self._attends = True
         threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
 
-    def make_cold(self, block: Block) -> Drop:
+    def make_cold(self, block: Block) -> tuple[Drop, Connection]:
         """Have the arm's buckets filled, the arm made cold, that recorded, its volumes observed from then on.
 
-        All of it is one question, and the next request follows its answer. Raises MeasurementError when the
-        arm does not get cold.
+        All of it is one question, and the request follows its answer, ``observed`` by the connection that it
+        came by: nothing is kept of a request that is never made. Raises MeasurementError when the arm does
+        not get cold.
         """
-        self._forget()
-        answer, self._observing = self._send("make_cold", block=block)
-        return _DROP.validate_python(answer)
+        answer, connection = self._send("make_cold", block=block)
+        return _DROP.validate_python(answer), connection
 
     @asynccontextmanager
-    async def observed(self, block: Block) -> AsyncIterator[None]:
+    async def observed(self, block: Block, connection: Connection | None = None) -> AsyncIterator[None]:
         """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that."""
-        connection, self._observing = self._observing, None
         if connection is None:
             _, connection = self._send("observe", block=block)
         before_s, self._way_s = self._way_s, 0.0
@@ -171,22 +173,15 @@ class CoordinatorClient:
 
     def close(self) -> None:
         """Hang up; what is asked next connects again."""
-        self._forget()
         while self._idle:
             self._idle.pop().close()
-
-    def _forget(self) -> None:
-        """Have no record kept of a request that was never made."""
-        if self._observing is not None:
-            self._observing.close()
-        self._observing = None
 
     def _compare_clocks(self) -> None:
         uncertainty_s, self._epoch_s, offset_s = compare_clocks(lambda: float(self._ask("now")))
         self._compared_s = time.monotonic()
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
 
-    def _way_of(self, connection: _Connection, request: dict[str, Any]) -> Any:
+    def _way_of(self, connection: Connection, request: dict[str, Any]) -> Any:
         """What it gives; what the way added is counted into that of the next request."""
         try:
             answer, way_s = connection.ask(request)
@@ -201,22 +196,23 @@ class CoordinatorClient:
         self._idle.append(connection)
         return answer
 
-    def _send(self, operation: str, **arguments: Any) -> tuple[Any, _Connection]:
+    def _send(self, operation: str, **arguments: Any) -> tuple[Any, Connection]:
         """What it gives, and the connection that gave it."""
         connection = self._connection()
         try:
             return self._way_of(connection, _request(operation, **arguments)), connection
         except EbsError:
-            self._idle.append(connection)
+            if not connection.is_closed:
+                self._idle.append(connection)
             raise
 
-    def _connection(self) -> _Connection:
+    def _connection(self) -> Connection:
         if self._pid != os.getpid():  # forked: those are the parent's
             self._pid, self._idle = os.getpid(), []
         with suppress(IndexError):
             return self._idle.pop()
         try:
-            return _Connection(self._coordinator)
+            return Connection(self._coordinator)
         except OSError as error:
             raise self._lost(error) from error
 
@@ -226,7 +222,7 @@ class CoordinatorClient:
         return SetupError(f"coordinator {host}:{port}: not reached from this load host ({why}); race again")
 
 
-def _end_with(connection: _Connection) -> None:
+def _end_with(connection: Connection) -> None:
     """End this process some time after the coordinator's: nobody else may be left to do so."""
     connection.wait()
     time.sleep(_LEAVE_S)

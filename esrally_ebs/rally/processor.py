@@ -174,22 +174,21 @@ class _RaceEnd:
         self._cfg = cfg
         self._live = live
         self._is_quiet = is_quiet
-        self._load_may_go = load_may_go
+        self.load_may_go = load_may_go
         self.first_fault = live.first_fault
 
     def fail(self, error: EbsError) -> None:
         """Record why the race cannot go on, and take down what is left."""
-        self._load_may_go()
+        self.load_may_go()
         self._live.fail(error)
 
     def end(self, cancelled: bool) -> None:
         """Take down what is left, however the race ended."""
-        self._load_may_go()
+        self.load_may_go()
         self._live.end(cancelled)
 
     def complete(self) -> None:
         """Keep Rally's own record, print the report, and send what was recorded to Rally's metrics store."""
-        self._load_may_go()
         recorded = Path(paths.race_root(self._cfg)) / "race.json"
         self._live.folder.write_file("race.json", recorded.read_text())
         try:

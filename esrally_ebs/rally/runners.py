@@ -20,7 +20,7 @@ from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api
 from esrally_ebs.node.eviction import Drop, make_cold
 from esrally_ebs.rally import activation
-from esrally_ebs.rally.coordinator_client import CoordinatorClient
+from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
@@ -163,13 +163,16 @@ class Search:
         self._require_nodes()
         misses = self._misses()
         with turns.request(), self._perturbed():
-            async with observed(self.runner, self.request_.block):
+            async with self._observed():
                 result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
         if misses is not None and not misses.is_steady:
             self._count(misses)
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result
+
+    def _observed(self) -> AbstractAsyncContextManager[object]:
+        return observed(self.runner, self.request_.block)
 
     def _require_nodes(self) -> None:
         if len(self.arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in self.arm.nodes):
@@ -231,11 +234,21 @@ class Search:
 class SearchElsewhere(Search):
     """The steps of one search where the load is made elsewhere: what concerns the arm is asked for."""
 
-    __slots__ = ()
+    __slots__ = ("connection",)
+
+    def __init__(self, runner_: OnArm, client: Any, request: Request, params: dict[str, Any]) -> None:
+        super().__init__(runner_, client, request, params)
+        self.connection: Connection | None = None  # by which the request is observed already
 
     def make_cold(self) -> Drop:
         """Recorded there at once: after it, nothing comes before the request."""
-        return _coordinator().make_cold(self.request_.block)
+        drop, self.connection = _coordinator().make_cold(self.request_.block)
+        return drop
+
+    def _observed(self) -> AbstractAsyncContextManager[object]:
+        if self.connection is None:
+            return super()._observed()
+        return _coordinator().observed(self.request_.block, self.connection)
 
     def record(self, drop: Drop) -> None:
         pass

@@ -12,6 +12,9 @@ _EXITING = "exiting"  # as the status of Rally's own driver is then
 class RaceEnd(Protocol):
     """What hears of the race's end."""
 
+    def load_may_go(self) -> None:
+        """Nothing more is asked of those that make the load."""
+
     def complete(self) -> None:
         """After Rally's own summary of a race that went through; may raise."""
 
@@ -41,6 +44,7 @@ def on_benchmark_complete(original: Any, race: RaceEnd) -> Callable[..., None]:
     """Completes the session of a race that neither failed nor was cancelled."""
 
     def complete(self: Any, new_metrics: Any) -> None:
+        race.load_may_go()
         original(self, new_metrics)
         if not self.cancelled and not self.error:
             race.complete()

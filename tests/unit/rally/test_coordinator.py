@@ -18,13 +18,14 @@ from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.model import Block, Kind, Phase, Volume, VolumeSpec, Work
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.rally import activation, coordinator_client, coordinator_service, runners, sample_recorder
-from esrally_ebs.rally.coordinator_client import Coordinator, CoordinatorClient
+from esrally_ebs.rally.coordinator_client import Connection, Coordinator, CoordinatorClient
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.processor import Pack
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context, Member
 
 HERE = "127.0.0.1"
+REMEDY = "drop --load-driver-hosts"
 SEARCH = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1, phase=Phase.MEASURE)
 
 
@@ -74,43 +75,50 @@ def drop(monkeypatch: pytest.MonkeyPatch) -> Drop:
 def test_what_was_done_to_make_an_arm_cold_is_recorded_there(
     client: CoordinatorClient, context: Context, drop: Drop
 ) -> None:
-    assert client.make_cold(SEARCH) == drop
+    made, connection = client.make_cold(SEARCH)
+    connection.close()
+    assert made == drop
     (event,) = events(context, "drop")
     assert (event["task"], event["after"], event["refill_s"]) == ("t", 0.0, 0.25)
 
 
 def test_an_observed_request_keeps_what_the_way_added(
-    client: CoordinatorClient, context: Context, drop: Drop
+    client: CoordinatorClient, context: Context, drop: Drop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def request() -> None:
-        async with client.observed(SEARCH):
-            time.sleep(0.02)
+    ask = coordinator_client.Connection.ask
+    monkeypatch.setattr(
+        coordinator_client.Connection, "ask", lambda self, request: (ask(self, request)[0], 0.1)
+    )
 
-    client.make_cold(SEARCH)
-    asyncio.run(request())
-    asyncio.run(request())  # nothing was made cold for it
-    for event in events(context, "io"):
-        assert event["load_host"] == HERE
-        assert 0 < float(str(event["way_s"])) < 0.5
+    async def request(connection: Connection | None) -> None:
+        async with client.observed(SEARCH, connection):
+            pass
+
+    asyncio.run(request(client.make_cold(SEARCH)[1]))
+    asyncio.run(request(None))  # nothing was made cold for it
+    cold, other = events(context, "io")
+    assert cold["load_host"] == other["load_host"] == HERE
+    # before the first one question, before the other the end of that and one
+    assert (cold["way_s"], other["way_s"]) == (pytest.approx(0.1), pytest.approx(0.2))
 
 
 def test_a_cold_request_is_two_questions(
     client: CoordinatorClient, context: Context, drop: Drop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, object]] = []
-    ask = coordinator_client._Connection.ask
+    ask = coordinator_client.Connection.ask
 
     def counted(self: object, request: dict[str, object]) -> object:
         asked.append(request)
         return ask(self, request)  # type: ignore[arg-type]
 
     async def request() -> None:
-        client.make_cold(SEARCH)
-        async with client.observed(SEARCH):
+        _, connection = client.make_cold(SEARCH)
+        async with client.observed(SEARCH, connection):
             pass
 
     asyncio.run(request())
-    monkeypatch.setattr(coordinator_client._Connection, "ask", counted)
+    monkeypatch.setattr(coordinator_client.Connection, "ask", counted)
     asyncio.run(request())
     assert len(asked) == 2
     assert len(events(context, "io")) == 2
@@ -119,8 +127,9 @@ def test_a_cold_request_is_two_questions(
 def test_a_request_that_was_never_made_leaves_no_record(
     client: CoordinatorClient, context: Context, drop: Drop
 ) -> None:
-    client.make_cold(SEARCH)  # and then its runner failed
-    client.make_cold(SEARCH)
+    for _ in range(2):
+        _, connection = client.make_cold(SEARCH)
+        connection.close()  # its runner failed
     assert len(events(context, "drop")) == 2
     assert not events(context, "io")
 
@@ -128,7 +137,7 @@ def test_a_request_that_was_never_made_leaves_no_record(
 def ends(context: Context) -> str:
     """What Rally's driver is told once a load host is gone."""
     driven = sample_recorder.DrivenSession(lambda: context)
-    for _ in range(500):
+    for _ in range(2000):
         try:
             driven.require_load()
         except SetupError as error:
@@ -143,13 +152,13 @@ def test_a_load_host_that_is_gone_ends_the_race_once(
     ended = threading.Event()
     monkeypatch.setattr(coordinator_client, "_end_with", lambda connection: ended.wait(10))
     attending = []
-    connect = coordinator_client._Connection
+    connect = coordinator_client.Connection
 
     def connected(to: Coordinator) -> object:
         attending.append(connect(to))
         return attending[-1]
 
-    monkeypatch.setattr(coordinator_client, "_Connection", connected)
+    monkeypatch.setattr(coordinator_client, "Connection", connected)
     for _ in range(2):
         client = CoordinatorClient(coordinator)
         client.attend()
@@ -280,6 +289,15 @@ def test_nothing_else_may_be_asked(client: CoordinatorClient, operation: str) ->
         client._ask("is_over", round_="many")
 
 
+def test_who_was_hung_up_on_connects_again(client: CoordinatorClient) -> None:
+    assert client._ask("now")
+    client._idle[0]._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(SetupError, match="not reached"):
+        client._ask("now")
+    assert client._ask("now")
+    assert len(client._idle) == 1
+
+
 def test_a_coordinator_that_is_gone_is_named_in_one_line() -> None:
     with socket.create_server((HERE, 0)) as gone:
         port = gone.getsockname()[1]
@@ -311,21 +329,21 @@ def test_load_hosts_without_a_daemon_or_on_this_machine_are_refused(
     ],
 )
 def test_what_only_the_machine_with_the_volumes_can_is_refused(tables: dict[str, object]) -> None:
-    with pytest.raises(PlanError, match="this machine makes the load; drop --load-driver-hosts"):
-        require_able_elsewhere(small_plan(**tables), [])
+    with pytest.raises(PlanError, match="where the volumes are; drop --load-driver-hosts"):
+        require_able_elsewhere(small_plan(**tables), [], REMEDY)
 
 
 def test_tasks_that_need_one_clock_are_refused() -> None:
     def schedule(**facts: object) -> list[list[SimpleNamespace]]:
         return [[SimpleNamespace(operation=SimpleNamespace(type="search"), schedule=None, **facts)]]
 
-    require_able_elsewhere(small_plan(race={}), schedule())
+    require_able_elsewhere(small_plan(race={}), schedule(), REMEDY)
     paced, shards = schedule(), schedule()
     paced[0][0].schedule = "ebs-open-loop"
     shards[0][0].operation.type = coordinator_service.RECOVERY
     for unable in (paced, shards):
         with pytest.raises(PlanError, match="--load-driver-hosts"):
-            require_able_elsewhere(small_plan(race={}), unable)
+            require_able_elsewhere(small_plan(race={}), unable, REMEDY)
 
 
 def test_a_sample_of_a_load_host_is_in_the_coordinators_time(
