@@ -48,7 +48,7 @@ def look() -> Machine:
         open_files=_hard_limit(limits.RLIMIT_NOFILE),
         memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
         races=_races(),
-        hook=any((Path(place) / _HOOK).exists() for place in _PLACES),
+        hook=any(_is_of_this_version(Path(place) / _HOOK) for place in _PLACES),
         tracing_problem=missing_for_tracing(tracefs()),
         listening=_listening(),
         sockets_wanted=resources.sockets_wanted(),
@@ -56,10 +56,18 @@ def look() -> Machine:
 
 
 def _listening() -> tuple[str, ...]:
-    """Addresses that others reach at which somebody listens on the port of Rally's actors."""
+    """Addresses that others reach where Rally's actors listen on their port and were not asked to."""
+    wanted = resources.actors_address()
+    if resources.sockets_wanted() and wanted is None:
+        return ()
     listeners = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
     theirs = {at.ip for at in listeners if at.port == _ACTORS_PORT and not ip_address(at.ip).is_loopback}
-    return tuple(f"{ip}:{_ACTORS_PORT}" for ip in sorted(theirs))
+    return tuple(f"{ip}:{_ACTORS_PORT}" for ip in sorted(theirs - {wanted}))
+
+
+def _is_of_this_version(hook: Path) -> bool:
+    """Whether it minds Rally's daemon, too: an older one is not renewed with the code that it imports."""
+    return hook.exists() and '"esrallyd"' in hook.read_text()
 
 
 def _ask(*argv: str) -> tuple[str | None, str]:

@@ -156,12 +156,12 @@ def _races(machine: Machine) -> Check:
 def _actors(machine: Machine) -> Check:
     """Rally's actors run whatever is sent to them, and a race of ours is root's."""
     name = "rally's actors"
-    if machine.sockets_wanted:
-        use = "whoever reaches port 1900 runs code as Rally's user: keep it within a network of its own"
-        return _judged(name, True, "sockets, as ESRALLY_EBS_ACTORS asks", use, "")
     if machine.listening:
         mend = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in the README"
         return _judged(name, False, f"listening on {', '.join(machine.listening)}", "", mend)
+    if machine.sockets_wanted and machine.hook:
+        use = "whoever reaches port 1900 runs code as Rally's user: keep it within a network of its own"
+        return _judged(name, True, "sockets, as ESRALLY_EBS_ACTORS asks", use, "")
     mend = "install esrally_ebs again (make setup), for esrally_ebs.pth"
     return _judged(name, machine.hook, "queues" if machine.hook else "would listen", "listen nowhere", mend)
 

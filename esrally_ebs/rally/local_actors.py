@@ -9,6 +9,7 @@ Python reads when it starts, calls ``install`` in the commands ``esrally`` and `
 
 import importlib.abc
 import importlib.util
+import logging
 import multiprocessing
 import os
 import sys
@@ -42,6 +43,7 @@ def install() -> None:
 
         go_on_as_caller(sys.orig_argv[1:], needs_root="race" in sys.argv)
     sys.unraisablehook = interrupt_again
+    logging.raiseExceptions = False  # on a full disk each line of Rally's log would be a traceback
     changes |= {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
         changes["esrally.actor"] = _use_queues
@@ -49,14 +51,16 @@ def install() -> None:
 
 
 def require_closed() -> None:
-    """Raise SetupError when race control listens beyond this machine as root, unless that is wanted."""
-    if sockets_wanted() or not is_root():
+    """Raise SetupError when race control listens beyond this machine as root, other than is wanted."""
+    wanted = actors_address()
+    if not is_root() or (sockets_wanted() and wanted is None):
         return
     for socket in psutil.Process().connections("tcp"):
-        if socket.status == psutil.CONN_LISTEN and not ip_address(socket.laddr.ip).is_loopback:
+        at = socket.laddr
+        if socket.status == psutil.CONN_LISTEN and at.ip != wanted and not ip_address(at.ip).is_loopback:
             raise SetupError(
-                f"Rally's actors listen on {socket.laddr.ip}:{socket.laddr.port} and run as root whatever is "
-                "sent there; install esrally_ebs again, for its esrally_ebs.pth, or end esrallyd"
+                f"Rally's actors listen on {at.ip}:{at.port} and run as root whatever is sent there; "
+                "install esrally_ebs again, for its esrally_ebs.pth, or end esrallyd"
             )
 
 

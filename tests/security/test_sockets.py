@@ -44,7 +44,8 @@ def test_the_line_that_python_reads_keeps_the_command_esrally_alone_off_the_netw
 LISTENS = """
 import os, sys, psutil
 from pathlib import Path
-from esrally import actor, racecontrol
+from esrally import actor, log, racecontrol
+log.install_default_log_config()
 def is_ours(pid):
     try:
         return os.readlink(f"/proc/{pid}/cwd") == os.getcwd()  # they leave the tree of processes
@@ -82,7 +83,7 @@ def test_what_is_no_address_is_refused_before_anything_listens(tmp_path: Path, a
 
 def run_beside(folder: Path, words: Sequence[str | Path], actors: str) -> subprocess.CompletedProcess[str]:
     """Of this Python, in a folder."""
-    env = {**os.environ, "ESRALLY_EBS_ACTORS": actors, "PYTHONNOUSERSITE": "1"}
+    env = {**os.environ, "ESRALLY_EBS_ACTORS": actors, "PYTHONNOUSERSITE": "1", "HOME": str(folder)}
     command = [sys.executable, *words]
     return subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=100
@@ -108,14 +109,21 @@ def test_race_control_that_others_reach_as_root_is_refused(
         if refused:
             with pytest.raises(SetupError, match=r"^Rally's actors listen on 0\.0\.0\.0:\d+ .*$"):
                 local_actors.require_closed()
+            monkeypatch.setenv("ESRALLY_EBS_ACTORS", "sockets:127.0.0.2")
+            with pytest.raises(SetupError, match=r"^Rally's actors listen on 0\.0\.0\.0:\d+ .*$"):
+                local_actors.require_closed()
             monkeypatch.setenv("ESRALLY_EBS_ACTORS", "sockets")
         local_actors.require_closed()
 
 
-def test_the_doctor_sees_actors_that_listen() -> None:
+def test_the_doctor_sees_actors_that_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         server = socket.create_server(("0.0.0.0", 1900))
     except OSError:
         pytest.skip("port 1900 is taken")
     with server:
         assert look().listening == ("0.0.0.0:1900",)
+        monkeypatch.setenv("ESRALLY_EBS_ACTORS", "sockets:127.0.0.2")
+        assert look().listening == ("0.0.0.0:1900",)
+        monkeypatch.setenv("ESRALLY_EBS_ACTORS", "sockets")
+        assert look().listening == ()
