@@ -80,7 +80,7 @@ def main() -> None:
                     f"--race-id={session}", f"--track-params=plan:{plan}", track=resource("tracks/ingest-ebs")
                 )
             line, failed = line_of(load_session(home() / "sessions" / session)), 0
-        except (EbsError, RuntimeError) as error:
+        except (EbsError, RuntimeError, ValueError) as error:
             line, failed = {"session": session, "failed": str(error)[-500:]}, failed + 1
         with words.results.open("a") as results:
             results.write(json.dumps(line) + "\n")

@@ -111,8 +111,11 @@ def _documents(session: Session) -> Check | None:
         return None
     listed = ", ".join(f"{count:.0f}" for count in sorted(distinct))
     if len(distinct) > 1:
-        arm = max(counts, key=lambda name: len(counts[name]))
-        text = f"documents differ between blocks beside writes ({listed}); see the log of the node of {arm}"
+        several = [name for name, of_arm in counts.items() if len(of_arm) > 1] or [*counts]
+        arms = " and ".join(str(name) for name in several)
+        text = (
+            f"documents differ between blocks beside writes ({listed}); see the logs of the nodes of {arms}"
+        )
         return Check(name="documents", ok=False, value=listed, text=text)
     text = "each block beside writes began with the same documents on every arm"
     return Check(name="documents", ok=True, value=listed, text=text)

@@ -64,8 +64,11 @@ def _accelerator() -> str:
     trial += ["-S", "-monitor", "stdio"]
     if not os.access("/dev/kvm", os.W_OK):
         return "tcg,thread=multi"
-    ended = subprocess.run(trial, input=b"quit\n", capture_output=True, check=False)
-    return "tcg,thread=multi" if ended.returncode else "kvm"
+    try:
+        subprocess.run(trial, input=b"quit\n", capture_output=True, check=True, timeout=60)
+    except subprocess.SubprocessError:
+        return "tcg,thread=multi"
+    return "kvm"
 
 
 class VirtualMachine:

@@ -192,8 +192,10 @@ def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_no
     arms: Path, after_s: float
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", _ATTACH, arms / "a"]) as owner:
+        until = time.monotonic() + 60
         while not (arms / "a" / RECORD_NAME).exists():
             assert owner.poll() is None
+            assert time.monotonic() < until
             time.sleep(0.005)
         time.sleep(after_s)
         owner.kill()
