@@ -188,10 +188,13 @@ def _let_settle(node: Node) -> None:
         SYSTEM_CLOCK.sleep(_POLL_S)
 
 
-def copy_to(dataset: Dataset, *volumes: Volume) -> None:
-    """Copy the dataset onto an arm's volumes at full speed, then check that every segment file arrived."""
+def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = lambda: None) -> None:
+    """Copy the dataset onto an arm's volumes at full speed, then check that every segment file arrived.
+
+    ``go_on`` is called before each file, and may raise an error of ours to end it.
+    """
     for folder, volume in zip(dataset.folders, volumes, strict=True):
-        _copy(folder / "elasticsearch", volume)
+        _copy(folder / "elasticsearch", volume, go_on)
     actual = content_hash(*(volume.mount / "elasticsearch" for volume in volumes))
     if actual != dataset.hash:
         names = ", ".join(volume.spec.name for volume in volumes)
@@ -202,7 +205,11 @@ def copy_to(dataset: Dataset, *volumes: Volume) -> None:
         )
 
 
-def _copy(source: Path, volume: Volume) -> None:
+def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
+    def copy_file(path: str, to: str) -> str:
+        go_on()
+        return shutil.copy2(path, to)
+
     target, free, size = volume.mount / "elasticsearch", shutil.disk_usage(volume.mount).free, _size(source)
     if free < size * MERGE_ROOM:
         raise SetupError(
@@ -211,7 +218,7 @@ def _copy(source: Path, volume: Volume) -> None:
         )
     with control.unlimited(volume.control):
         try:
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(source, target, symlinks=True, copy_function=copy_file, dirs_exist_ok=True)
             os.sync()
         except OSError as error:
             raise SetupError(

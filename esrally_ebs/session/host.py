@@ -7,6 +7,7 @@ its session's reaper does so.
 
 import os
 import select
+import shutil
 import sys
 import threading
 import time
@@ -46,6 +47,7 @@ OPERATIONS = (
     *("image", "engine_facts", "has", "receive", "place", "calibrate", "start_nodes", "stop_nodes"),
     *("content_hash", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
 )
+END = b"end"  # instead of a request: the input of race control's helper is open in processes that it forked
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
 BEAT_S = 5.0
 MAX_REQUEST_BYTES = 1 << 20
@@ -129,11 +131,18 @@ class HostSteps(RootSteps):
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         if unfinished.exists():
             sync_folder(unfinished, {})
-            unfinished.rename(home() / "datasets" / key)
+            kept = home() / "datasets" / key
+            if dataset.cached(home(), key) is None:
+                shutil.rmtree(kept, ignore_errors=True)  # of one that was cut short
+                unfinished.rename(kept)
+            else:  # another session was quicker
+                shutil.rmtree(unfinished)
         index = dataset.cached(home(), key)
         if index is None:
             raise SetupError(f"{home() / 'datasets' / key}: has gone meanwhile; start again")
-        dataset.copy_to(index, *(self._of(self._volumes, arm) for arm in arms))
+        with self._lock:  # take_down waits for it, and has it end at the next file
+            volumes = (self._of(self._volumes, arm) for arm in arms)
+            dataset.copy_to(index, *volumes, go_on=self._require_standing)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
         """What each volume of an arm, and the node on it, have done so far."""
@@ -209,14 +218,17 @@ def serve(
 
 
 def _lines(descriptor: int, patience_s: float) -> Iterator[bytes]:
-    """Lines that are not empty, until the end, a silence, or a line that is too long."""
+    """Lines that are not empty, until the end, a word of it, a silence, or a line that is too long."""
     rest = b""
     while len(rest) <= MAX_REQUEST_BYTES and select.select([descriptor], [], [], patience_s)[0]:
         part = os.read(descriptor, _READ_BYTES)
         if not part:
             return
         *lines, rest = (rest + part).split(b"\n")
-        yield from filter(None, lines)
+        for line in filter(None, lines):
+            if line == END:
+                return
+            yield line
 
 
 def main() -> int:

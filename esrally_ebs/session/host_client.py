@@ -21,7 +21,7 @@ from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import last_lines, tool_environment
 from esrally_ebs.node import api, lasting_port
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session.host import BEAT_S, MAX_REQUEST_BYTES, PATIENCE_S
+from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S
 from esrally_ebs.session.keeper import result_of
 from esrally_ebs.session.root_steps import Say
 
@@ -53,7 +53,10 @@ _POLL_S = 0.1
 
 def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subprocess.Popen[bytes]:
     """A command on a host, which ends when its input does."""
-    words = shlex.split(os.environ.get(SSH, "ssh"))
+    try:
+        words = shlex.split(os.environ.get(SSH) or "ssh")
+    except ValueError as error:
+        raise SetupError(f"{SSH}: {error}; set it to a command") from error
     fixed = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
     try:
         return subprocess.Popen(
@@ -143,8 +146,9 @@ class HostClient:
             return []
         self._gone.set()
         with self._killed_after(_LEAVES_S):
-            with suppress(OSError), self._writing:
-                self._requests.close()  # which ends it
+            with suppress(OSError, ValueError), self._writing:
+                self._requests.write(b"\n" + END + b"\n")
+                self._requests.close()
             if self._reader.ident is None:
                 self._reader.start()
             self._reader.join()
@@ -261,6 +265,11 @@ class Forward:
                     "SSH server lets ports be forwarded"
                 )
             time.sleep(_POLL_S)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection has ended by itself."""
+        return self._process.poll() is not None
 
     def close(self) -> None:
         """Idempotent."""

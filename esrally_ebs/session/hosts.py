@@ -142,7 +142,7 @@ class DataHosts(RootSteps):
         (node,) = self._client(arm).ask("start_nodes", _NODES, on=on, settings=own)
         host = next(host for host in self._plan.host if host.name == self._host_of[arm])
         forward = self._forwards[arm] = Forward(host, arm, node.port, settings.also_at)
-        return (replace(node, port=forward.port),)
+        return (replace(node, arm=arm, host="127.0.0.1", port=forward.port),)
 
     def check_ways(self) -> Check:
         """What the way to each arm's node adds to a request, and whether arms differ by it."""
@@ -164,7 +164,7 @@ class DataHosts(RootSteps):
         )
 
     def stop_nodes(self, on: tuple[str, ...]) -> None:
-        if on[0] not in self._host_of:  # it builds the index, here
+        if on[0] in self._nodes:  # it builds the index, here
             super().stop_nodes(on)
             return
         self._client(on[0]).ask("stop_nodes", _NOTHING, on=on)
@@ -176,6 +176,8 @@ class DataHosts(RootSteps):
 
     def publish(self, context: Context) -> Context:
         listener, address = keeper.bound()
+        # else who asks waits for ever once this process is killed
+        os.register_at_fork(after_in_child=listener.close)
         service = KeeperService(self, os.geteuid(), OPERATIONS)
         threading.Thread(target=service.listen, args=(listener,), daemon=True).start()
         return super().publish(replace(context, hosts_at=address))
@@ -217,7 +219,10 @@ class DataHosts(RootSteps):
             cause = self._client(arm).ask("cause", _CAUSE, arm=arm)
         except EbsError as error:  # SSH was lost, for one
             return str(error)
-        return cause and f"host {self._host_of[arm]}: {cause}"
+        host, forward = self._host_of[arm], self._forwards.get(arm)
+        if not cause and forward and forward.is_lost:
+            return f"host {host}: SSH's way to the node of arm {arm} was lost; start the race again"
+        return cause and f"host {host}: {cause}"
 
     def _client(self, arm: str) -> HostClient:
         return self._clients[self._host_of[arm]]
@@ -290,7 +295,8 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
     """
     asked: dict[HostPlan, list[str]] = {}
     for session in list_sessions(home):
-        if session.state is State.COMPLETE or (session.started_at or 0.0) < time.time() - _DAY_S:
+        has_failed = session.state in (State.FAILED, State.CANCELLED)
+        if not has_failed or (session.started_at or 0.0) < time.time() - _DAY_S:
             continue
         with suppress(FormatError):
             for host in read_record(session.path).plan.host:

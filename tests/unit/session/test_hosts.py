@@ -256,7 +256,7 @@ def data_hosts(
         tmp_path,
         monkeypatch,
         f"""print({GREETING!r}, flush=True)
-for line in filter(str.strip, sys.stdin):
+for line in iter(lambda: next(filter(str.strip, sys.stdin), "end\\n"), "end\\n"):
     with open({str(requests)!r}, "a") as file:
         file.write(line)
     number, result = line.split()[0], "{{}}" if "facts" in line else "null"
@@ -281,6 +281,15 @@ def test_hosts_that_are_one_machine_have_a_session_each(
     asked = [json.loads(line.partition(" ")[2]) for line in requests.read_text().splitlines()]
     begun = [each["arguments"]["session"] for each in asked if each["operation"] == "begin_here"]
     assert len({session, *map(session_name, begun)}) == 3
+
+
+def test_a_helper_ends_by_a_word_where_others_have_its_input_open(run: Path) -> None:
+    with Helper() as helper:
+        helper.attached(run)
+        os.write(helper.requests, b"\nend\n")
+        assert helper.next() == {"left": []}
+        helper.thread.join(20)
+        assert not helper.thread.is_alive()
 
 
 class Unclosable(host_client.HostClient):
