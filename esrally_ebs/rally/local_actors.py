@@ -119,7 +119,8 @@ def _changes_at(address: str | None) -> dict[str, Callable[[ModuleType], None]]:
     except ValueError:
         what = f"ESRALLY_EBS_ACTORS=sockets:{address}: is no IPv4 address"
         sys.stderr.write(f"[ERROR] {what}; name one of this machine's, by which the others reach it\n")
-        sys.exit(SetupError.exit_code)
+        sys.stderr.flush()
+        os._exit(SetupError.exit_code)  # an exit while Python reads a .pth file would be a fatal error of it
     return {
         "esrally.actor": partial(_join_at, address),
         "thespian.system.transport.IPBase": partial(_listen_at, address),

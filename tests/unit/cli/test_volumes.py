@@ -81,7 +81,7 @@ def test_accepted_checks_reach_the_plan_of_a_race_through_its_command(
         return 7
 
     monkeypatch.setattr(runs, "run_in_terminal", run_in_terminal)
-    monkeypatch.setattr(runs.setproctitle, "setproctitle", lambda title: None)
+    monkeypatch.setattr(runs, "be_called", lambda title: None)
     assert main(["run", "smoke", "--set", "design.rounds=2", "--accept", "size"]) == 7
     (command,) = commands
     (params,) = [word.partition("=")[2] for word in command if word.startswith("--track-params=")]
