@@ -136,7 +136,7 @@ def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: P
     assert not image.exists()
 
 
-@pytest.mark.beside
+@pytest.mark.long  # once of two runs beside tests of data hosts it was not clean, which is not explained
 def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.touch()
