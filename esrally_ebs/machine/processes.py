@@ -198,6 +198,15 @@ def shares_mounts(pid: int) -> bool:
     return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
 
 
+def at_terminal() -> bool:
+    """Whether keys of a terminal reach this process, and so all of its group."""
+    try:
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:  # there is none
+        return False
+
+
 def be_called(title: str) -> None:
     """Have this process listed by another name than its command line, in which any bytes may stand."""
     setproctitle.setproctitle(title.encode(errors="replace").decode())

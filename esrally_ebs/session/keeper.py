@@ -33,6 +33,7 @@ from esrally_ebs.aws.ebs_statistics import LogPage
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
+from esrally_ebs.machine.processes import at_terminal
 from esrally_ebs.model import Node, Volume, VolumeSpec
 from esrally_ebs.node.eviction import Eviction
 from esrally_ebs.node.kept import BroughtBack
@@ -310,7 +311,7 @@ def bound() -> tuple[socket.socket, str]:
 def _become_keeper(user: Caller, command: list[str]) -> None:
     listener, address = bound()
     wait, ready = os.pipe()
-    apart = not _at_terminal()
+    apart = not at_terminal()
     child = os.fork()
     if child == 0:
         if apart:  # a signal to the group must not reach it twice: the second would cut its end short
@@ -449,7 +450,7 @@ def main(argv: Sequence[str]) -> int:
         with suppress(ProcessLookupError):
             if os.getpgid(child) == child:
                 os.killpg(child, number)
-            elif number != signal.SIGINT or not _at_terminal():  # the command has heard Ctrl-C as well
+            elif number != signal.SIGINT or not at_terminal():  # the command has heard Ctrl-C as well
                 os.kill(child, number)
 
     _on_signals(pass_on)
@@ -477,15 +478,6 @@ def main(argv: Sequence[str]) -> int:
 def _on_signals(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, action)
-
-
-def _at_terminal() -> bool:
-    """Whether keys of a terminal reach this process, and so all of its group."""
-    try:
-        with Path("/dev/tty").open("rb") as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:  # there is none
-        return False
 
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
