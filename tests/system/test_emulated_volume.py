@@ -136,8 +136,11 @@ def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: P
     assert not image.exists()
 
 
-@pytest.mark.long  # once of two runs beside tests of data hosts it was not clean, which is not explained
-def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: Path) -> None:
+@pytest.mark.beside
+@pytest.mark.parametrize("copied", [False, True], ids=("", "while another has a copy of the mounts"))
+def test_the_file_system_is_clean_after_load_and_unmount(
+    arms: Path, tmp_path: Path, request: pytest.FixtureRequest, copied: bool
+) -> None:
     image = tmp_path / "image"
     image.touch()
     with image.open("r+b") as file:
@@ -148,6 +151,11 @@ def test_the_file_system_is_clean_after_load_and_unmount(arms: Path, tmp_path: P
             (volume.mount / f"file-{number}").write_bytes(os.urandom(50_000))
         for number in range(0, 200, 2):
             (volume.mount / f"file-{number}").unlink()
+        if copied:
+            other = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", "2"])
+            request.addfinalizer(other.wait)
+            while Path(f"/proc/{other.pid}/comm").read_text() != "sleep\n":
+                time.sleep(0.01)
     run(["xfs_repair", "-n", image], timeout_s=60)  # exit code 1 when anything is wrong
     assert image.exists(), "an image that was given must stay"
 

@@ -57,6 +57,7 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     daemons = _daemons_of(directory)
     if not _open_up(directory):
         _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
+    _settle(directory / MOUNT_NAME)
     _unmount(directory / MOUNT_NAME)
     for member in sorted(directory.glob(f"*/{RECORD_NAME}")):
         detach(member.parent, clock=clock)
@@ -223,6 +224,16 @@ def _end(processes: Sequence[Process], number: int, clock: Clock) -> None:
     until = clock.monotonic() + _END_S
     while any(process.alive for process in processes) and clock.monotonic() < until:
         clock.sleep(_POLL_S)
+
+
+def _settle(point: Path) -> None:
+    """Leave a whole file system even where a copy of our mounts keeps it (unshare, ip netns exec).
+
+    Unmounting here ends it only when those end, by when its daemon has gone; made read-only, it is whole now.
+    """
+    if mount_at(point) is not None:
+        with contextlib.suppress(CommandError):  # something writes to it, or it answers with errors
+            run(["mount", "--options", "remount,ro", point], timeout_s=_UNMOUNT_S)
 
 
 def _unmount(point: Path) -> None:
