@@ -45,6 +45,8 @@ FROZEN_S = 3.0
 UNNOTICED_S = 0.5  # from the last look at a volume until its job is recorded
 FILLER = "filler"
 _POLL_S = 0.05
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TOLD = {each.name: (128 + each, -each) for each in SIGNALS}  # a fault's exit codes
 _SUBREAPER = 36  # of prctl: what loses its parent becomes this process's child
 _SIGNS = 3000  # of what a command said that are kept
 
@@ -251,7 +253,7 @@ FAULTS = (
     Fault("kill -9 of fio", kill("fio --output"), _SESSIONS),
     Fault("kill -9 of a volume's daemon", kill("ebs-volume")),
     Fault("a volume's daemon frozen for 3 s", freeze),
-    *(Fault(each.name, tell(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+    *(Fault(each.name, tell(each)) for each in SIGNALS),
     Fault("disk full", fill_disk, _SESSIONS),
     Fault("docker kill of a node", tool("docker", "kill", on=World.containers), ("race",)),
     Fault("docker rm -f of a node", tool("docker", "rm", "--force", on=World.containers), ("race",)),
@@ -394,7 +396,9 @@ def _check_records(
             outcome.wrong.append("a job was recorded that had no volume to measure")
         # struck while Rally or the report ended, a session has all that was to be measured
         was_over = one.ended_at is not None and struck_at > one.ended_at
-        if (one.state is State.COMPLETE) != (outcome.exit_code == 0) and not was_over:
+        # so has one that is told to end while it takes down; its command then says that it was told
+        was_told = one.state is State.COMPLETE and outcome.exit_code in TOLD.get(outcome.fault, ())
+        if (one.state is State.COMPLETE) != (outcome.exit_code == 0) and not (was_over or was_told):
             outcome.wrong.append(f"exit code {outcome.exit_code}, and it is {one.state}: {one.reason}")
 
 
