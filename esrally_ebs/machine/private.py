@@ -80,11 +80,21 @@ def _give(name: str, user: int, of: int | None, folder: int | None, *, linked: b
         os.close(handle)
 
 
-def may_be_replaced_by(path: Path) -> str:
-    """Who else than root and the user of this command may rename what is in a directory; empty for nobody.
+def require_unchangeable(path: Path, *, name: str = "") -> None:
+    """Raise SetupError, after ``name``, where others may exchange a part of a path below which root works.
 
-    ``path`` is followed: it is the root of a mount that somebody gave us.
+    What is not there yet is not looked at; links are followed, and what they stand in is looked at as well.
     """
+    for place in dict.fromkeys((*path.parents, path.resolve(), *path.resolve().parents)):
+        if place.exists() and (others := _may_be_replaced_by(place)):
+            raise SetupError(
+                f"{name}{place} may be changed by {others}, while root works below it: have it be root's"
+                f" (chown root {place} && chmod 0755 {place})"
+            )
+
+
+def _may_be_replaced_by(path: Path) -> str:
+    """Who else than root and the user of this command may rename what is in a directory; empty for nobody."""
     status = path.stat()
     ours = {0, os.geteuid(), int(os.environ.get("SUDO_UID") or os.geteuid())}
     if status.st_uid not in ours:

@@ -21,7 +21,7 @@ from esrally_ebs.aws.ebs_statistics import LogPage, StatisticsReader
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.mounts import unmounted
-from esrally_ebs.machine.private import give_tree, may_be_replaced_by, opened_below
+from esrally_ebs.machine.private import give_tree, opened_below, require_unchangeable
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Backend, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import kept
@@ -427,12 +427,7 @@ class RootSteps:
             mount = spec.mount.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise PlanError(f"arm {spec.name}: {spec.mount} does not exist; mount it there first") from error
-        for place in (mount, *mount.parents):
-            if others := may_be_replaced_by(place):
-                raise SetupError(
-                    f"arm {spec.name}: {place} may be changed by {others}, while root works below it: have it"
-                    f" be root's (chown root {place} && chmod 0755 {place})"
-                )
+        require_unchangeable(mount, name=f"arm {spec.name}: ")
         if spec.backend is Backend.DIRECTORY and not self.caller.may_write(mount):
             raise SetupError(
                 f"arm {spec.name}: user {self.caller.name} may not write to {mount}; name a directory like"

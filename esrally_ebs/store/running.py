@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.machine.private import private_directory, require_private
+from esrally_ebs.machine.private import private_directory, require_private, require_unchangeable
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import BY_HAND, session_name
@@ -32,9 +32,10 @@ def folder_of(session: str) -> Path:
 
 
 def _trusted() -> Path:
-    """The run directory; SetupError where another than root and this user may change what is in it."""
+    """The run directory; SetupError where another than root and this user may change it or what is in it."""
     with suppress(FileNotFoundError):
         require_private(run_dir(), 0, os.geteuid())
+    require_unchangeable(run_dir())
     return run_dir()
 
 
@@ -45,7 +46,7 @@ def begin(session: str) -> Path:
     """
     folder = folder_of(session)
     try:
-        private_directory(run_dir())
+        private_directory(_trusted())
         with locked(run_dir()):
             _mark()
             if os.path.lexists(folder):

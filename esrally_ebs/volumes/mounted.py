@@ -18,7 +18,7 @@ from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mountinfo import Mount
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
-from esrally_ebs.machine.private import may_be_replaced_by
+from esrally_ebs.machine.private import require_unchangeable
 from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
@@ -72,11 +72,7 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
         raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
     if mount.read_only or not (KEEPER in os.environ or _takes_files(path)):  # root's process looks again
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
-    if others := may_be_replaced_by(mount.mount_point):
-        raise SetupError(
-            f"volume '{name}': {path} may be changed by {others}, while root works in it: have it be root's"
-            f" (chown root {path} && chmod 0755 {path})"
-        )
+    require_unchangeable(mount.mount_point, name=f"volume '{name}': ")
     usage = os.statvfs(path)
     free = usage.f_bavail * usage.f_frsize
     if free < min_free_bytes:

@@ -14,7 +14,7 @@ from stored import GP2
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.private import may_be_replaced_by, private_directory
+from esrally_ebs.machine.private import private_directory, require_unchangeable
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.node import dataset, life
 from esrally_ebs.node.data_directory import DataDirectory
@@ -75,20 +75,47 @@ def test_no_session_begins_in_a_run_directory_that_others_may_write_to(
 
 
 @needs_root
-def test_the_root_of_a_mount_is_refused_when_others_may_rename_what_is_in_it(
+def test_a_path_below_what_others_may_rename_things_in_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
-    assert may_be_replaced_by(tmp_path) == ""
+    (tmp_path / "deep" / "mount").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep")
+    paths = (tmp_path, tmp_path / "deep" / "mount", tmp_path / "link" / "mount", tmp_path / "none" / "yet")
+
+    def require_all() -> None:
+        for path in paths:
+            require_unchangeable(path)
+
+    require_all()
     tmp_path.chmod(0o1777)  # as /tmp: nobody renames what is another's
-    assert may_be_replaced_by(tmp_path) == ""
+    require_all()
     tmp_path.chmod(0o775)
-    assert "its mode" in may_be_replaced_by(tmp_path)
+    for path in paths:
+        with pytest.raises(SetupError, match=f"^arm a: {tmp_path} may be changed by whoever .* its mode"):
+            require_unchangeable(path, name="arm a: ")
     tmp_path.chmod(0o755)
     os.chown(tmp_path, NOBODY, NOBODY)
-    assert may_be_replaced_by(tmp_path) == f"user {NOBODY}, who owns it"
+    for path in paths:
+        with pytest.raises(SetupError, match=f"by user {NOBODY}, who owns it"):
+            require_unchangeable(path)
     monkeypatch.setenv("SUDO_UID", str(NOBODY))  # who calls may be root anyway
-    assert may_be_replaced_by(tmp_path) == ""
+    require_all()
+
+
+@needs_root
+def test_no_session_begins_below_a_directory_that_others_may_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner might put another in its place while root works there, or forge one for ``clean``."""
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "theirs" / "run"))
+    running.begin("a")
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    for use in (running.begin, running.claim, running.owner_lives, running.is_ours):
+        with pytest.raises(SetupError, match=f"{tmp_path}/theirs may be changed by user {NOBODY}"):
+            use("a")
+    assert main(["clean"]) == 3
+    assert (tmp_path / "theirs" / "run" / "a" / "owner").exists()
 
 
 @needs_root
