@@ -169,6 +169,20 @@ def see_off(command: Process, actors: int) -> None:
     _kill(left)
 
 
+def seeing_off(command: int) -> Callable[[], None]:
+    """What race control calls once its session has ended: without its command, nobody ends Rally's actors.
+
+    The reaper does, but it may have been killed as well.
+    """
+    process, actors = Process.of(command), actor_session(os.getpid(), command)
+
+    def end_if_left() -> None:
+        if actors is not None and not (process and process.alive):
+            _kill(sorted(_members(actors), key=lambda member: member.pid == os.getpid()))  # this one last
+
+    return end_if_left
+
+
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
     if not folder.is_dir():  # on a data host: the record is the coordinator's
         return

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from faulted import FIO, QUERIES, Afterwards, assert_one_line
-from race_under_test import RUN, Race, docker, plan, race
+from race_under_test import RUN, Race, docker, plan, processes, race
 
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.store import load_session
@@ -207,6 +207,21 @@ def test_nothing_stays_and_nothing_is_lost(fault: Fault, home: Path, afterwards:
         assert running.cancelled
     else:
         assert_one_line(running, fault.reason)
+
+
+@pytest.mark.long
+def test_actors_whose_command_and_reaper_were_killed_end_with_their_session(
+    home: Path, afterwards: Afterwards
+) -> None:
+    """They stayed for good, and no race could begin beside them."""
+    with race(home, plan(iterations=200)) as running:
+        running.reach(searching)
+        (reaper,) = (one for one, title in processes() if title.startswith(f"ebs-reaper {running.id[:8]}"))
+        reaper.kill()
+        running.main.kill()
+        assert running.exit_code() == -signal.SIGKILL
+        running.gone(time.monotonic() + 60)  # the race goes on to its end
+    afterwards.listed(running, "complete", "")
 
 
 def test_ctrl_c_while_the_report_is_made_leaves_nothing(home: Path, afterwards: Afterwards) -> None:
