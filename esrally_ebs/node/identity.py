@@ -5,7 +5,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict  # pydantic takes Python 3.11's own for none
 
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Node

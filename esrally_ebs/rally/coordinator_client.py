@@ -25,7 +25,7 @@ from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import compare_clocks
 from esrally_ebs.model import Block
 from esrally_ebs.node.eviction import Drop
-from esrally_ebs.session.keeper import error_of
+from esrally_ebs.session.asking import error_of, line_of
 from esrally_ebs.store.context import Context
 
 _CLOCK_S = 30.0  # between two comparisons of the clocks
@@ -76,7 +76,7 @@ class Connection:
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
         began_s = time.perf_counter()
-        self._socket.sendall(_JSON.dump_json(request) + b"\n")
+        self._socket.sendall(line_of(request))
         line = self._file.readline()
         elapsed_s = time.perf_counter() - began_s
         if not line:
@@ -233,6 +233,5 @@ def _request(operation: str, **arguments: Any) -> dict[str, Any]:
     return {"operation": operation, "arguments": arguments}
 
 
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _CONTEXT = TypeAdapter(Context)
 _DROP = TypeAdapter(Drop)

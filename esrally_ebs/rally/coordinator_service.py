@@ -28,7 +28,8 @@ from esrally_ebs.rally import activation, open_loop, runners
 from esrally_ebs.rally.coordinator_client import Coordinator, keep_alive
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.sample_recorder import DrivenSession
-from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, checked, refusal
+from esrally_ebs.session.asking import Answering, line_of, refusal
+from esrally_ebs.session.keeper import MAX_REQUEST_BYTES
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import LOST, Context
 
@@ -121,9 +122,8 @@ class CoordinatorService:
     def __init__(self, address: str) -> None:
         self._listener = socket.create_server((address, 0))
         self.coordinator = Coordinator(address, self._listener.getsockname()[1], secrets.token_hex(32))
-        steps = CoordinatorSteps()
         names = ("context", "now", "make_cold", "between", "is_over", "fault")
-        self._calls = {name: checked(getattr(steps, name)) for name in names}
+        self._steps = Answering(CoordinatorSteps(), names)
         self._is_over = False
 
     def start(self) -> None:
@@ -196,12 +196,9 @@ class CoordinatorService:
             folder = SessionFolder(activation.current().folder)
             folder.note("clock", load_host=peer, offset_s=offset_s, uncertainty_s=uncertainty_s)
             return None
-        if operation not in self._calls:
-            raise SetupError(f"operation {operation[:40]}: there is none of that name; install one version")
-        call = self._calls[operation]
         if operation == "now":  # it does not wait
-            return call(**arguments)
-        return await asyncio.to_thread(call, **arguments)
+            return self._steps.perform(operation, arguments)
+        return await asyncio.to_thread(self._steps.perform, operation, arguments)
 
     async def _observe(
         self,
@@ -227,8 +224,7 @@ def _peer(writer: asyncio.StreamWriter) -> str:
 
 
 def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-    writer.write(_JSON.dump_json(answer) + b"\n")
+    writer.write(line_of(answer))
 
 
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _BLOCK = TypeAdapter(Block)

@@ -21,7 +21,7 @@ from esrally_ebs.rally.knee import StepRule
 from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.rally.stop_rule import StopRule
-from esrally_ebs.session.hosts import HostsClient, hosts_of
+from esrally_ebs.session.hosts import DataHosts, hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.store import PartWriter, SessionFolder
 from esrally_ebs.store.context import ENOUGH, LOST, STEP, Context
@@ -175,7 +175,7 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
 class _HostsSampler:
     """Samples of arms that are on other machines."""
 
-    def __init__(self, hosts: HostsClient, on_cut: Callable[[str, str], None]) -> None:
+    def __init__(self, hosts: DataHosts, on_cut: Callable[[str, str], None]) -> None:
         self._hosts = hosts
         self._on_cut = on_cut
 

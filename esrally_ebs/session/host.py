@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import setproctitle
-from pydantic import Base64Bytes, TypeAdapter
+from pydantic import Base64Bytes
 
 import esrally_ebs
 from esrally_ebs import node as nodes
@@ -30,7 +30,7 @@ from esrally_ebs.model import Node, TelemetryPoint
 from esrally_ebs.node import api, dataset
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session import diagnosis, environment, reaper
-from esrally_ebs.session.keeper import KeeperService
+from esrally_ebs.session.asking import Answering, line_of
 from esrally_ebs.session.measure import FioRun, run_fio
 from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store import running
@@ -76,7 +76,7 @@ class HostSteps(RootSteps):
         """The time by this machine's clock (epoch, s)."""
         return time.time()
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, Any]:
         """What this machine is."""
         return environment.describe((), {})
 
@@ -193,12 +193,12 @@ def serve(
     A request is a line of a number and JSON. Answers may come in another order, with that number as ``id``.
     """
     steps = steps or HostSteps()
-    service = KeeperService(steps, os.geteuid(), OPERATIONS)
+    service = Answering(steps, OPERATIONS)
     writing = threading.Lock()
 
     def send(answer: object) -> None:
         with suppress(OSError), writing:  # nobody listens any more; the end of the input says so, too
-            answers.write(_JSON.dump_json(answer) + b"\n")
+            answers.write(line_of(answer))
             answers.flush()
 
     def answer(line: bytes) -> None:
@@ -239,9 +239,6 @@ def main() -> int:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tools print there is no answer
         left = serve(sys.stdin.fileno(), answers)
     return SetupError.exit_code if left else 0
-
-
-_JSON: TypeAdapter[object] = TypeAdapter(object)
 
 
 if __name__ == "__main__":

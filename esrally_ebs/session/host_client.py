@@ -8,11 +8,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from queue import SimpleQueue
-from typing import IO, Any, TypeVar
+from typing import IO, Any, cast
 
 from pydantic import TypeAdapter
 
@@ -21,11 +21,8 @@ from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import last_lines, tool_environment
 from esrally_ebs.node import api, lasting_port
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S
-from esrally_ebs.session.keeper import result_of
-from esrally_ebs.session.root_steps import Say
-
-T = TypeVar("T")
+from esrally_ebs.session.asking import Asking, Say, request_line, result_of, say_nothing
+from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S, HostSteps
 
 # Variables and no keys of a plan, which may be somebody else's and must not say what is run.
 SSH = "ESRALLY_EBS_SSH"  # the command, where it is not just "ssh"
@@ -71,14 +68,16 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
         raise SetupError(f"host {host.name}: {words[0]}: {error.strerror}; install OpenSSH") from error
 
 
-class HostClient:
-    """The helper on one host; several threads may ask at once."""
+class HostClient(Asking):
+    """Asks the helper on one host; several threads may do so at once."""
 
     def __init__(self, host: HostPlan, arms: Sequence[str] = (), *, greets_s: float = _GREETS_S) -> None:
         """Start it; ``arms`` are on that host.
 
         Raises SetupError where it cannot be within ``greets_s``, or is of another version.
         """
+        super().__init__(HostSteps)
+        self.steps = cast(HostSteps, self)
         self._host = host
         self._arms = arms
         self._left: list[str] | None = None  # what it said that stays when it ended
@@ -103,27 +102,27 @@ class HostClient:
             raise
         self._reader.start()
 
-    def ask(
+    def _ask(
         self,
         operation: str,
-        gives: TypeAdapter[T],
+        gives: Callable[[Any], Any],
+        /,
         *,
-        say: Say = lambda text: None,
+        say: Say = say_nothing,
         **arguments: Any,  # noqa: ANN401 - what the operation takes
-    ) -> T:
-        """What an operation of ``HostSteps`` gives. Raises its errors, which begin with the host's name."""
+    ) -> Any:  # noqa: ANN401 - what it gives
+        """Raises the errors of the operation, which begin with the host's name."""
         number, answers = str(next(self._numbers)), SimpleQueue[dict[str, Any] | None]()
         with self._writing:
             self._asking[number] = answers
             if self._is_over or self._is_strange:
                 answers.put(None)
-        request = _JSON.dump_json({"operation": operation, "arguments": arguments})
         try:
             with suppress(OSError, ValueError):  # what it said last tells why
-                self._write(number.encode() + b" " + request + b"\n")
+                self._write(number.encode() + b" " + request_line(operation, arguments))
             while (answer := answers.get()) is not None:
                 if "say" not in answer:
-                    return gives.validate_python(result_of(answer))
+                    return gives(result_of(answer))
                 say(f"host {self._host.name}: {answer['say']}")
         except EbsError as error:
             raise type(error)(f"host {self._host.name}: {error}") from error
@@ -287,5 +286,4 @@ def last_said(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
     return last_lines(last.decode(errors="replace"))
 
 
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _LEFT: TypeAdapter[list[str] | None] = TypeAdapter(list[str] | None)

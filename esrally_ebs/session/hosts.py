@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, cast
 
 from esrally_ebs import node as nodes
 from esrally_ebs.checks.arms import Guarded
@@ -23,11 +21,12 @@ from esrally_ebs.node.eviction import Eviction
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import keeper, reaper
+from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.host import MAX_REQUEST_BYTES, Second
 from esrally_ebs.session.host_client import Forward, HostClient
 from esrally_ebs.session.keeper import KeeperClient, KeeperService
-from esrally_ebs.session.measure import FioRun, record_fio
-from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
+from esrally_ebs.session.measure import record_fio
+from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store import SessionFolder, list_sessions
 from esrally_ebs.store.context import Arm, Context
 from esrally_ebs.store.reading import read_record
@@ -68,32 +67,32 @@ class DataHosts(RootSteps):
         for host in self._plan.host:
             arms = [arm.name for arm in self._plan.arm if arm.host == host.name]
             client = self._clients[host.name] = self._start_helper(host, arms)
-            facts = self.facts[host.name] = client.ask("facts", _FACTS)
-            client.ask("preflight", _NOTHING, plan=self._plan, host=host.name)
+            facts = self.facts[host.name] = client.steps.facts()
+            client.steps.preflight(plan=self._plan, host=host.name)
             if self._plan.race:
                 facts |= self._engine_of(host.name)
 
     def _engine_of(self, host: str) -> dict[str, str | None]:
         """The engine of a host and its image's id. Raises SetupError when that is not the image here."""
-        image = self._clients[host].ask("image", _TEXT)
+        image = self._clients[host].steps.image()
         if image != self.image():
             raise SetupError(
                 f"host {host}: runs nodes of {image}, while the index is built with {self.image()}; set "
                 "ES_IMAGE to one image, here and there"
             )
-        engine = self._clients[host].ask("engine_facts", _FACTS, images=(image,))
+        engine = self._clients[host].steps.engine_facts(images=(image,))
         return {"engine": engine.get(""), "image": engine.get(image)}
 
     def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
         super().begin(session, folder, watched)
         for name, client in self._clients.items():
-            client.ask("begin_here", _NOTHING, session=session_on(name, session))
+            client.steps.begin_here(session=session_on(name, session))
 
-    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
+    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = say_nothing) -> tuple[Volume, ...]:
         attached: dict[str, Volume] = {}
         for name, client in self._clients.items():
             own = tuple(spec for spec in specs if spec.host == name)
-            volumes = client.ask("attach", _VOLUMES, say=say, specs=own)
+            volumes = client.steps.attach(say=say, specs=own)
             attached |= {volume.spec.name: volume for volume in volumes}
             self._host_of |= {spec.name: name for spec in own}
         return tuple(attached[spec.name] for spec in specs)
@@ -101,7 +100,7 @@ class DataHosts(RootSteps):
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
         """What the arms really are, the checks of each host, and one of what hosts must have alike."""
         looked = {
-            name: client.ask("look", _GUARDED, plan=self._plan, host=name, arms=_on(name, arms))
+            name: client.steps.look(plan=self._plan, host=name, arms=_on(name, arms))
             for name, client in self._clients.items()
         }
         checked = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
@@ -118,20 +117,20 @@ class DataHosts(RootSteps):
         """
         names = tuple(volume.spec.name for volume in volumes)
         client, key = self._client(names[0]), f"{index.key}-{index.hash[:16]}"
-        if not client.ask("has", _YES_OR_NO, key=key):
+        if not client.steps.has(key=key):
             say(f"Copying the index to host {self._host_of[names[0]]} once; later sessions find it there")
             for path in sorted(path for path in index.path.rglob("*") if path.is_file()):
                 with path.open("rb") as file:
                     while (part := file.read(_PART_BYTES)) or not file.tell():
                         to, data = str(path.relative_to(index.path)), base64.b64encode(part)
-                        client.ask("receive", _NOTHING, key=key, path=to, data=data)
+                        client.steps.receive(key=key, path=to, data=data)
                         if not part:  # an empty file
                             break
-        client.ask("place", _NOTHING, key=key, arms=names)
+        client.steps.place(key=key, arms=names)
 
     def calibrate(self) -> None:
         for client in self._clients.values():
-            client.ask("calibrate", _NOTHING)
+            client.steps.calibrate()
 
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
@@ -139,7 +138,7 @@ class DataHosts(RootSteps):
         """Start an arm's node where the arm is; its port is one of this machine that leads there over SSH."""
         (arm,) = on
         own = replace(settings, also_at="")
-        (node,) = self._client(arm).ask("start_nodes", _NODES, on=on, settings=own)
+        (node,) = self._client(arm).steps.start_nodes(on=on, settings=own)
         host = next(host for host in self._plan.host if host.name == self._host_of[arm])
         forward = self._forwards[arm] = Forward(host, arm, node.port, settings.also_at)
         return (replace(node, arm=arm, host="127.0.0.1", port=forward.port),)
@@ -147,7 +146,7 @@ class DataHosts(RootSteps):
     def check_ways(self) -> Check:
         """What the way to each arm's node adds to a request, and whether arms differ by it."""
         ways_s = {
-            arm: api.round_trip_s(forward.port) - self._client(arm).ask("round_trip_s", _SECONDS, arm=arm)
+            arm: api.round_trip_s(forward.port) - self._client(arm).steps.round_trip_s(arm=arm)
             for arm, forward in self._forwards.items()
         }
         shown = ", ".join(
@@ -167,12 +166,12 @@ class DataHosts(RootSteps):
         if on[0] in self._nodes:  # it builds the index, here
             super().stop_nodes(on)
             return
-        self._client(on[0]).ask("stop_nodes", _NOTHING, on=on)
+        self._client(on[0]).steps.stop_nodes(on=on)
         for arm in on:
             self._forwards.pop(arm).close()
 
     def content_hash(self, on: tuple[str, ...]) -> str:
-        return self._client(on[0]).ask("content_hash", _TEXT, on=on)
+        return self._client(on[0]).steps.content_hash(on=on)
 
     def publish(self, context: Context) -> Context:
         listener, address = keeper.bound()
@@ -187,23 +186,23 @@ class DataHosts(RootSteps):
         assert self._context is not None, "nothing is measured before it was published"
         host = self._host_of[arm]
         ahead_s = self._clock(host, 0.0)
-        done = self._clients[host].ask("run_job", _FIO_RUN, arm=arm, job=job, round_=round_)
+        done = self._clients[host].steps.run_job(arm=arm, job=job, round_=round_)
         done = replace(done, began_at=done.began_at - ahead_s, ended_at=done.ended_at - ahead_s)
         record_fio(SessionFolder(self._context.folder), arm, job, round_, done)
 
     def evict(self, arm: str) -> Eviction:
-        return self._client(arm).ask("evict", _EVICTION, arm=arm)
+        return self._client(arm).steps.evict(arm=arm)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
         """What each volume of an arm, and the node on it, have done so far."""
-        return self._client(arm).ask("counters", _COUNTERS, arm=arm)
+        return self._client(arm).steps.counters(arm=arm)
 
     def sample(self) -> Second:
         """Telemetry of all arms now, in this machine's time."""
         second = Second(points=[], cuts=[])
         for host, client in self._clients.items():
             ahead_s = self._clock(host)
-            of_host = client.ask("sample", _SECOND)
+            of_host = client.steps.sample()
             second.points.extend(replace(point, at_s=point.at_s - ahead_s) for point in of_host.points)
             second.cuts.extend((node, f"host {host}: {why}") for node, why in of_host.cuts)
         return second
@@ -211,12 +210,12 @@ class DataHosts(RootSteps):
     def pauses(self, node: str) -> list[Pause]:
         """The pauses of a node since the last call, in this machine's time."""
         ahead_s = self._clock(self._host_of[node])
-        pauses = self._client(node).ask("pauses", _PAUSES, node=node)
+        pauses = self._client(node).steps.pauses(node=node)
         return [replace(pause, end_at=pause.end_at - ahead_s) for pause in pauses]
 
     def cause(self, arm: str) -> str | None:
         try:
-            cause = self._client(arm).ask("cause", _CAUSE, arm=arm)
+            cause = self._client(arm).steps.cause(arm=arm)
         except EbsError as error:  # SSH was lost, for one
             return str(error)
         host, forward = self._host_of[arm], self._forwards.get(arm)
@@ -231,7 +230,7 @@ class DataHosts(RootSteps):
         """How far a host's clock is ahead of this machine's (s); it is compared if that was long ago."""
         last = self._clocks.get(host)
         if last is None or time.monotonic() - last.compared_s >= lasts_s:
-            clock = compare_clocks(lambda: self._clients[host].ask("now", _SECONDS))
+            clock = compare_clocks(lambda: self._clients[host].steps.now())
             last = self._clocks[host] = _Clock(compared_s=time.monotonic(), ahead_s=-clock.ahead_s)
             assert self._context is not None, "nothing is measured before it was published"
             folder = SessionFolder(self._context.folder)
@@ -262,25 +261,12 @@ class _Clock:
     ahead_s: float
 
 
-class HostsClient(KeeperClient):
-    """What the session's other processes ask ``DataHosts`` for; only those of ``OPERATIONS`` are answered."""
+def hosts_of(context: Context) -> DataHosts | None:
+    """Whom to ask about the arms of a session that are on other machines; None when they are here.
 
-    def measure(self, arm: str, job: BaselineJob, round_: int) -> None:
-        self._ask("measure", arm=arm, job=job, round_=round_)
-
-    def counters(self, arm: str) -> list[dict[str, float]]:
-        return _COUNTERS.validate_python(self._ask("counters", arm=arm))
-
-    def sample(self) -> Second:
-        return _SECOND.validate_python(self._ask("sample"))
-
-    def pauses(self, node: str) -> list[Pause]:
-        return _PAUSES.validate_python(self._ask("pauses", node=node))
-
-
-def hosts_of(context: Context) -> HostsClient | None:
-    """Whom to ask about the arms of a session that are on other machines; None when they are here."""
-    return HostsClient(context.hosts_at) if context.hosts_at else None
+    Only ``OPERATIONS`` are answered.
+    """
+    return cast(DataHosts, KeeperClient(context.hosts_at, DataHosts)) if context.hosts_at else None
 
 
 def session_on(host: str, session: str) -> str:
@@ -305,7 +291,7 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
         try:
             client = HostClient(host)
             try:
-                there = client.ask("held", _NAMES, sessions=sessions)
+                there = client.steps.held(tuple(sessions))
             finally:
                 client.close()
         except EbsError as error:
@@ -352,20 +338,3 @@ def _as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 def _on(host: str, arms: Sequence[Arm]) -> tuple[Arm, ...]:
     return tuple(arm for arm in arms if arm.volume.spec.host == host)
-
-
-_NOTHING: TypeAdapter[None] = TypeAdapter(None)
-_TEXT = TypeAdapter(str)
-_CAUSE: TypeAdapter[str | None] = TypeAdapter(str | None)
-_NAMES = TypeAdapter(list[str])
-_YES_OR_NO = TypeAdapter(bool)
-_SECONDS = TypeAdapter(float)
-_FACTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
-_VOLUMES = TypeAdapter(tuple[Volume, ...])
-_NODES = TypeAdapter(tuple[Node, ...])
-_GUARDED = TypeAdapter(Guarded)
-_EVICTION = TypeAdapter(Eviction)
-_FIO_RUN = TypeAdapter(FioRun)
-_COUNTERS = TypeAdapter(list[dict[str, float]])
-_SECOND = TypeAdapter(Second)
-_PAUSES = TypeAdapter(list[Pause])

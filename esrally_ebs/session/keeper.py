@@ -1,11 +1,10 @@
 """The keeper: a process of root's that does for a caller by sudo what needs root, and nothing else.
 
 ``sudo esrally race`` starts as root. It becomes the keeper, and what it was called for goes on in a child
-that is the caller's. The child's processes ask by name for steps of ``RootSteps``: one JSON line each way,
-over an abstract Unix socket (there is no file to leave behind), where only that user is answered.
+that is the caller's. The child's processes ask for steps of ``RootSteps`` over an abstract Unix socket (there
+is no file to leave behind), where only that user is answered.
 """
 
-import io
 import json
 import os
 import pwd
@@ -18,27 +17,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import setproctitle
-from pydantic import TypeAdapter, ValidationError, validate_call
 
-from esrally_ebs import errors
 from esrally_ebs import node as nodes
-from esrally_ebs.aws.ebs_statistics import LogPage
-from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
 from esrally_ebs.machine.processes import at_terminal
-from esrally_ebs.model import Node, Volume, VolumeSpec
-from esrally_ebs.node.eviction import Eviction
-from esrally_ebs.node.kept import BroughtBack
+from esrally_ebs.model import Node, Volume
 from esrally_ebs.session import reaper
-from esrally_ebs.session.root_steps import RootSteps, Say, StartReaper
+from esrally_ebs.session.asking import (
+    Answering,
+    Asking,
+    Say,
+    line_of,
+    refusal,
+    request_line,
+    result_of,
+    say_nothing,
+)
+from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store.context import Context
 from esrally_ebs.telemetry.ebs import ReadPage
 
@@ -56,96 +59,22 @@ _PIECE_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _POLL_S = 0.1
 _PATIENCE_S = 30.0
-_ERROR_SIGNS = 500  # of an answer: what was asked may be quoted in it
-
-
-def _say_nothing(text: str) -> None:
-    """For those whom progress does not concern."""
 
 
 # --- of the caller's processes ---
 
 
-class KeeperClient:
-    """The steps of ``RootSteps``, asked of the keeper."""
+class KeeperClient(Asking):
+    """Asks the keeper, or who else listens there."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, steps: type = RootSteps) -> None:
+        super().__init__(steps)
         self._address = address
-
-    def image(self) -> str:
-        return str(self._ask("image"))
-
-    def begin(self, session: str, folder: Path, watched: tuple[int, ...]) -> None:
-        self._ask("begin", session=session, folder=folder, watched=watched)
-
-    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = _say_nothing) -> tuple[Volume, ...]:
-        return _VOLUMES.validate_python(self._ask("attach", say=say, specs=specs))
-
-    def calibrate(self) -> None:
-        self._ask("calibrate")
-
-    def start_nodes(
-        self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
-    ) -> tuple[Node, ...]:
-        answer = self._ask("start_nodes", on=on, settings=settings, repository=repository)
-        return _NODES.validate_python(answer)
-
-    def attach_neutral(self) -> Path:
-        return Path(self._ask("attach_neutral"))
-
-    def start_shared(
-        self, copies: Mapping[str, Mapping[str, str]], settings: nodes.NodeSettings
-    ) -> tuple[Node, ...]:
-        return _NODES.validate_python(self._ask("start_shared", copies=copies, settings=settings))
-
-    def stop_nodes(self, on: tuple[str, ...]) -> None:
-        self._ask("stop_nodes", on=on)
-
-    def restart_nodes(self) -> None:
-        self._ask("restart_nodes")
-
-    def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
-        segments: list[nodes.Segment] = self._ask("segments", on=on)
-        return segments
-
-    def content_hash(self, on: tuple[str, ...]) -> str:
-        return str(self._ask("content_hash", on=on))
-
-    def keep(self, arm: str) -> None:
-        self._ask("keep", arm=arm)
-
-    def bring_back(self, arm: str) -> BroughtBack:
-        return _BROUGHT_BACK.validate_python(self._ask("bring_back", arm=arm))
-
-    def require_kept(self, arm: str, hash_: str) -> str:
-        return str(self._ask("require_kept", arm=arm, hash_=hash_))
-
-    def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
-        return dict(self._ask("engine_facts", images=images))
-
-    def publish(self, context: Context) -> Context:
-        return _CONTEXT.validate_python(self._ask("publish", context=context))
-
-    def evict(self, arm: str) -> Eviction:
-        return _EVICTION.validate_python(self._ask("evict", arm=arm))
-
-    def cause(self, arm: str) -> str | None:
-        answer = self._ask("cause", arm=arm)
-        return None if answer is None else str(answer)
 
     def gc_log(self, arm: str) -> BinaryIO:
         descriptors: list[int] = []
-        self._ask("gc_log", descriptors=descriptors, arm=arm)
+        self._ask("gc_log", lambda nothing: nothing, descriptors=descriptors, arm=arm)
         return os.fdopen(descriptors[0], "rb")
-
-    def ebs_page(self, arm: str, disk: int) -> LogPage:
-        return _LOG_PAGE.validate_python(self._ask("ebs_page", arm=arm, disk=disk))
-
-    def ending(self) -> None:
-        self._ask("ending")
-
-    def take_down(self) -> list[str]:
-        return [str(line) for line in self._ask("take_down")]
 
     @contextmanager
     def serve(
@@ -164,10 +93,10 @@ class KeeperClient:
             yield self.start_nodes(names, settings, repository=seen)
             self.stop_nodes(names)
         except BaseException:
-            self._ask("remove_nodes")
+            self.remove_nodes()
             raise
         finally:
-            self._ask("give_back")
+            self.give_back()
 
     def _lend_data(self, mount: Path) -> str:
         data = mount / "elasticsearch"
@@ -176,30 +105,30 @@ class KeeperClient:
 
     def _lend(self, path: Path, *, read_only: bool = False) -> str:
         with opened_below(path) as descriptor:
-            return str(self._ask("lend", data=descriptor, read_only=read_only))
+            return str(self.lend(descriptor, read_only=read_only))
 
     def _ask(
         self,
         operation: str,
+        gives: Callable[[Any], Any],
         /,
         *,
-        say: Say = _say_nothing,
+        say: Say = say_nothing,
         descriptors: list[int] | None = None,
         **arguments: Any,  # noqa: ANN401 - what the operation takes
     ) -> Any:  # noqa: ANN401 - what it gives
-        """The result of an operation; descriptors that come with it are added to the list."""
+        """What ``gives`` makes of a result; descriptors that come with that are added to the list."""
         lent = [arguments.pop("data")] if operation == "lend" else []
-        request = _JSON.dump_json({"operation": operation, "arguments": arguments}) + b"\n"
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(f"\0{self._address}")
-                _send_with(connection, request, lent)
+                _send_with(connection, request_line(operation, arguments), lent)
                 for line, given in _lines(connection):
                     if descriptors is not None:
                         descriptors += given
                     answer = json.loads(line)
                     if "say" not in answer:
-                        return result_of(answer)
+                        return gives(result_of(answer))
                     say(answer["say"])
         except OSError as error:
             raise _ended(error.strerror or str(error)) from error
@@ -208,20 +137,6 @@ class KeeperClient:
 
 def _ended(why: str) -> SetupError:
     return SetupError(f"the root process of this session has ended ({why}); run 'sudo esrally-ebs clean'")
-
-
-def result_of(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the operation gives
-    """The result in an answer; raises the error that is in it instead."""
-    if "error" in answer:
-        raise error_of(answer["error"])
-    return answer["result"]
-
-
-def error_of(answer: Mapping[str, str]) -> EbsError:
-    """The error that ``refusal`` made an answer of."""
-    kind = getattr(errors, answer["kind"], SetupError)
-    error: EbsError = kind(answer["text"])
-    return error
 
 
 def _lines(connection: socket.socket, limit: int | None = None) -> Iterator[tuple[bytes, list[int]]]:
@@ -253,13 +168,11 @@ def _send_with(connection: socket.socket, line: bytes, descriptors: Sequence[int
         connection.sendall(rest)
 
 
-def root_steps(
-    context: Context | None = None, *, start_reaper: StartReaper = reaper.start
-) -> RootSteps | KeeperClient:
+def root_steps(context: Context | None = None, *, start_reaper: StartReaper = reaper.start) -> RootSteps:
     """The steps that need root, of a session that runs where one is given: done here, or by the keeper."""
     address = (context.hosts_at if context else "") or os.environ.get(KEEPER)
     if address:
-        return KeeperClient(address)
+        return cast(RootSteps, KeeperClient(address))
     steps = RootSteps(start_reaper=start_reaper)
     if context is not None:
         steps.take(context)
@@ -274,7 +187,7 @@ def read_page() -> ReadPage | None:
 
 @cache
 def _page_reader(address: str) -> ReadPage:
-    return KeeperClient(address).ebs_page
+    return cast(RootSteps, KeeperClient(address)).ebs_page
 
 
 # --- of root ---
@@ -329,21 +242,13 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-P", "-m", __name__, *words])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootRequest:
-    """One line of a caller's."""
-
-    operation: str
-    arguments: dict[str, Any]
-
-
-class KeeperService:
+class KeeperService(Answering):
     """Answers the requests of one user."""
 
     def __init__(self, steps: object, uid: int, operations: Sequence[str] = OPERATIONS) -> None:
+        super().__init__(steps, operations)
         self._uid = uid
         self._free = threading.BoundedSemaphore(_MAX_CALLS)
-        self._calls = {name: checked(getattr(steps, name)) for name in operations}
 
     def listen(self, listener: socket.socket) -> None:
         """Answer each connection in a thread of its own, until the socket is closed."""
@@ -360,11 +265,11 @@ class KeeperService:
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
             try:
-                self._answer(connection)
+                self._attend(connection)
             finally:
                 self._free.release()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _attend(self, connection: socket.socket) -> None:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(credentials)[1] != self._uid:
             return
@@ -382,49 +287,6 @@ class KeeperService:
             for descriptor in given:
                 os.close(descriptor)
 
-    def answer(
-        self, line: bytes, given: Sequence[int] = (), say: Say = _say_nothing
-    ) -> tuple[dict[str, Any], BinaryIO | None]:
-        """What is answered to a request, and a file that goes with it."""
-        try:
-            result = self._perform(_REQUEST.validate_json(line), given, say)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
-            return refusal(error), None
-        return (
-            ({"result": None}, result)
-            if isinstance(result, io.BufferedReader)
-            else ({"result": result}, None)
-        )
-
-    def _perform(self, request: RootRequest, given: Sequence[int], say: Say) -> Any:  # noqa: ANN401
-        if request.operation not in self._calls:
-            raise PlanError("request: operation: there is no such operation")
-        arguments = dict(request.arguments)
-        if request.operation == "attach":
-            arguments["say"] = say
-        if request.operation == "lend":
-            if len(given) != 1:
-                raise PlanError("request: a directory comes as one descriptor")
-            arguments["data"] = given[0]
-        return self._calls[request.operation](**arguments)
-
-
-def checked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step, which takes what its signature says and refuses the rest."""
-    checked: Callable[..., Any] = validate_call(step)
-    return checked
-
-
-def refusal(error: Exception) -> dict[str, Any]:
-    """An error as an answer, in one line."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        error = PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])
-    elif not isinstance(error, EbsError):
-        error = SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])
-    return {"error": {"kind": type(error).__name__, "text": str(error)}}
-
 
 def _say(connection: socket.socket, text: str) -> None:
     with suppress(OSError):  # nobody listens any more, and what was asked goes on
@@ -432,7 +294,7 @@ def _say(connection: socket.socket, text: str) -> None:
 
 
 def _send(connection: socket.socket, answer: Mapping[str, Any], file: BinaryIO | None = None) -> None:
-    _send_with(connection, _JSON.dump_json(answer) + b"\n", [file.fileno()] if file else [])
+    _send_with(connection, line_of(answer), [file.fileno()] if file else [])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -478,16 +340,6 @@ def main(argv: Sequence[str]) -> int:
 def _on_signals(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, action)
-
-
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
-_REQUEST = TypeAdapter(RootRequest)
-_VOLUMES = TypeAdapter(tuple[Volume, ...])
-_NODES = TypeAdapter(tuple[Node, ...])
-_BROUGHT_BACK = TypeAdapter(BroughtBack)
-_EVICTION = TypeAdapter(Eviction)
-_CONTEXT = TypeAdapter(Context)
-_LOG_PAGE = TypeAdapter(LogPage)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from esrally_ebs.node.copies import ALL_ARMS
 from esrally_ebs.node.dataset import content_hash
 from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
+from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.store import running
 from esrally_ebs.store.context import ENDING, OF_CALLER, Context, Member
 from esrally_ebs.telemetry.ebs import readers_of
@@ -36,7 +37,6 @@ from esrally_ebs.telemetry.gc_log import log_of
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
 
-Say = Callable[[str], None]
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
@@ -97,7 +97,7 @@ class RootSteps:
                 self.take_down()
                 raise
 
-    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = lambda text: None) -> tuple[Volume, ...]:
+    def attach(self, specs: tuple[VolumeSpec, ...], *, say: Say = say_nothing) -> tuple[Volume, ...]:
         """Attach every arm's volume; on those of a caller two folders are the caller's."""
         with self._lock:
             if self._volumes:

@@ -271,7 +271,7 @@ def lend(address: str, path: Path, *, read_only: bool = False) -> str:
         client = KeeperClient(address)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            client._ask("lend", data=descriptor, read_only=read_only)
+            client.lend(descriptor, read_only=read_only)
         except EbsError as error:
             return str(error)
         return ""

@@ -283,7 +283,7 @@ def test_what_is_no_greeting_is_hung_up_on(coordinator: Coordinator, hello: byte
 
 @pytest.mark.parametrize("operation", ["__init__", "take_down", "evict"])
 def test_nothing_else_may_be_asked(client: CoordinatorClient, operation: str) -> None:
-    with pytest.raises(SetupError, match="none of that name"):
+    with pytest.raises(PlanError, match="no such operation"):
         client._ask(operation)
     with pytest.raises(EbsError, match="round_"):
         client._ask("is_over", round_="many")

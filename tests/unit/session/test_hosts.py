@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 import esrally_ebs
 from esrally_ebs.cli import main
@@ -27,7 +26,6 @@ from esrally_ebs.store.context import Arm, Context, Member, load_context
 from esrally_ebs.store.encoding import dump, seal
 
 HOST = HostPlan(name="a", ssh="ssh://root@10.0.0.2")
-ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 SPEC = {"name": "gp3", "type": "directory", "host": "a"}
 
 
@@ -155,10 +153,10 @@ def test_a_helper_is_asked_and_ends_with_its_coordinator(
         tmp_path, monkeypatch, "print('welcome', flush=True); os.execv('/bin/sh', ['sh', '-c', command])"
     )
     client = host_client.HostClient(HOST)
-    assert client.ask("facts", ANYTHING)["esrally_ebs"] == esrally_ebs.__version__
-    assert client.ask("now", ANYTHING) == pytest.approx(time.time(), abs=2)
+    assert client.facts()["esrally_ebs"] == esrally_ebs.__version__
+    assert client.now() == pytest.approx(time.time(), abs=2)
     with pytest.raises(SetupError, match=r"^host a: no session was begun"):
-        client.ask("attach", ANYTHING, specs=[SPEC])
+        client.attach([SPEC])
     assert client.close() == []
     assert client.close() == []
 
@@ -179,7 +177,7 @@ def test_what_is_no_answer_is_one_line(answer: str, tmp_path: Path, monkeypatch:
     client = host_client.HostClient(HOST)
     for _ in range(2):
         with pytest.raises(SetupError, match=r"^host a: what it answers to 'now' is no such answer"):
-            client.ask("now", TypeAdapter(float))
+            client.now()
     client.close()
 
 
@@ -194,7 +192,7 @@ sys.stderr.buffer.write(b'Timeout, server 10.0.0.2 not responding. \\xff')""",
     client = host_client.HostClient(HOST, ["gp3"])
     lost = "host a: SSH was lost with arm gp3 (Timeout, server 10.0.0.2 not responding. \ufffd)"
     with pytest.raises(SetupError) as refused:
-        client.ask("now", ANYTHING)
+        client.now()
     assert str(refused.value) == lost
     assert client.close() == [f"{lost}; its helper takes down by itself within a minute"]
 
@@ -205,7 +203,7 @@ def test_a_helper_that_has_ended_is_not_a_lost_ssh(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         SetupError, match=r"^host a: its helper ended before 'now' was done: nothing came for"
     ):
-        client.ask("now", ANYTHING)
+        client.now()
     assert client.close() == ["host a: x stays"]
 
 

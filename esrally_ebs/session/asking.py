@@ -1,0 +1,142 @@
+"""Steps that one process does for another: methods of a class, asked for by name, in lines of JSON.
+
+    {"operation": NAME, "arguments": {...}}
+    {"say": TEXT} ... {"result": ...} or {"error": {"kind": CLASS, "text": TEXT}}
+
+The lines go over a Unix socket (``keeper.py``), SSH (``host.py``) or TCP (``rally/coordinator_service.py``).
+"""
+
+import inspect
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, BinaryIO
+
+from pydantic import TypeAdapter, ValidationError, validate_call
+
+from esrally_ebs import errors
+from esrally_ebs.errors import EbsError, PlanError, SetupError
+
+Say = Callable[[str], None]
+_ERROR_SIGNS = 500  # of an answer: what was asked may be quoted in it
+
+
+def say_nothing(text: str) -> None:
+    """For those whom progress does not concern."""
+
+
+def line_of(value: object) -> bytes:
+    """A value as a line of JSON."""
+    return _JSON.dump_json(value) + b"\n"
+
+
+def request_line(operation: str, arguments: Mapping[str, object]) -> bytes:
+    """What asks for a step."""
+    return line_of({"operation": operation, "arguments": arguments})
+
+
+def result_of(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the step gives
+    """The result in an answer; raises the error that is in it instead."""
+    if "error" in answer:
+        raise error_of(answer["error"])
+    return answer["result"]
+
+
+def error_of(answer: Mapping[str, str]) -> EbsError:
+    """The error that ``refusal`` made an answer of."""
+    kind = getattr(errors, answer["kind"], SetupError)
+    error: EbsError = kind(answer["text"])
+    return error
+
+
+def refusal(error: Exception) -> dict[str, Any]:
+    """An error as an answer, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        error = PlanError(f"request: {where}: {first['msg']}"[:_ERROR_SIGNS])
+    elif not isinstance(error, EbsError):
+        error = SetupError(f"{type(error).__name__}: {error}"[:_ERROR_SIGNS])
+    return {"error": {"kind": type(error).__name__, "text": str(error)}}
+
+
+class Asking:
+    """In the place of an object of the class ``steps``: its methods are asked for, by ``_ask``."""
+
+    def __init__(self, steps: type) -> None:
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(f"{name} is nothing that can be asked for")
+        signature, gives = _takes_and_gives(getattr(self._steps, name))
+
+        def ask(*values: object, **named: object) -> Any:  # noqa: ANN401 - what the step gives
+            bound = signature.bind(None, *values, **named).arguments
+            del bound["self"]
+            return self._ask(name, gives.validate_python, **bound)
+
+        return ask
+
+    def _ask(
+        self,
+        operation: str,
+        gives: Callable[[Any], Any],
+        /,
+        *,
+        say: Say = say_nothing,
+        **arguments: Any,  # noqa: ANN401 - what the step takes
+    ) -> Any:  # noqa: ANN401 - what it gives
+        """What ``gives`` makes of a step's result; what it says meanwhile is passed on."""
+        raise NotImplementedError
+
+
+@cache
+def _takes_and_gives(step: Callable[..., Any]) -> tuple[inspect.Signature, TypeAdapter[Any]]:
+    signature = inspect.signature(step)
+    return signature, TypeAdapter(signature.return_annotation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRequest:
+    """One line that asks."""
+
+    operation: str
+    arguments: dict[str, Any]
+
+
+class Answering:
+    """Does those steps of an object that may be asked for; each refuses what its signature does not say."""
+
+    def __init__(self, steps: object, operations: Sequence[str]) -> None:
+        self._calls = {name: validate_call(getattr(steps, name)) for name in operations}
+
+    def perform(self, operation: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """What a step gives. Raises its errors, and PlanError where there is none of that name."""
+        if operation not in self._calls:
+            raise PlanError("request: operation: there is no such operation")
+        return self._calls[operation](**arguments)
+
+    def answer(
+        self, line: bytes, given: Sequence[int] = (), say: Say = say_nothing
+    ) -> tuple[dict[str, Any], BinaryIO | None]:
+        """What is answered to a request with these descriptors, and a file that goes with it."""
+        try:
+            request = _REQUEST.validate_json(line)
+            arguments = dict(request.arguments)
+            if request.operation == "attach":
+                arguments["say"] = say
+            if request.operation == "lend":
+                if len(given) != 1:
+                    raise PlanError("request: a directory comes as one descriptor")
+                arguments["data"] = given[0]
+            result = self.perform(request.operation, arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
+            return refusal(error), None
+        is_file = isinstance(result, io.BufferedReader)
+        return ({"result": None}, result) if is_file else ({"result": result}, None)
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_REQUEST = TypeAdapter(StepRequest)
