@@ -138,13 +138,15 @@ class CoordinatorClient:
 
     @asynccontextmanager
     async def observed(self, block: Block, connection: Connection | None = None) -> AsyncIterator[None]:
-        """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that."""
+        """Has the arm's volumes observed meanwhile, and the way to the coordinator kept with that.
+
+        It is asked in threads: other clients of this process go on meanwhile.
+        """
         if connection is None:
-            _, connection = self._send("observe", block=block)
+            connection = (await asyncio.to_thread(self._send, "observe", block=block))[1]
         before_s, self._way_s = self._way_s, 0.0
         try:
             yield
-            # in a thread: other clients of this process go on meanwhile
             await asyncio.to_thread(self._way_of, connection, {"way_s": before_s})
         except BaseException:
             connection.close()  # so that the coordinator keeps nothing of what failed
@@ -165,10 +167,13 @@ class CoordinatorClient:
         answer = self._ask("fault", arm=arm, kind=kind, text=str(error))
         return None if answer is None else error_of(answer)
 
-    def stamp(self) -> dict[str, float]:
+    async def stamp(self) -> dict[str, float]:
         """For a sample: when this machine's ``time.perf_counter()`` was 0, by the coordinator's clock."""
-        if time.monotonic() - self._compared_s > _CLOCK_S:
+        if not self._epoch_s:  # all clients wait for the first time
             self._compare_clocks()
+        elif time.monotonic() - self._compared_s > _CLOCK_S:
+            self._compared_s = time.monotonic()  # one of them is enough
+            await asyncio.to_thread(self._compare_clocks)
         return {"epoch_s": self._epoch_s}
 
     def close(self) -> None:
@@ -177,8 +182,8 @@ class CoordinatorClient:
             self._idle.pop().close()
 
     def _compare_clocks(self) -> None:
-        uncertainty_s, self._epoch_s, offset_s = compare_clocks(lambda: float(self._ask("now")))
         self._compared_s = time.monotonic()
+        uncertainty_s, self._epoch_s, offset_s = compare_clocks(lambda: float(self._ask("now")))
         self._ask("clock", offset_s=offset_s, uncertainty_s=uncertainty_s)
 
     def _way_of(self, connection: Connection, request: dict[str, Any]) -> Any:

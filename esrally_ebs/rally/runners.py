@@ -90,7 +90,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
             # Rally would keep the same of it, but not on which arm
             result = {"weight": 0, "success": False, "error-description": str(error)}
         remote = activation.coordinator()
-        stamp = remote.stamp() if remote else {}
+        stamp = await remote.stamp() if remote else {}
         return {**result, "arm": block.arm, "cluster": block.cluster, **stamp}
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ gaps later: overlapping windows are joined, and nothing is counted twice.
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,15 +56,21 @@ async def observe(
 
     Counters of several are added up; each node's own stand under ``nodes``. What ran beside a measured search
     makes an event of its own kind. A block that fails leaves no record. ``read_page`` is as in
-    ``ebs_statistics``; ``counters`` reads those of members that are not on this machine.
+    ``ebs_statistics``; ``counters`` reads those of members that are on another machine, while other clients
+    go on.
     """
-    counters = counters or functools.partial(counters_of, members, read_page)
-    begin = counters()
+
+    async def read() -> list[dict[str, float]]:
+        if counters:
+            return await asyncio.to_thread(counters)
+        return counters_of(members, read_page)  # which takes less time than to change threads
+
+    begin = await read()
     started = time.time()
     more: dict[str, Any] = {}
     yield more
     ended = time.time()
-    end = await _settled(counters)
+    end = await _settled(read)
     fields: dict[str, Any] = {
         "task": block.task,
         "round": block.round,
@@ -84,10 +90,10 @@ async def observe(
     folder.event(Event(at_s=ended, kind=kind, arm=block.arm, fields=fields))
 
 
-async def _settled(counters: Callable[[], list[dict[str, float]]]) -> list[dict[str, float]]:
+async def _settled(read: Callable[[], Awaitable[list[dict[str, float]]]]) -> list[dict[str, float]]:
     """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
     for _ in range(_SETTLE_TIMES):
-        now = counters()
+        now = await read()
         if not any(each.get(IN_FLIGHT) for each in now):
             return now
         await asyncio.sleep(_SETTLE_S)

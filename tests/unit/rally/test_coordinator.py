@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from small_plan import small_plan
@@ -232,8 +233,8 @@ def test_errors_arrive_as_what_they_were_and_faults_are_recorded(
 def test_clocks_are_compared_and_their_difference_is_recorded(
     client: CoordinatorClient, context: Context
 ) -> None:
-    epoch_s = client.stamp()["epoch_s"]
-    assert client.stamp()["epoch_s"] == epoch_s  # not again at once
+    epoch_s = asyncio.run(client.stamp())["epoch_s"]
+    assert asyncio.run(client.stamp())["epoch_s"] == epoch_s  # not again at once
     (event,) = events(context, "clock")
     uncertainty_s, offset_s = event["uncertainty_s"], event["offset_s"]
     assert isinstance(uncertainty_s, float)
@@ -241,6 +242,32 @@ def test_clocks_are_compared_and_their_difference_is_recorded(
     assert 0 < uncertainty_s < 0.1
     assert abs(offset_s) <= uncertainty_s  # it is one clock
     assert epoch_s == pytest.approx(time.time() - time.perf_counter(), abs=uncertainty_s + 0.001)
+
+
+def test_clocks_are_compared_again_once_and_no_client_waits(
+    client: CoordinatorClient, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(client.stamp())
+    monkeypatch.setattr(coordinator_client, "_CLOCK_S", 0.2)
+    time.sleep(0.2)
+    others = threading.Event()
+    ask = coordinator_client.Connection.ask
+
+    def slow(self: Connection, request: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        assert others.wait(10)
+        return ask(self, request)
+
+    monkeypatch.setattr(coordinator_client.Connection, "ask", slow)
+
+    async def two() -> None:
+        first = asyncio.create_task(client.stamp())
+        await asyncio.sleep(0.01)
+        await client.stamp()
+        others.set()
+        await first
+
+    asyncio.run(two())
+    assert len(events(context, "clock")) == 2
 
 
 def test_rounds_end_elsewhere_when_they_end_here(client: CoordinatorClient, context: Context) -> None:

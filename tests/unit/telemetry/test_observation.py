@@ -1,6 +1,7 @@
 """A request under observation: one event with the counters before and after it, or none when it fails."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,30 @@ def test_a_device_that_does_not_come_to_rest_is_given_up_after_some_milliseconds
     end = observed(folder, disk, at_its_end=2, later=(14, 1))
 
     assert (end["device.reads"], end["device.in_flight"]) == (14, 1)
+
+
+def test_other_clients_go_on_while_counters_are_on_their_way(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+    goes_on = threading.Event()
+
+    def counters() -> list[dict[str, float]]:
+        assert goes_on.wait(10)  # for ever, where the loop waits for this
+        goes_on.clear()
+        return [{"device.reads": 1.0}]
+
+    async def observed() -> None:
+        async with observe([Member(volume=NOWHERE)], folder, BLOCK, counters=counters):
+            pass
+
+    async def both() -> None:
+        mine = asyncio.create_task(observed())
+        while not mine.done():
+            goes_on.set()
+            await asyncio.sleep(0.001)
+        await mine
+
+    asyncio.run(both())
+    assert len(folder.events()) == 1
 
 
 def test_every_cold_request_is_due_and_of_warm_ones_only_some() -> None:
