@@ -80,18 +80,15 @@ class HostSteps(RootSteps):
         """What this machine is."""
         return environment.describe((), {})
 
-    def held(self, sessions: tuple[str, ...]) -> list[str]:
-        """Those of these sessions of which something is still on this machine."""
+    def held(self, sessions: tuple[str, ...], docker: str | None) -> list[str]:
+        """Those of these sessions of which something is still on this machine, or in that engine of it."""
+        _use(docker)
         with_nodes = nodes.leftovers()
         return [session for session in sessions if running.is_ours(session) or session in with_nodes]
 
     def preflight(self, plan: Plan, host: str) -> None:
         """Refuse what this machine cannot measure of a plan; it is called ``host`` there."""
-        engine = next(each for each in plan.host if each.name == host).docker
-        if engine is not None:  # also for the reaper
-            os.environ.pop("DOCKER_HOST", None)
-            name = "DOCKER_HOST" if ":" in engine else "DOCKER_CONTEXT"
-            os.environ[name] = engine
+        _use(next(each for each in plan.host if each.name == host).docker)
         check_mounts(plan, host)
         preflight.require(_own(plan, host), with_nodes=plan.race is not None)
 
@@ -178,6 +175,18 @@ class HostSteps(RootSteps):
         arm: Arm = self._of(self._arms, name)
         members = (replace(member, node=self._nodes.get(member.volume.spec.name)) for member in arm.members)
         return replace(arm, members=tuple(members))
+
+
+def engine_of(docker: str | None) -> dict[str, str]:
+    """The variable by which Docker's client takes the engine that a ``[[host]]`` names; none for its own."""
+    return {"DOCKER_HOST" if ":" in docker else "DOCKER_CONTEXT": docker} if docker else {}
+
+
+def _use(docker: str | None) -> None:
+    """Take that engine from now on, the reaper too."""
+    if docker:
+        os.environ.pop("DOCKER_HOST", None)
+    os.environ.update(engine_of(docker))
 
 
 def _own(plan: Plan, host: str) -> Plan:

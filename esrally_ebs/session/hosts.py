@@ -2,9 +2,11 @@
 
 import base64
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import keeper, reaper
 from esrally_ebs.session.asking import Say, say_nothing
-from esrally_ebs.session.host import MAX_REQUEST_BYTES, Second
+from esrally_ebs.session.host import MAX_REQUEST_BYTES, Second, engine_of
 from esrally_ebs.session.host_client import Forward, HostClient
 from esrally_ebs.session.keeper import KeeperClient, KeeperService
 from esrally_ebs.session.measure import record_fio
@@ -287,18 +289,24 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
         with suppress(FormatError):
             for host in read_record(session.path).plan.host:
                 asked.setdefault(host, []).append(session_on(host.name, session.id))
-    for host, sessions in asked.items():
+    with ThreadPoolExecutor(len(asked) or 1) as pool:  # one that is gone takes its seconds beside the others
+        for of_host in pool.map(_held_by, asked, asked.values()):
+            yield from of_host
+
+
+def _held_by(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
+    """As ``held``, of one host."""
+    engine = "".join(f"{name}={shlex.quote(value)} " for name, value in engine_of(host.docker).items())
+    remedy = f"run '{engine}esrally-ebs clean' there"
+    try:
+        client = HostClient(host)
         try:
-            client = HostClient(host)
-            try:
-                there = client.steps.held(tuple(sessions))
-            finally:
-                client.close()
-        except EbsError as error:
-            yield f"{error}; run 'esrally-ebs clean' there", False
-            continue
-        for session_ in there:
-            yield f"host {host.name}: still holds session {session_}; run 'esrally-ebs clean' there", True
+            there = client.steps.held(tuple(sessions), host.docker)
+        finally:
+            client.close()
+    except EbsError as error:
+        return [(f"{error}; {remedy}", False)]
+    return [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,15 +53,9 @@ class DataHost:
         docker = f'docker = "{self.docker}"\n' if self.docker else ""
         return f'[[host]]\nname = "{self.name}"\nssh = "ssh://root@{self.address}"\n{docker}'
 
-    @contextmanager
-    def cut_off(self) -> Iterator[None]:
+    def cut_off(self) -> AbstractContextManager[None]:
         """No packet reaches it or leaves it."""
-        words = ["ip", "-n", self.namespace, "link", "set", "eth0"]
-        subprocess.run([*words, "down"], check=True, timeout=10)
-        try:
-            yield
-        finally:
-            subprocess.run([*words, "up"], check=True, timeout=10)
+        return load_hosts.cut_off(self.namespace)
 
     def processes(self) -> list[int]:
         """What the pack has started there; in this machine's own network, what is in the run directory."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import data_hosts
 import pytest
@@ -15,6 +16,12 @@ from quick_node import NODE_TABLE
 from race_under_test import Race, race
 from rally_command import Homes
 from small_race import PLAN, TASKS, Raced, raced, telemetry
+
+from esrally_ebs.model import State
+from esrally_ebs.node import choose_image, engine
+from esrally_ebs.plan import load_plan
+from esrally_ebs.session import hosts
+from esrally_ebs.store import SessionFolder
 
 pytestmark = [
     pytest.mark.system,
@@ -98,6 +105,30 @@ def test_arms_have_the_same_index_and_what_the_ways_add_is_said(done: Raced) -> 
     clocks = [event.fields for event in done.session.events if event.kind == "clock"]
     assert {fields["host"] for fields in clocks} == {"a", "b"}
     assert all(abs(fields["offset_s"]) <= fields["uncertainty_s"] + 1e-4 for fields in clocks)
+
+
+def test_clean_sees_what_the_second_engine_of_a_host_holds(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = coordinator.hosts[1]
+    held = hosts.session_on(host.name, "s")
+    labels = {
+        **{"esrally-ebs.run": host.run, "esrally-ebs.session": held, "esrally-ebs.arm": "gp3"},
+        "com.docker.compose.project": engine.project(held, "gp3"),
+    }
+    words = [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
+    command = ["docker", "-H", host.docker]
+    engine.run([*command, "create", "--network", "none", *words, choose_image(os.environ)], timeout_s=30)
+    plan = tmp_path / "p.toml"
+    plan.write_text(coordinator.plan)
+    SessionFolder.create(tmp_path, "s", kind="race", plan=load_plan(plan)).finish(State.FAILED, reason="why")
+    line = f"host b: still holds session s-b; run 'DOCKER_HOST={host.docker} esrally-ebs clean' there"
+    assert list(hosts.held(tmp_path)) == [(line, True)]
+    monkeypatch.setenv("DOCKER_HOST", host.docker)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", str(host.run))
+    assert engine.leftovers() == ["s-b"]
+    engine.remove("s-b")
+    assert list(hosts.held(tmp_path)) == []
 
 
 def has_made_cold(race: Race) -> bool:

@@ -395,34 +395,57 @@ def test_other_processes_ask_by_the_context(on_two_hosts: tuple[hosts.DataHosts,
         client.take_down()
 
 
-@pytest.fixture
-def failed(tmp_path: Path) -> None:
-    """A record of a session that failed, whose arm was on a host."""
+def fails_on(tmp_path: Path, *names: str, more: str = "") -> None:
+    """A record of a session that failed, whose arms were on these hosts."""
     plan = tmp_path / "p.toml"
-    plan.write_text(
-        'name = "p"\n[[host]]\nname = "a"\nssh = "h"\n[[arm]]\nname = "one"\ntype = "directory"\nhost = "a"\n'
-    )
+    tables = '[[host]]\nname = "{0}"\nssh = "{0}"\n{1}[[arm]]\nname = "{0}"\ntype = "gp3"\nhost = "{0}"\n'
+    plan.write_text('name = "p"\n' + "".join(tables.format(name, more) for name in names))
     folder = SessionFolder.create(tmp_path / "home", "s", kind="race", plan=load_plan(plan))
     folder.finish(State.FAILED, reason="why")
 
 
+@pytest.mark.parametrize(
+    ("more", "engine"),
+    [
+        ("", ""),
+        ('docker = "unix:///nowhere/docker.sock"\n', "DOCKER_HOST=unix:///nowhere/docker.sock "),
+    ],
+)
 def test_clean_names_what_a_host_still_holds(
-    failed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    more: str,
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    fails_on(tmp_path, "a", more=more)
     stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
     assert main(["clean"]) == 0
     assert "host a" not in "".join(capsys.readouterr())
     running.begin("s-a")
     assert main(["clean"]) == 3
-    line = "host a: still holds session s-a; run 'esrally-ebs clean' there"
+    line = f"host a: still holds session s-a; run '{engine}esrally-ebs clean' there"
     assert capsys.readouterr().err == f"esrally-ebs: {line}\n"
 
 
-def test_clean_names_a_host_that_cannot_be_asked(
-    failed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_clean_asks_all_hosts_at_once_and_names_those_that_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in(tmp_path, monkeypatch, "sys.exit('Connection refused')")
+    fails_on(tmp_path, "a", "b")
+    # each refuses once both were called
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"""open(os.path.join({str(tmp_path)!r}, "called-" + sys.argv[-2]), "w").close()
+until = time.monotonic() + 10
+while time.monotonic() < until and not all(
+    os.path.exists(os.path.join({str(tmp_path)!r}, "called-" + each)) for each in "ab"
+):
+    time.sleep(0.01)
+sys.exit("Connection refused" if time.monotonic() < until else "alone")""",
+    )
     assert main(["clean"]) == 0
     out, err = capsys.readouterr()
     assert not err
-    assert "host a: no helper by ssh h: Connection refused; see" in out.replace("\n", " ")
+    for name in "ab":
+        assert f"host {name}: no helper by ssh {name}: Connection refused; see" in out.replace("\n", " ")
