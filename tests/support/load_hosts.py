@@ -61,6 +61,16 @@ def network(kind: str = "load", net: str = NET) -> Iterator[list[str]]:
                 _ip(*words)
 
 
+@contextmanager
+def cut_off(namespace: str) -> Iterator[None]:
+    """No packet reaches it or leaves it."""
+    _ip("-n", namespace, "link", "set", "eth0", "down")
+    try:
+        yield
+    finally:
+        _ip("-n", namespace, "link", "set", "eth0", "up")
+
+
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
 

@@ -56,7 +56,8 @@ class Race:
         self._start(command)
 
     def _start(self, command: Sequence[str]) -> None:
-        await_no_rally()
+        if not self._env.get("ESRALLY_EBS_ACTORS"):  # else Rally's daemons run
+            await_no_rally()
         with self._output.open("w") as output:
             self.main = subprocess.Popen(
                 command,
