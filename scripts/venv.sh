@@ -25,6 +25,10 @@ if [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && works "$python" && [ -x 
     echo "up to date"
     exit 0
 fi
+if [ -L "$VENV" ]; then # what it leads to is another's, and would be emptied
+    echo "$VENV is a link to $(readlink "$VENV"); remove the link, and an environment is made in its place"
+    exit "$EXIT_SETUP"
+fi
 rm -f "$VENV/stamp" # what fails half-way is done again
 works "$python" || "$python" -m venv --clear "$VENV"
 pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
