@@ -113,8 +113,12 @@ raise_memory_maps() {
 }
 enough_memory_maps() { [ "$(cat /proc/sys/vm/max_map_count)" -ge "$MEMORY_MAPS" ]; }
 
-# A registry that answers is asked for the manifest, which is quick; only then is the long download worth starting.
-pull() { timeout "$PULL_WAIT_S" docker manifest inspect "$1" >/dev/null && docker_client pull --quiet "$1"; }
+# Unless it was asked for by name, a registry is asked for the manifest first, which is quick; only then is the long
+# download worth starting. The engine may know registries that the client does not (insecure ones, a proxy).
+pull() {
+    [ -n "${ES_IMAGE:-}" ] || timeout "$PULL_WAIT_S" docker manifest inspect "$1" >/dev/null || return
+    docker_client pull --quiet "$1"
+}
 
 install_image() {
     local name=${ES_IMAGE:-$OFFICIAL_IMAGE}

@@ -114,6 +114,18 @@ def test_a_compose_of_the_users_own_is_not_taken_for_roots(elsewhere: Elsewhere)
     assert any("compose" in command for command in commands)
 
 
+def test_an_image_that_is_named_is_pulled_from_registries_that_only_the_engine_knows(
+    elsewhere: Elsewhere,
+) -> None:
+    elsewhere.program("docker", 'echo "$*" >>"$PIP_LOG"; [[ "$1" != manifest && "$*" != *inspect* ]]')
+    name = "127.0.0.1:5005/elasticsearch@sha256:" + "0" * 64
+    script = f"source <(sed -n '/^have_image/,/^# --- without/p' scripts/setup.sh); pull {name} || echo no"
+    common = 'source scripts/common.sh; docker_client() { docker "$@"; }; '
+    assert elsewhere.run("bash", "-c", common + script, ES_IMAGE=name).stdout == ""
+    assert elsewhere.log.read_text().splitlines() == [f"pull --quiet {name}"]
+    assert elsewhere.run("bash", "-c", common + script).stdout == "no\n"  # asked first
+
+
 def test_memory_maps_are_raised_by_root(elsewhere: Elsewhere) -> None:
     if int(Path("/proc/sys/vm/max_map_count").read_text()) >= 262144:
         pytest.skip("they are many here")
@@ -188,6 +200,20 @@ def test_an_environment_copied_from_another_checkout_is_made_anew(elsewhere: Els
     pip.write_text("#!/another/checkout/.venv/bin/python\n")
     assert elsewhere.run("scripts/venv.sh", PYTHON=python).returncode == 0
     assert pip.read_text() == f"#!{elsewhere.clone}/.venv/bin/python\n"
+
+
+def test_another_checkouts_environment_behind_a_link_is_not_emptied(elsewhere: Elsewhere) -> None:
+    python = str(elsewhere.program("python", PYTHON))
+    (elsewhere.clone / "other").mkdir()
+    (elsewhere.clone / "other" / "kept").touch()
+    (elsewhere.clone / ".venv").symlink_to("other")
+    elsewhere.give_away()
+    refused = elsewhere.run("scripts/venv.sh", PYTHON=python)
+    assert (refused.returncode, refused.stdout.partition(";")[0]) == (
+        3,
+        f"{elsewhere.clone}/.venv is a link to other",
+    )
+    assert (elsewhere.clone / "other" / "kept").exists()
 
 
 def test_a_python_that_does_not_fit_is_named(elsewhere: Elsewhere) -> None:
