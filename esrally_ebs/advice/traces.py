@@ -33,8 +33,8 @@ _PERF = re.compile(
     rf" (?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
 )
 _BIOSNOOP = re.compile(
-    rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[RW]) +(?P<sector>{_NUMBER})"
-    rf" +(?P<bytes>{_NUMBER})( +[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
+    rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[A-Z]*[RW][A-Z]*) +"
+    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})( +[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
 )
 _IOLOG = re.compile(
     rf"((?P<us>{_NUMBER}) )?(?P<device>\S+) (?P<op>read|write) (?P<offset>{_NUMBER}) (?P<bytes>{_NUMBER})$"
@@ -73,7 +73,9 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
         for line in lines
         if device in (None, line.device)
     ]
+    tells_ahead = any(row["ahead"] for row in rows)  # of two biosnoops one does
     for row in rows:
+        row["ahead"] = bool(row["ahead"]) if tells_ahead else row["ahead"]
         row["at_s"] += began_s
         row["done_s"] = None if row["done_s"] is None else row["done_s"] + began_s
     return pa.Table.from_pylist(rows, schema=TRACE).sort_by("at_s")
@@ -107,7 +109,7 @@ def _lines(text: str) -> Iterator[_Line]:
                 offset=int(of["sector"]) * _SECTOR,
                 bytes=size,
                 op="write" if "W" in of["op"] else "read",
-                ahead=None if "took_ms" in of else "A" in of["op"],
+                ahead="A" in of["op"] or (None if "took_ms" in of else False),
                 thread=None if begun_s is None or not by["thread"] else int(by["thread"]),
             )
 

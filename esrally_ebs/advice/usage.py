@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 from esrally_ebs.catalog.limits import Limit, Model, charged_bytes, of_each, operations_of
 from esrally_ebs.errors import FormatError
 
-_KIB = 1024
 _KINDS = (
     "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
     " or fio's iolog"
 )
 _DAY_S = 86400
 _MAX_SECONDS = 366 * _DAY_S
+# Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
+_READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
+_WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 
@@ -170,13 +172,23 @@ def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -
                 f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
                 f"{timedelta(seconds=time_s)}; give one recording at a time"
             )
-        read = values.get("rkB/s", 1024 * values.get("rMB/s", 0.0)) * _KIB
-        written = values.get("wkB/s", 1024 * values.get("wMB/s", 0.0)) * _KIB
+        try:
+            read, written = (
+                next(values[name] * size for name, size in of_titles.items() if name in values)
+                for of_titles in (_READ, _WRITTEN)
+            )
+            reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
+        except (StopIteration, RuntimeError, KeyError):
+            raise FormatError(
+                f"{source}: its columns do not say how many I/Os and bytes; give {_KINDS}"
+            ) from None
+        if "r/s" not in values:  # of I/Os that may be either the bytes are, too
+            read, written = read + written, 0.0
         yield Interval(
             seconds=seconds,
-            reads=seconds * values.get("r/s", values.get("tps", 0.0)),
+            reads=seconds * reads,
             read_bytes=seconds * read,
-            writes=seconds * values.get("w/s", 0.0),
+            writes=seconds * writes,
             written_bytes=seconds * written,
         )
 

@@ -57,6 +57,15 @@ def test_a_trace_becomes_seconds(tool: str) -> None:
     assert 2 <= len(seconds) <= 3
 
 
+def test_the_biosnoop_that_tells_readahead_is_read_too() -> None:
+    """As libbpf-tools prints it: flags beside R and W. The lines with flags were passed over."""
+    flagged = text("biosnoop").replace("R 223498", "RA 223498").replace(" W ", " WS ")
+    ios = parse_trace(flagged, "t")
+    assert ios["op"].to_pylist() == ["read", "read", "write"]
+    assert ios["ahead"].to_pylist() == [False, True, False]
+    assert lacks(ios) == []
+
+
 def test_the_clock_of_a_trace_is_moved_to_the_time_of_day() -> None:
     ios = parse_trace(text("blkparse"), "t", began_s=1e9)
     assert ios["at_s"].to_pylist()[0] == pytest.approx(1e9 + 500e-6)

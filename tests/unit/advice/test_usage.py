@@ -67,6 +67,27 @@ def test_sar_is_read_without_its_averages() -> None:
     ]
 
 
+def test_what_sar_wrote_counts_although_it_tells_no_writes_from_reads() -> None:
+    """250 MiB/s, most of them written, were said to stay below 125."""
+    text = SAR.replace("     0.00     16.00", "192000.00     16.00")
+    assert parse_usage(text, "log") == [
+        Interval(seconds=600, reads=120_000, read_bytes=195_200 * KIB * 600, writes=0, written_bytes=0)
+    ]
+
+
+def test_sectors_of_an_older_sysstat_are_bytes_too() -> None:
+    sar = SAR.replace("   rkB/s     wkB/s", "rd_sec/s  wr_sec/s").replace("0.00     16.00", "100.00   16.00")
+    assert parse_usage(sar, "log")[0].read_bytes == 3300 * 512 * 600
+    iostat = IOSTAT.replace("rkB/s", "rsec/s").replace("wkB/s", "wsec/s")
+    assert parse_usage(iostat, "log")[0].written_bytes == 40 * 512 * 10
+
+
+@pytest.mark.parametrize("title", ["rkB/s", "wkB/s", "tps"])
+def test_a_log_without_a_column_that_counts_is_refused_rather_than_no_load(title: str) -> None:
+    with pytest.raises(FormatError, match="log: its columns do not say how many I/Os and bytes"):
+        parse_usage(SAR.replace(title, "other"), "log")
+
+
 def test_cloudwatch_is_read_by_its_labels() -> None:
     first, second = parse_usage(CLOUDWATCH, "log")
     assert (first.seconds, first.reads, first.written_bytes) == (60, 600, 0)
