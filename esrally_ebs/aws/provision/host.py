@@ -30,8 +30,11 @@ _SLOWEST_BYTES_PER_S = 100 * MIB  # of zeros written to a disk of the instance
 _SAMPLED_PLACES = 64  # of a device, evenly spread, besides both ends
 _SAMPLE = 64 * KIB
 _CHUNK = MIB
+_FIRST = 4 * KIB  # of a device, which it writes at once
 # of a member of a stripe, where LVM (which clears 2 KiB) and md (whose own begins at 4 KiB) leave it alone
 _MARK_AT = 2 * KIB
+# of what is formatted: mkfs.xfs clears 128 KiB at first, and on a stripe its root lies where a chunk begins
+_MARK_BESIDE_XFS = 1020 * KIB
 _MARK = struct.Struct("16s12s")  # UUID and label
 _READERS = 32  # one stream does not fill a volume's queue
 
@@ -106,25 +109,32 @@ def _unreadable(device: Path, error: OSError) -> SetupError:
     return SetupError(f"{device}: {error.strerror}; run as root")
 
 
-def mark(device: Path, label: str) -> None:
-    """Write our label and UUID on a member of a stripe: they outlast the stripe and the file system on it."""
+def mark(device: Path, label: str, at: int = _MARK_AT) -> None:
+    """Write our label and UUID on a device: they say whose it is before and after what stands on it does."""
+    _put(device, _MARK.pack(uuid.UUID(filesystem_uuid(label)).bytes, label.encode()), at)
+
+
+def _put(device: Path, content: bytes, at: int) -> None:
     handle = os.open(device, os.O_WRONLY | os.O_DSYNC | os.O_CLOEXEC)
     try:
-        os.pwrite(handle, _MARK.pack(uuid.UUID(filesystem_uuid(label)).bytes, label.encode()), _MARK_AT)
+        os.pwrite(handle, content, at)
     finally:
         os.close(handle)
 
 
-def _marked(device: Path) -> str:
-    """The label that stands there with its UUID; empty when there is none."""
+def _marked(device: Path, *places: int) -> str:
+    """The first label that stands at one of these places with its UUID; empty when there is none."""
     try:
         with device.open("rb", buffering=0) as file:
-            read = os.pread(file.fileno(), _MARK.size, _MARK_AT)
+            found = [os.pread(file.fileno(), _MARK.size, at) for at in places]
     except OSError as error:
         raise _unreadable(device, error) from error
-    id_, raw = _MARK.unpack(read.ljust(_MARK.size, b"\0"))
-    label = raw.decode("ascii", errors="replace")
-    return label if str(uuid.UUID(bytes=id_)) == filesystem_uuid(label) else ""
+    for read in found:
+        id_, raw = _MARK.unpack(read.ljust(_MARK.size, b"\0"))
+        label = str(raw, "ascii", errors="replace")
+        if str(uuid.UUID(bytes=id_)) == filesystem_uuid(label):
+            return label
+    return ""
 
 
 @contextlib.contextmanager
@@ -278,7 +288,7 @@ class LinuxHost:
         return disks
 
     def _signature(self, serial: str, path: Path, node: Path) -> tuple[str, str, str]:
-        """Type, UUID and label of what stands there; of a member of a stripe that we made, those of its mark.
+        """Type, UUID and label of what stands there; of what we have marked, those of its mark.
 
         The mark alone does not prove that: what somebody else has put there since has another UUID.
         """
@@ -287,7 +297,7 @@ class LinuxHost:
         output = self.run(["wipefs", "--no-act", "--json", path], timeout_s=_TOOL_S)
         signatures = json.loads(output)["signatures"] if output.strip() else []
         first = (signatures or [{}])[0]
-        type_, label = first.get("type") or "", _marked(path)
+        type_, label = first.get("type") or "", _marked(path, _MARK_AT, _MARK_BESIDE_XFS)
         ours = {_digits(filesystem_uuid(label)), member_uuid(label, serial)}  # by mdadm, by LVM
         if label and all(_digits(each.get("uuid") or "") in ours for each in signatures):
             return type_, filesystem_uuid(label), label
@@ -331,8 +341,11 @@ class LinuxHost:
             raise SetupError(f"{device.path}: is not empty any more; it is not formatted")
         force = [] if device.blank else ["-f"]
         uuid = f"uuid={arguments['uuid']}"
-        label = ["-L", arguments["label"]]
-        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, *label, device.path], timeout_s=_FORMAT_S)
+        label = arguments["label"]
+        mark(device.path, label, _MARK_BESIDE_XFS)
+        self.run(["mkfs.xfs", "-q", "-K", *force, "-m", uuid, "-L", label, device.path], timeout_s=_FORMAT_S)
+        if _marked(device.path, _MARK_BESIDE_XFS):  # else something of the file system stands there
+            _put(device.path, bytes(_MARK.size), _MARK_BESIDE_XFS)
 
     def _mount(self, arguments: Mapping[str, Any]) -> None:
         point, source = Path(arguments["point"]), arguments["source"]
@@ -361,12 +374,15 @@ class LinuxHost:
             self.run(["blkdiscard", "--force", *options, device.path], timeout_s=limit_s)
 
         with _to_itself(device.path):
-            # the first MiB goes last: it says that the rest is ours, also to who comes after a power cut
+            # the first blocks go last: they say that the rest is ours, also to who comes after a power cut
+            if device.label:
+                mark(device.path, device.label)
             with contextlib.suppress(SetupError):  # a disk that cannot discard can be written to
                 discard("--offset", MIB)
             if not is_blank(device.path, device.size_bytes, start=MIB):
                 discard("--zeroout", "--offset", MIB)
-            discard("--zeroout", "--length", MIB)
+            discard("--zeroout", "--offset", _FIRST, "--length", MIB - _FIRST)
+            discard("--zeroout", "--length", _FIRST)
 
 
 def stripe_commands(

@@ -20,7 +20,8 @@ from esrally_ebs.aws.provision.host import (
     unstripe_commands,
 )
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.units import KIB, MIB
+from esrally_ebs.machine.processes import run
+from esrally_ebs.units import GIB, KIB, MIB
 
 VOLUME = "vol-0123456789abcdef0"
 
@@ -152,6 +153,32 @@ def test_what_somebody_made_of_a_disk_that_bears_our_mark_is_theirs(
     assert device.label == whose
 
 
+def test_a_disk_whose_formatting_is_cut_short_is_known_as_ours(tmp_path: Path) -> None:
+    machine, label = FakeMachine(tmp_path), "0123456789ab"
+    machine.nvme("nvme2n1", "259:2", serial="AWS111", model=LOCAL_MODEL, gib=1)
+    disk = tmp_path / "dev" / "nvme2n1"
+    with disk.open("wb") as file:
+        file.truncate(GIB)
+
+    def cut(argv: list[object], *, timeout_s: float) -> str:
+        output = run(argv, timeout_s=timeout_s)
+        if argv[0] == "mkfs.xfs":
+            with disk.open("r+b") as file:  # which it clears before anything else
+                file.write(bytes(128 * KIB))
+            raise CommandError("mkfs.xfs: cut")
+        return output
+
+    arguments = mkfs(serial="AWS111", device=str(disk), size=GIB, uuid=filesystem_uuid(label), label=label)
+    with pytest.raises(CommandError):
+        LinuxHost(roots=machine.roots, run=cut).do("mkfs", arguments)
+    here = LinuxHost(roots=machine.roots)
+    ((device, _),) = here.on_disks()
+    assert (device.signature, device.uuid, device.label) == ("", filesystem_uuid(label), label)
+    here.do("mkfs", arguments)
+    ((device, _),) = here.on_disks()
+    assert (device.signature, device.uuid, device.label) == ("xfs", filesystem_uuid(label), label)
+
+
 def test_data_without_a_signature_are_seen(machine: FakeMachine) -> None:
     with (machine.root / "dev" / "nvme1n1").open("r+b") as file:
         file.seek(1024**2 + 5)
@@ -250,9 +277,10 @@ def test_only_our_own_file_system_is_wiped_off_a_disk(machine: FakeMachine) -> N
     here.do("wipe", wipe)
     assert tools.commands == [
         ["blkdiscard", "--force", "--offset", "1048576", str(disk)],
-        ["blkdiscard", "--force", "--zeroout", "--length", "1048576", str(disk)],
+        ["blkdiscard", "--force", "--zeroout", "--offset", "4096", "--length", "1044480", str(disk)],
+        ["blkdiscard", "--force", "--zeroout", "--length", "4096", str(disk)],
     ]
-    assert tools.held == [True, True]  # else udev assembles a stripe's members again between the two
+    assert tools.held == [True] * 3  # else udev assembles a stripe's members again in between
     assert not _is_held(disk)
 
 
@@ -264,7 +292,8 @@ def test_a_disk_whose_discarded_blocks_are_no_zeros_is_written_with_zeros(machin
     assert [command[2:-1] for command in tools.commands] == [
         ["--offset", "1048576"],
         ["--zeroout", "--offset", "1048576"],
-        ["--zeroout", "--length", "1048576"],  # last: until then the disk says that it is ours
+        ["--zeroout", "--offset", "4096", "--length", "1044480"],
+        ["--zeroout", "--length", "4096"],  # last: until then the disk says that it is ours
     ]
 
 
