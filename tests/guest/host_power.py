@@ -13,6 +13,7 @@ from typing import Any
 
 from guest_aws import instance_of_guest
 from moto_server import Moto
+from power import FOREIGN
 from virtual_machine import DISKS, Disk, VirtualMachine
 
 from esrally_ebs.aws.clients import Aws
@@ -96,9 +97,7 @@ def boot(machine: VirtualMachine, command: str, phase: str, beats: list[str]) ->
 
 
 def test_cuts(aws: Moto, tmp_path: Path) -> None:
-    machine = VirtualMachine(
-        tmp_path, (*DISKS, Disk(name="foreign", serial="vol0fedcba9876543210", mib=_FOREIGN_MIB))
-    )
+    machine = VirtualMachine(tmp_path, (*DISKS, Disk(name="foreign", serial=FOREIGN, mib=_FOREIGN_MIB)))
     foreign = machine.folder / "foreign"
     foreign.write_bytes(_PARTITIONED + os.urandom(_FOREIGN_MIB * 1024**2 - len(_PARTITIONED)))
     before = hashlib.sha256(foreign.read_bytes()).digest()

@@ -28,6 +28,7 @@ from esrally_ebs.store.context import Context
 from esrally_ebs.volumes import backends as volumes
 
 SHARE = Path("/mnt")
+FOREIGN = "AWS00000000000000009"  # a disk of the instance that somebody else uses
 _BEATS_EVERY_S = 0.2
 _ARM = {
     "emulated": 'type = "gp3"\nsize = "1GiB"',
@@ -81,7 +82,7 @@ def check() -> dict[str, Any]:
         *(
             f"{disk.path}: {disk.signature or 'not blank'}"
             for disk in disks
-            if not disk.blank or disk.holders
+            if disk.serial != FOREIGN and (not disk.blank or disk.holders)
         ),
         *(str(mount.mount_point) for mount in mounts() if "esrally-ebs" in str(mount.mount_point)),
         *(part.text for part in volumes.leftovers()),
