@@ -5,6 +5,7 @@ from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
 from esrally_ebs.node.life import (
     death,
     lasting_port,
+    lose,
     prepare_data_dir,
     restart,
     running,
@@ -27,6 +28,7 @@ __all__ = [
     "hashes",
     "lasting_port",
     "leftovers",
+    "lose",
     "of_all_arms",
     "page_cache_bytes",
     "prepare_data_dir",

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import socket
 import tempfile
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.machine.private import give_tree
+from esrally_ebs.machine.private import give_tree, opened_below
 from esrally_ebs.machine.resources import resource, run_dir
 from esrally_ebs.model import NODE_USER, Node, Volume
 from esrally_ebs.node import api, cgroups, engine
@@ -381,6 +382,24 @@ def restart(nodes: Sequence[Node]) -> tuple[Node, ...]:
         for name, node in by_container.items()
     }
     return tuple(replace(anew[node.container], arm=node.arm, data_dir=node.data_dir) for node in nodes)
+
+
+def lose(lost: Node, cluster: Sequence[Node]) -> tuple[Node, ...]:
+    """Kill a node, remove its copies of shards, and start it again; the nodes of its cluster once it is back.
+
+    It keeps the state of the cluster, of which it may be the master. Raises SetupError for the first node,
+    whose network all others have.
+    """
+    if lost == cluster[0]:
+        raise SetupError(f"node {lost.arm}: the others have its network; lose another one")
+    engine.docker("kill", "--signal", "KILL", lost.container)
+    engine.docker("wait", lost.container)
+    with opened_below(lost.data_dir, "indices") as folder:
+        for copies in Path(f"/proc/self/fd/{folder}").iterdir():
+            shutil.rmtree(copies)
+    engine.docker("start", lost.container, timeout_s=_UP_S)
+    arms, names, places = zip(*((node.arm, node.container, node.data_dir) for node in cluster), strict=True)
+    return _wait(arms, names, places, image=lost.image)
 
 
 def _remove_container(node: Node) -> None:

@@ -5,7 +5,7 @@ A copy of a shard goes where its index allows it to be, so that a setting begins
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from esrally.driver import runner
@@ -17,7 +17,12 @@ from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.plan import Plan
 
 RECOVERY = "ebs-recovery"  # the operation's type
-REPLICA, RELOCATION, RESTORE, MERGE = KINDS = ("replica", "relocation", "restore", "merge")
+KINDS = ("replica", "node-loss", "relocation", "restore", "merge")
+REPLICA, NODE_LOSS, RELOCATION, RESTORE, MERGE = KINDS
+_OF_REPLICAS = (REPLICA, NODE_LOSS)
+_ALLOCATION = "index.routing.allocation.enable"
+# From a lost node until it is back; Elasticsearch would wait a minute for a copy that is there no more.
+_KEPT_BACK = {_ALLOCATION: "primaries", "index.unassigned.node_left.delayed_timeout": "0s"}
 _RESTORED = "ebs-restored"  # an index
 _SNAPSHOT = {"repository": "ebs", "snapshot": "one"}
 _PATIENCE_S = 3600.0
@@ -42,15 +47,20 @@ def require_able(tasks: Iterable[Any], plan: Plan) -> None:
 class Recovery(runner.Runner):  # type: ignore[misc]
     """A replica or primary copied to another node, an index restored, or its segments merged to one."""
 
-    async def prepare(self, es: Any, params: dict[str, Any], nodes: Sequence[Node]) -> dict[str, Any]:
-        """Bring about what the work begins with: an index on one node, a snapshot, a restored index.
+    async def prepare(
+        self, es: Any, params: dict[str, Any], nodes: Sequence[Node], lose: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Bring about what the work begins with: an index on one node, a snapshot, a restored index, a loss.
 
-        Returns the parameters, and with them the node that has the first shard, and the one after it.
+        ``lose`` kills the node of a name, which is back without its copies when it returns. Returns the
+        parameters, and with them the node that has the first shard, and the one after it.
         """
         es = es.options(request_timeout=_PATIENCE_S)
         index, names = params["index"], [node.arm for node in nodes]
         shards = await es.cat.shards(index=index, format="json", h="prirep,node")
         here = next(shard["node"] for shard in shards if shard["prirep"] == "p")
+        if params["kind"] == NODE_LOSS:
+            here = names[0]  # which cannot be lost: the others have its network
         there = names[(names.index(here) + 1) % len(names)]
         await _settle(es, index, [here], replicas=0)
         if params["kind"] in (RESTORE, MERGE):
@@ -58,6 +68,10 @@ class Recovery(runner.Runner):  # type: ignore[misc]
             await _require_snapshot(es, index, names[0])
         if params["kind"] == MERGE:
             await _restore(es, index, there)
+        if params["kind"] == NODE_LOSS:
+            await _settle(es, index, [here, there], replicas=1)
+            await es.indices.put_settings(index=index, settings=_KEPT_BACK)
+            await asyncio.to_thread(lose, there)
         return {**params, "nodes": (here, there), "port": nodes[0].port}
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +91,7 @@ class Recovery(runner.Runner):  # type: ignore[misc]
 
 async def _perform(es: Any, params: dict[str, Any]) -> None:
     kind, index, (here, there) = params["kind"], params["index"], params["nodes"]
-    if kind == REPLICA:
+    if kind in _OF_REPLICAS:
         await _settle(es, index, [here, there], replicas=1)
     elif kind == RELOCATION:
         await _settle(es, index, [there], replicas=0)
@@ -97,6 +111,7 @@ async def _settle(es: Any, index: str, nodes: Sequence[str], *, replicas: int) -
 def _placed(nodes: Sequence[str], replicas: int) -> dict[str, Any]:
     return {
         "index.number_of_replicas": replicas,
+        _ALLOCATION: "all",
         "index.routing.allocation.include._name": ",".join(nodes),
     }
 
@@ -129,7 +144,7 @@ def _moved(params: dict[str, Any]) -> dict[str, Any]:
     index = _RESTORED if kind in (RESTORE, MERGE) else params["index"]
     shards = api.get(params["port"], f"/{index}/_recovery?detailed=true")[index]["shards"]
     # beside a replica there is its primary, as that came to its own node
-    copied = [shard["index"] for shard in shards if shard["primary"] is (kind != REPLICA)]
+    copied = [shard["index"] for shard in shards if shard["primary"] is (kind not in _OF_REPLICAS)]
     throttled_ms = sum(
         shard[f"{end}_throttle_time_in_millis"] for shard in copied for end in ("source", "target")
     )

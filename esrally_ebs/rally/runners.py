@@ -124,7 +124,9 @@ class Search:
         """Work with shards begins with a state of its own."""
         if isinstance(self.runner.inner, Recovery):
             with self._uncounted():
-                self.params = await self.runner.inner.prepare(self.client, self.params, self.arm.nodes)
+                lose = partial(root_steps(self.context).lose_node, self.arm.name)
+                self.params = await self.runner.inner.prepare(self.client, self.params, self.arm.nodes, lose)
+                self.context = activation.current()  # a node that was lost is another process now
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:

@@ -284,7 +284,7 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
     asked: dict[HostPlan, list[str]] = {}
     for session in list_sessions(home):
         has_failed = session.state in (State.FAILED, State.CANCELLED)
-        if not has_failed or (session.started_at or 0.0) < time.time() - _DAY_S:
+        if not has_failed or (session.ended_at or session.started_at or 0.0) < time.time() - _DAY_S:
             continue
         with suppress(FormatError):
             for host in read_record(session.path).plan.host:

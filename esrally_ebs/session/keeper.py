@@ -50,7 +50,7 @@ OPERATIONS = (
     *("image", "engine_facts", "begin", "attach", "lend", "give_back", "calibrate", "start_nodes"),
     *("attach_neutral", "start_shared", "stop_nodes", "restart_nodes", "remove_nodes", "segments"),
     *("content_hash", "keep", "bring_back", "require_kept", "publish", "evict", "cause", "gc_log"),
-    *("ebs_page", "ending", "take_down"),
+    *("ebs_page", "ending", "take_down", "lose_node"),
 )
 MAX_REQUEST_BYTES = 1 << 18
 _MAX_CALLS = 64  # at once

@@ -208,7 +208,19 @@ class RootSteps:
         copied = nodes.same_segments(before) if self._context.copied else nullcontext()
         with self._counted(), copied:
             started = nodes.restart(before)
-        self._nodes = {node.arm: node for node in started}
+        self._renew(started)
+
+    def lose_node(self, arm: str, name: str) -> None:
+        """Kill a node of an arm's cluster, start it anew without its copies of shards, write it down."""
+        assert self._context is not None, "no node runs before it was published"
+        members = self._context.arm(arm).members
+        cluster = [self._of(self._nodes, member.volume.spec.name) for member in members]
+        with self._counted():
+            self._renew(nodes.lose(self._of(self._nodes, name), cluster))
+
+    def _renew(self, started: Sequence[Node]) -> None:
+        assert self._context is not None
+        self._nodes.update({node.arm: node for node in started})
         arms = tuple(
             replace(
                 arm,

@@ -56,7 +56,7 @@ def test_work_with_shards_is_timed_and_begins_the_same_each_time(own: Homes) -> 
     ran = raced(own, f"--track-path={resource('tracks/recovery-ebs')}", plan="green.toml")
     moved = [event for event in ran.session.events if event.kind == "recovery"]
     assert Counter((event.arm, event.fields["task"]) for event in moved) == {
-        (arm, task): 2 for arm in ARMS for task in ("replica", "relocation", "restore", "merge")
+        (arm, task): 2 for arm in ARMS for task in ("replica", "node-loss", "relocation", "restore", "merge")
     }
     assert len({event.fields["bytes"] for event in moved}) == 1  # the same index, whatever is done with it
     for event, row in zip(moved, ran.measured, strict=True):
