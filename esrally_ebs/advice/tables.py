@@ -400,6 +400,12 @@ def _usd(usd: float, *, sign: bool = False) -> str:
     return f"{usd:{'+' if sign else ''},.2f} USD"
 
 
+_CENSORED = (
+    "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
+    " may be more, so log again there.",
+)
+
+
 def build_usage(
     source: str,
     intervals: Sequence[Interval],
@@ -451,6 +457,7 @@ def build_usage(
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
+            *(_CENSORED if today.usage.limited_s else ()),
             "Credits were full at the start; what a volume does not get done stays owed, as if nobody slowed"
             " down.",
         ),

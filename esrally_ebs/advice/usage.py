@@ -29,6 +29,9 @@ _MAX_SECONDS = 366 * _DAY_S
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
+# Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
+# own the log shows no more than that.
+_AT_LIMIT = 0.95
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 
 
@@ -202,10 +205,11 @@ def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float 
     for interval in intervals:
         for i, limit in enumerate(limits):
             own = i < len(model.limits)
-            levels[i] += limit.rate * interval.seconds - _cost(interval, limit, model) / (
-                model.stripes if own else 1
-            )
-            if levels[i] < 0:
+            gives = limit.rate * interval.seconds
+            takes = _cost(interval, limit, model) / (model.stripes if own else 1)
+            levels[i] += gives - takes
+            saved = limit.of_credits and levels[i] > (1 - _AT_LIMIT) * limit.capacity
+            if levels[i] < 0 or (takes >= _AT_LIMIT * gives and not saved):
                 at_limit_s[limit.name] += interval.seconds
             levels[i] = min(limit.capacity, levels[i])
             if limit.of_credits:

@@ -139,6 +139,21 @@ def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
     assert usage.lowest_credits is None
 
 
+@pytest.mark.parametrize(("share", "limited_s"), [(0.90, 0.0), (0.97, 60.0), (1.0, 60.0)])
+def test_who_uses_nearly_all_of_a_limit_is_at_it(share: float, limited_s: float) -> None:
+    """A log of a volume that was held back never shows more than its limit."""
+    gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
+    held = replace(QUIET, read_bytes=60 * share * 125 * MIB)
+    assert replay_usage([QUIET, held], gp3).at_limit_s == {"iops": 0.0, "throughput": limited_s}
+
+
+def test_the_baseline_is_no_limit_while_there_are_credits() -> None:
+    gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
+    baseline = replace(QUIET, reads=300 * 60, read_bytes=300 * 60 * 16 * KIB)
+    assert replay_usage([baseline] * 60, gp2).limited_s == 0
+    assert replay_usage([baseline] * 60, gp2, credits=0.0).limited_s == 3600
+
+
 def test_credits_are_used_up_at_the_rate_beyond_the_baseline() -> None:
     """gp2 of 100 GiB has 300 IOPS and 5.4 million credits: 700 beyond it an hour are 2.52 million."""
     gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
