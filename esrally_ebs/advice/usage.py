@@ -66,7 +66,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     """
     try:
         if text.lstrip().startswith("{"):
-            return _amounts(_cloudwatch(json.loads(text)), source)
+            return _amounts(_cloudwatch(json.loads(text), device), source)
         rows = list(_device_rows(text))
     except ValueError as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
@@ -92,16 +92,24 @@ def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
     return checked
 
 
-def _cloudwatch(document: Mapping[str, object]) -> list[Interval]:
-    """The answer of get-metric-data with the sums of ``_METRICS``, by their labels."""
+def _cloudwatch(document: Mapping[str, object], device: str | None) -> list[Interval]:
+    """The answer of get-metric-data: sums of ``_METRICS``, by their labels, in which ``device`` stands.
+
+    Of more than 100,800 values the AWS CLI gives several results of one label, one after another.
+    """
     sums: dict[str, dict[datetime, float]] = {}
+    labels: dict[str, str] = {}
     for result in document["MetricDataResults"]:  # type: ignore[attr-defined]
-        metric = next((name for name in _METRICS if name in result["Label"]), None)
-        if metric is not None:
+        label = result["Label"]
+        metric = next((name for name in _METRICS if name in label), None)
+        if metric is not None and (device is None or device in label):
             times, values = result["Timestamps"], result["Values"]
             if len(times) != len(values):
-                raise ValueError(f"{result['Label']}: {len(times)} timestamps for {len(values)} values")
-            sums[metric] = dict(zip(map(datetime.fromisoformat, times), map(float, values), strict=True))
+                raise ValueError(f"{label}: {len(times)} timestamps for {len(values)} values")
+            if labels.setdefault(metric, label) != label:
+                raise ValueError(f"of several volumes, {labels[metric]} and {label}: name one with --device")
+            of_metric = sums.setdefault(metric, {})
+            of_metric.update(zip(map(datetime.fromisoformat, times), map(float, values), strict=True))
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}")
     periods = sorted(set().union(*sums.values()))

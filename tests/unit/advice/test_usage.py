@@ -106,6 +106,24 @@ def test_what_is_no_amount_is_refused_rather_than_no_load(amount: str) -> None:
         parse_usage(IOSTAT.replace("16000.00", amount), "x")
 
 
+def test_a_month_of_cloudwatch_comes_in_pages() -> None:
+    """The AWS CLI puts the results of all pages into one list: the last page stood for the month."""
+    document = json.loads(CLOUDWATCH)
+    first = document["MetricDataResults"]
+    later = [{**one, "Timestamps": [time.replace("T10", "T11") for time in TIMES]} for one in first]
+    both = parse_usage(json.dumps({"MetricDataResults": first + later}), "log")
+    assert [one.reads for one in both] == [600, 1200, 600, 1200]
+
+
+def test_of_several_volumes_of_cloudwatch_one_must_be_named() -> None:
+    document = json.loads(CLOUDWATCH)
+    other = json.loads(CLOUDWATCH.replace("vol-1", "vol-2").replace("[600, 1200]", "[6, 12]"))
+    text = json.dumps({"MetricDataResults": document["MetricDataResults"] + other["MetricDataResults"]})
+    with pytest.raises(FormatError, match=r"log: of several volumes, vol-1 .* and vol-2 .*--device"):
+        parse_usage(text, "log")
+    assert [one.reads for one in parse_usage(text, "log", "vol-2")] == [6, 12]
+
+
 def test_json_of_another_form_is_refused_in_our_words() -> None:
     with pytest.raises(FormatError, match="no answer of get-metric-data"):
         parse_usage('{"MetricDataResults": {"a": 1}}', "x")
