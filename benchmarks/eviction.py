@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from esrally_ebs.node.eviction import evict
-from esrally_ebs.node.residency import residency
+from esrally_ebs.node.page_cache import residency
 from esrally_ebs.units import GIB, format_bytes, parse_bytes
 
 FILES = 24  # an index of a few segments

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from esrally_ebs.machine.proc_stat import PROC_STAT, ProcessorCounters, parse_proc_stat
+from esrally_ebs.machine.procfs import PROC_STAT, ProcessorCounters, parse_proc_stat
 
 
 @contextmanager

@@ -1,20 +1,22 @@
-"""Recorded requests on another volume: percentiles with their intervals, and what held them back."""
+"""Recorded requests on another volume, or with more memory: percentiles, and what held them back."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from esrally_ebs.advice.dependencies import access_patterns
-from esrally_ebs.advice.memory import footprint_bytes, with_memory
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.analysis.rounds import Estimate, critical_t
 from esrally_ebs.catalog.limits import Model, Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.units import KIB
 from esrally_ebs.volumes.virtual.replay import Column, Replayed, Thread, replay
 
+_PAGE = 16 * KIB  # what is looked up at once: the kernel's own pages are a quarter of it
 PERCENTILES = (50, 90, 99)
 MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
@@ -25,6 +27,46 @@ _MIN_S = 1e-6  # a request of a log may have taken none
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
 _BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
 _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
+
+
+def footprint_bytes(recording: Recording) -> int:
+    """Of all that requests read, each place once."""
+    return _PAGE * len({page for pages in _pages(recording) for page in pages})
+
+
+def in_memory(recording: Recording, cache_bytes: int) -> Column:
+    """By I/O whether all of it is in a cache of so many bytes, of what was used last, that is never dropped.
+
+    The cache is empty when the recording begins. A write puts its place into the cache, and reaches the
+    volume in any case.
+    """
+    cache: OrderedDict[int, None] = OrderedDict()
+    most = cache_bytes // _PAGE
+    hits = np.zeros(len(recording.ios["at_s"]), bool)
+    for io, pages in enumerate(_pages(recording)):
+        hits[io] = all(page in cache for page in pages)
+        for page in pages:
+            cache[page] = None
+            cache.move_to_end(page)
+        while len(cache) > most:
+            cache.popitem(last=False)
+    hits[recording.ios["write"] == 1] = False
+    return hits
+
+
+def with_memory(recording: Recording, thread: Thread, cache_bytes: int) -> Thread:
+    """The requests with such a cache: what is in it takes the volume no time."""
+    requests = np.repeat(np.arange(recording.requests), np.diff(recording.first))
+    places = (np.arange(len(requests)) + requests)[in_memory(recording, cache_bytes)]
+    path_s = thread.path_s.copy()
+    path_s[places] = np.inf
+    return thread._replace(path_s=path_s)
+
+
+def _pages(recording: Recording) -> list[range]:
+    begin = recording.ios["offset"] // _PAGE
+    end = -(-(recording.ios["offset"] + recording.ios["bytes"]) // _PAGE)
+    return [range(first, last) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

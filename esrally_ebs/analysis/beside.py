@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.compare import Verdict, verdict_of
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.grouping import rows_by
 from esrally_ebs.analysis.multiplicity import holm
 from esrally_ebs.analysis.profile import Profile, pooled, profiles_of, read_windows
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
-from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start, counted, is_time
+from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start, counted, is_time, rows_by
 from esrally_ebs.model import Phase
 from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.session import Session

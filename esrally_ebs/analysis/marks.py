@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.grouping import rows_by
 from esrally_ebs.analysis.profile import Profile, Profiles, profiles_of, read_windows
+from esrally_ebs.analysis.summary import rows_by
 from esrally_ebs.model import Event, Phase
 from esrally_ebs.store.session import Session
 

@@ -1,20 +1,21 @@
-"""Samples by task, arm and round, and the percentiles of each task on each arm, from raw samples."""
+"""Samples by task, arm and round: percentiles of each task on each arm, and how cold starts become warm."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.grouping import rows_by
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
 from esrally_ebs.model import Phase
 from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.encoding import baseline_of
 
+Rows = npt.NDArray[np.int64]
 PERCENTILES = (50, 90, 99)
 MIN_ROUNDS = 6  # with fewer, Student's t claims too often at the levels that eight tasks need
 # What a round was like does not cancel in an arm by itself. Its 99th percentile is what its slowest rounds
@@ -28,6 +29,52 @@ Scope = Literal["all", "first", "latency"]
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
 # The rounds of each start of the nodes; empty where there is but one.
 Starts = Sequence[range]
+_MAX_REQUESTS = 1000  # requests since the drop that a curve follows
+_MIN_REQUESTS = 4  # fewer show no level
+_LEVEL_SHARE = 0.25  # of a curve, at its end, that makes the warm level
+_WARM_FACTOR = 1.1  # a request is warm that takes at most this many times the level
+
+
+def rows_by(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...], Rows]]:
+    """Every combination of values of the columns ``names`` that occurs, with the rows that have it, in order.
+
+    Text must not be missing. Groups are in the order of their keys, and texts rank by their first appearance.
+    """
+    if not table.num_rows:
+        return []
+    columns = [_encoded(table[name]) for name in names]
+    most = math.prod(len(values) for values, _ in columns)
+    # few groups, many rows: keys of 16 bits are sorted in one pass
+    key = np.zeros(table.num_rows, np.int16 if most < 2**15 else np.int64)
+    for values, codes in columns:
+        key *= len(values)
+        key += codes.astype(key.dtype)
+    order = np.argsort(key, kind="stable")
+    ends = np.flatnonzero(np.diff(key[order])) + 1
+    groups = np.split(order, ends)
+    grouped = [(tuple(values[codes[rows[0]]] for values, codes in columns), rows) for rows in groups]
+    ranks = [_ranks([(key[place], rows[0]) for key, rows in grouped]) for place in range(len(names))]
+    return sorted(
+        grouped, key=lambda group: [rank[value] for rank, value in zip(ranks, group[0], strict=True)]
+    )
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]:
+    """The distinct values of a column, and each row's place among them."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries()
+    codes = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    return column.chunk(0).dictionary.to_pylist(), np.concatenate(codes)
+
+
+def _ranks(appearances: Sequence[tuple[Any, np.int64]]) -> dict[Any, Any]:
+    """A sort key for each value: numbers by themselves, texts by the first row that has them."""
+    ranks: dict[Any, Any] = {}
+    for value, row in appearances:
+        rank = int(row) if isinstance(value, str) else value
+        ranks[value] = min(rank, ranks.get(value, rank))
+    return ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,3 +257,45 @@ def is_known_alone(percentile: int, rounds: int) -> bool:
 
 def _measured(samples: pa.Table) -> pa.ChunkedArray:
     return pc.equal(samples["phase"], Phase.MEASURE.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartCurve:
+    """One task on one arm."""
+
+    task: str
+    arm: str
+    requests: npt.NDArray[np.int64]  # number since the drop, from 1
+    median_s: Floats  # of all rounds' requests of that number
+    warm_s: float  # median of the last quarter of the curve
+    meets: int | None  # number from which on the curve stays within 10 % of the warm level; None = not yet
+
+
+def cold_starts(samples: pa.Table) -> tuple[ColdStartCurve, ...]:
+    """A curve per task and arm whose requests follow one another without a drop in between; else none."""
+    followed = pc.and_(pc.greater(samples["round"], 0), pc.less_equal(samples["iteration"], _MAX_REQUESTS))
+    mask = pc.and_(counted(samples), followed)
+    own = samples.select(["task", "arm", "iteration", "service_time_s"]).filter(mask)
+    times = own["service_time_s"].to_numpy()
+    medians: dict[tuple[str, str], dict[int, float]] = {}
+    for (task, arm, number), rows in rows_by(own, ["task", "arm", "iteration"]):
+        medians.setdefault((task, arm), {})[number] = float(np.median(times[rows]))
+    return tuple(
+        _curve(*key, by_number) for key, by_number in medians.items() if len(by_number) >= _MIN_REQUESTS
+    )
+
+
+def _curve(task: str, arm: str, medians: dict[int, float]) -> ColdStartCurve:
+    requests = np.array(sorted(medians), np.int64)
+    values = np.array([medians[int(number)] for number in requests])
+    level = float(np.median(values[-max(1, round(len(values) * _LEVEL_SHARE)) :]))
+    cold = np.flatnonzero(values > level * _WARM_FACTOR)
+    first_warm = 0 if not len(cold) else int(cold[-1]) + 1
+    return ColdStartCurve(
+        task=task,
+        arm=arm,
+        requests=requests,
+        median_s=values,
+        warm_s=level,
+        meets=int(requests[first_warm]) if first_warm < len(requests) else None,
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.disks import Disk, Sort, Stack, mounts_of, stack_of
 from esrally_ebs.machine.kernel_trees import Roots
-from esrally_ebs.machine.mountinfo import Mount
+from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Kind
 
 _EFS_SOURCE = re.compile(r"(?:[a-z0-9-]+\.)?(fs-[0-9a-f]+)\.efs\.[a-z0-9.-]+:.*")

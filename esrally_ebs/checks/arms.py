@@ -14,9 +14,9 @@ from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.clients import Api, Aws
 from esrally_ebs.aws.describe import EbsVolume
 from esrally_ebs.aws.survey import MakeApi, Survey, connect, survey
-from esrally_ebs.checks.guards import ArmFacts, ClockFacts, Facts, InstanceFacts, guard, is_real
-from esrally_ebs.checks.idle_devices import clock_is_synchronised, watch
-from esrally_ebs.checks.processors import check_processors
+from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real
+from esrally_ebs.checks.guards import guard
+from esrally_ebs.checks.idle import check_processors, clock_is_synchronised, watch
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock

@@ -1,16 +1,16 @@
-"""What is known of arms, instance and machine before a session: one plain record that all guards read.
+"""What guards read and what they find: facts of arms, instance and machine before a session, and checks.
 
 None or an empty tuple is "not known", never "no".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from esrally_ebs.aws.describe import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Backend, Volume, VolumeSpec
+from esrally_ebs.model import Backend, Check, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan
 
 
@@ -122,3 +122,23 @@ def _spec(member: EbsVolume) -> VolumeSpec:
         throughput_bytes_per_s=member.throughput_bytes_per_s,
         encrypted=member.encrypted,
     )
+
+
+def good(name: str, value: str, text: str) -> Check:
+    """Nothing is wrong."""
+    return Check(name=name, ok=True, value=value, text=text)
+
+
+def bad(name: str, text: str, mend: str, *, value: str = "", severity: Severity = Severity.STOP) -> Check:
+    """Something is: ``text`` is the evidence, ``mend`` the next step."""
+    return Check(name=name, ok=False, value=value, text=f"{text}; {mend}", severity=severity, mend=mend)
+
+
+def unknown(name: str, text: str, mend: str) -> Check:
+    """Nobody could tell."""
+    return bad(name, text, mend, value="unknown", severity=Severity.UNKNOWN)
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Parts of a sentence."""
+    return ", ".join(parts)

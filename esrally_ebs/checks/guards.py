@@ -1,47 +1,288 @@
 """Guards: is what is about to be measured what the user thinks it is? Facts in, named checks out.
 
 Pure: whoever reads machine and AWS hands in Facts. A check that is not ok stops the session when its severity
-is STOP, unless the user accepts it by its name, which is then on record.
+is STOP, unless the user accepts it by its name, which is then on record. Those on the volumes themselves are
+in ``volume_state``; here are those on what differs between arms, and on what is around the volumes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from esrally_ebs.analysis.comparable import LATENESS, REACH
-from esrally_ebs.checks import same_settings, surroundings, volume_state
-from esrally_ebs.checks.facts import ArmFacts, ClockFacts, Facts, InstanceFacts, is_real
+from esrally_ebs.checks import volume_state
+from esrally_ebs.checks.facts import (
+    Activity,
+    ArmFacts,
+    Facts,
+    bad,
+    good,
+    listed,
+    unknown,
+)
 from esrally_ebs.errors import PlanError, near
-from esrally_ebs.model import Check
+from esrally_ebs.model import Check, Kind, Severity
+from esrally_ebs.units import KIB, MIB, format_bytes
 
-__all__ = [
-    "NAMES",
-    "ArmFacts",
-    "ClockFacts",
-    "Facts",
-    "InstanceFacts",
-    "check_names",
-    "guard",
-    "is_real",
-]
+_EFS_READAHEAD_BYTES = 15_360 * KIB  # amazon-ec2-utils, udev rule 53: of every NFS mount
+_SIZES_ALIKE = 0.02  # file systems of one size differ by what they keep for themselves
+# Of one mount only: addresses, ports and what mkfs found of the device.
+_OWN_OPTIONS = (
+    "addr=",
+    "clientaddr=",
+    "mountaddr=",
+    "port=",
+    "sunit=",
+    "swidth=",
+    "stripe=",
+    "subvol",
+    "fsid=",
+)
+_STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S = 100, 10 * MIB  # of others: no figure would be the volume's own
+_SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S = 5, MIB
+_CLOCK_OFF_S = 2.0  # AWS tells whole seconds, and the answer took its time
+_COMPARE = "compare the volumes' own settings with the instance's limits"
+_LARGER = "take a larger instance, or volumes with lower limits"
+
+
+def size(facts: Facts) -> Check | None:
+    """Arms of different sizes: gp2, st1 and sc1 are as fast as they are large."""
+    sizes = {arm.name: _size(arm) for arm in _disks(facts)}
+    if len(sizes) < 2:
+        return None
+    sizes_text = listed(f"{name} {format_bytes(bytes_)}" for name, bytes_ in sizes.items())
+    if max(sizes.values()) > min(sizes.values()) * (1 + _SIZES_ALIKE):
+        text = f"arms differ in size: {sizes_text}"
+        mend = "take volumes of one size unless size is what you compare"
+        return bad("size", text, mend, value=sizes_text, severity=Severity.WARN)
+    return good("size", sizes_text, "arms have the same size")
+
+
+def filesystem(facts: Facts) -> Check | None:
+    """Different file systems."""
+    return _same(
+        "filesystem", _disks(facts), lambda arm: arm.volume.filesystem, "make the same one on every arm"
+    )
+
+
+def mount_options(facts: Facts) -> Check | None:
+    """Different mount options, but for those that are each mount's own."""
+    return _same("mount-options", _disks(facts), _options, "remount with the same options")
+
+
+def readahead(facts: Facts) -> Check | None:
+    """Different readahead; EFS is expected to have what Amazon gives it, not what disks have."""
+    for arm in facts.arms:
+        ahead = arm.volume.readahead_bytes
+        if arm.volume.kind is Kind.EFS and ahead is not None and ahead != _EFS_READAHEAD_BYTES:
+            text = f"{arm.name}: EFS reads ahead {ahead // KIB} KiB, Amazon Linux sets 15360"
+            mend = "install amazon-ec2-utils, or write 15360 to /sys/class/bdi/<device>/read_ahead_kb"
+            return bad("readahead", text, mend, value=f"{ahead // KIB} KiB", severity=Severity.WARN)
+    mend = "blockdev --setra gives disks the same one"
+    return _same("readahead", _disks(facts), lambda arm: _kib(arm.volume.readahead_bytes), mend)
+
+
+def scheduler(facts: Facts) -> Check | None:
+    """Different I/O schedulers."""
+    mend = "write one and the same to /sys/block/<device>/queue/scheduler"
+    return _same("scheduler", _disks(facts), lambda arm: arm.volume.scheduler or "", mend)
+
+
+def encryption(facts: Facts) -> Check | None:
+    """One arm encrypted and the other not."""
+    mend = "make both volumes encrypted, or neither: a snapshot can be copied with encryption"
+    return _same("encryption", facts.arms, _encrypted, mend)
+
+
+def _same(name: str, arms: Sequence[ArmFacts], of: Callable[[ArmFacts], str], mend: str) -> Check | None:
+    """What all arms should share; an arm that does not tell is no reason not to compare the others."""
+    values: Mapping[str, str] = {arm.name: value for arm in arms if (value := of(arm))}
+    if len(values) < 2:
+        return None
+    what = name.replace("-", " ")
+    values_text = listed(f"{arm} {value}" for arm, value in values.items())
+    if len(set(values.values())) > 1:
+        return bad(name, f"arms differ in {what}: {values_text}", mend, value=values_text)
+    untold = [arm.name for arm in arms if arm.name not in values]
+    if untold:
+        return unknown(name, f"not known whether {listed(untold)} has the same {what} as {values_text}", mend)
+    return good(name, next(iter(values.values())), f"arms have the same {what}")
+
+
+def _disks(facts: Facts) -> list[ArmFacts]:
+    """Arms with a device of their own: a file system over the network is another kind of thing altogether."""
+    return [arm for arm in facts.arms if arm.volume.kind is not Kind.EFS]
+
+
+def _size(arm: ArmFacts) -> int:
+    total = sum(member.size_bytes for member in arm.members)
+    return total if total and len(arm.members) == len(arm.volume_ids) else arm.volume.spec.size_bytes
+
+
+def _options(arm: ArmFacts) -> str:
+    words = set(arm.volume.mount_options.split(","))
+    return listed(sorted(word for word in words if not word.startswith(_OWN_OPTIONS)))
+
+
+def _kib(count: int | None) -> str:
+    return "" if count is None else f"{count // KIB} KiB"
+
+
+def _encrypted(arm: ArmFacts) -> str:
+    if arm.file_system is not None:
+        return "yes" if arm.file_system.encrypted else "no"
+    if not arm.members or len(arm.members) < len(arm.volume_ids):
+        return ""
+    states = {member.encrypted for member in arm.members}
+    return "in part" if len(states) > 1 else "yes" if states == {True} else "no"
+
+
+def instance_limit(facts: Facts) -> Check | None:
+    """An instance that one arm alone could saturate, or all of them together, would be what is measured."""
+    if facts.instance is None:
+        return None
+    limits, single, together = facts.instance.limits, [], []
+    for what, most in (("iops", limits.maximum_iops), ("throughput", limits.maximum_bytes_per_s)):
+        rates = _rates(facts, what)
+        single += [
+            f"{name} {_shown(what, rate)} of {_shown(what, most)}" for name, rate in rates if rate > most
+        ]
+        total = sum(rate for _, rate in rates)
+        if total > most:
+            together.append(f"{_shown(what, total)} of {_shown(what, most)}")
+    who = limits.instance_type
+    if single:
+        return bad(
+            "instance-limit", f"{who} lets through less than an arm's volumes: {listed(single)}", _LARGER
+        )
+    if together:
+        text = f"{who} lets through less than all arms together, which take turns: {listed(together)}"
+        return bad("instance-limit", text, _LARGER, severity=Severity.WARN)
+    if _without_model(facts):
+        return unknown("instance-limit", f"not known what {_without_model(facts)} can do", _COMPARE)
+    return good("instance-limit", who, f"{who} lets through what all arms can do together")
+
+
+def instance_burst(facts: Facts) -> Check | None:
+    """Arms that need more than the instance's baseline live on its burst: 30 minutes in 24 hours."""
+    if facts.instance is None:
+        return None
+    limits = facts.instance.limits
+    if not limits.bursts:
+        return good("instance-burst", "no", f"{limits.instance_type} has no burst")
+    needs = [
+        f"{name} {_shown(what, rate)} of {_shown(what, base)}"
+        for what, base in (("iops", limits.baseline_iops), ("throughput", limits.baseline_bytes_per_s))
+        for name, rate in _rates(facts, what)
+        if rate > base
+    ]
+    if not needs and _without_model(facts):
+        return unknown("instance-burst", f"not known what {_without_model(facts)} can do", _COMPARE)
+    if not needs:
+        return good("instance-burst", "no", f"no arm needs more than {limits.instance_type}'s baseline")
+    text = f"above {limits.instance_type}'s baseline, on its burst: {listed(needs)}"
+    balances = [b for b in (facts.instance.io_balance, facts.instance.byte_balance) if b is not None]
+    if balances and min(balances) < 1.0:
+        return bad("instance-burst", f"{text}; {min(balances):.0%} of its credits are left", _LARGER)
+    return bad(
+        "instance-burst", text, f"measure for less than 30 minutes, or {_LARGER}", severity=Severity.WARN
+    )
+
+
+def other_io(facts: Facts) -> Check | None:
+    """Somebody else's requests on an arm's devices."""
+    watched = [(arm.name, arm.activity) for arm in facts.arms if arm.activity is not None]
+    if not watched:
+        return None
+    busy = [(name, io) for name, io in watched if _above(io, _SOME_REQUESTS_PER_S, _SOME_BYTES_PER_S)]
+    if not busy:
+        return good("other-io", "none", "nothing else used the arms' devices before the session")
+    heavy = any(_above(io, _STOP_REQUESTS_PER_S, _STOP_BYTES_PER_S) for _, io in busy)
+    rates = listed(
+        f"{name} {io.requests / io.seconds:.0f} requests/s, {io.bytes / io.seconds / MIB:.1f} MiB/s"
+        for name, io in busy
+    )
+    severity = Severity.STOP if heavy else Severity.WARN
+    return bad(
+        "other-io", f"in use by others: {rates}", "end what uses it (iotop, fuser -vm)", severity=severity
+    )
+
+
+def clock(facts: Facts) -> Check | None:
+    """A clock that is off puts CloudWatch's minutes beside the wrong requests."""
+    off, synchronised = facts.clock.off_s, facts.clock.synchronised
+    mend = "synchronise it with chrony (169.254.169.123 on EC2)"
+    if off is not None and abs(off) > _CLOCK_OFF_S:
+        return bad("clock", f"the clock is {off:+.0f} s off AWS's", mend, value=f"{off:+.0f} s")
+    if synchronised is False:
+        text = "the kernel says that the clock is not synchronised"
+        return bad("clock", text, mend, severity=Severity.WARN)
+    if synchronised is None and off is None:
+        text = "neither the kernel nor AWS told whether the clock is right"
+        return unknown("clock", text, mend) if _on_aws(facts) else None
+    if synchronised is None:
+        return good("clock", f"{off:+.0f} s", "the clock agrees with AWS's, which tells whole seconds")
+    return good("clock", "", "the clock is synchronised")
+
+
+def identity(facts: Facts) -> Check | None:
+    """What could not be found out about the arms."""
+    if facts.unknown:
+        text = listed(facts.unknown)
+        return unknown("identity", text, "guards that need it could not look; see docs/aws.md")
+    on_aws = _on_aws(facts)
+    return good("identity", "", listed(_described(arm) for arm in on_aws)) if on_aws else None
+
+
+def _on_aws(facts: Facts) -> list[ArmFacts]:
+    return [arm for arm in facts.arms if arm.volume_ids or arm.file_system]
+
+
+def _described(arm: ArmFacts) -> str:
+    volumes = listed(f"{each.volume_id} ({each.type})" for each in arm.members)
+    mode = (
+        f"{arm.file_system.file_system_id} (EFS, {arm.file_system.throughput_mode})"
+        if arm.file_system
+        else ""
+    )
+    return f"{arm.name} is {volumes or mode or arm.volume.identity}"
+
+
+def _without_model(facts: Facts) -> str:
+    """The arms on EBS that are not known, or beyond the catalog."""
+    on_ebs = [arm for arm in facts.arms if arm.volume.kind is Kind.EBS or arm.volume_ids]
+    return listed(arm.name for arm in on_ebs if not arm.models)
+
+
+def _rates(facts: Facts, what: str) -> list[tuple[str, float]]:
+    return [(arm.name, rate) for arm in facts.arms if (rate := arm.rate(what)) is not None]
+
+
+def _shown(what: str, rate: float) -> str:
+    return f"{rate:,.0f} IOPS" if what == "iops" else f"{rate / MIB:,.0f} MiB/s"
+
+
+def _above(io: Activity, requests_per_s: float, bytes_per_s: float) -> bool:
+    return io.requests > requests_per_s * io.seconds or io.bytes > bytes_per_s * io.seconds
+
 
 _GUARDS: Mapping[str, Callable[[Facts], Check | None]] = {
-    "identity": surroundings.identity,
+    "identity": identity,
     "root-device": volume_state.root_device,
     "caches-below": volume_state.caches_below,
-    "size": same_settings.size,
-    "filesystem": same_settings.filesystem,
-    "mount-options": same_settings.mount_options,
-    "readahead": same_settings.readahead,
-    "scheduler": same_settings.scheduler,
-    "encryption": same_settings.encryption,
+    "size": size,
+    "filesystem": filesystem,
+    "mount-options": mount_options,
+    "readahead": readahead,
+    "scheduler": scheduler,
+    "encryption": encryption,
     "burst-balance": volume_state.burst_balance,
     "gp3-throughput": volume_state.gp3_throughput,
     "initialised": volume_state.initialised,
     "modification": volume_state.modification,
-    "instance-limit": surroundings.instance_limit,
-    "instance-burst": surroundings.instance_burst,
-    "other-io": surroundings.other_io,
-    "clock": surroundings.clock,
+    "instance-limit": instance_limit,
+    "instance-burst": instance_burst,
+    "other-io": other_io,
+    "clock": clock,
 }
 NAMES = (*_GUARDS, LATENESS, REACH)  # that a plan may accept
 

@@ -1,13 +1,27 @@
-"""Judges a machine: a Machine of facts in, one Check per requirement out; no I/O, so it is easy to test.
+"""What this machine lacks for a session: ``look`` finds facts, ``checks_of`` judges them, without I/O.
 
-The text of a check that failed is the next step; that of a good one says what it is good for.
+The text of a check that failed is the next step; that of a good one says what it is good for. Java is not
+looked for: nodes bring theirs.
 """
 
+import os
 import re
-from collections.abc import Sequence
+import resource as limits
+import shutil
+import site
+import sysconfig
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
+
+from esrally_ebs.checks.idle import check_processors
+from esrally_ebs.errors import EbsError
+from esrally_ebs.machine import processes as system
+from esrally_ebs.machine import resources
+from esrally_ebs.machine.tracefs import missing_for_tracing, tracefs
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB, format_bytes
 
@@ -16,6 +30,13 @@ _COMPOSE_MINIMUM = (2, 0)
 _FIO_MINIMUM = (3, 0)  # completion latency in nanoseconds, which the parser expects
 _MAPS_MINIMUM = 262_144  # Elasticsearch's own bootstrap check
 _FILES_MINIMUM = 4_096  # Rally's actors, its clients and the telemetry hold a few hundred
+
+_VERSION = "8.8.2"
+_STORE = Path("/dev/shm")  # tmpfs: an emulated volume must not wait for a disk of this machine
+_ANSWER_S = 10.0
+_ACTORS_PORT = 1900
+_HOOK = "esrally_ebs.pth"  # keeps Rally's actors from listening: see rally.local_actors
+_PLACES = (sysconfig.get_path("purelib"), site.getusersitepackages())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +201,112 @@ def is_race(command: str, argv: Sequence[str]) -> bool:
         return True
     words = any("esrally" in word for word in argv) and not any("esrallyd" in word for word in argv)
     return command.lower().startswith("python") and words
+
+
+def look() -> Machine:
+    """The facts of this machine, within a few seconds."""
+    engine, problem = _ask("docker", "version", "--format", "{{.Server.Version}}")
+    images = _images()
+    return Machine(
+        root=system.is_root(),
+        engine=engine,
+        engine_problem=problem,
+        compose=_ask("docker", "compose", "version", "--short")[0],
+        image=next((image for image in images if engine and _has_image(image)), None),
+        images=images,
+        fio=_ask("fio", "--version")[0],
+        mkfs_xfs=_ask("mkfs.xfs", "-V")[0],
+        losetup=_ask("losetup", "--version")[0],
+        fuse=_opens("/dev/fuse"),
+        loop_control=_opens("/dev/loop-control"),
+        filesystems=_filesystems(),
+        store=_STORE,
+        store_free_bytes=min(_free(_STORE), psutil.virtual_memory().available),
+        home=resources.home(),
+        home_free_bytes=_free(resources.home()),
+        open_files=_hard_limit(limits.RLIMIT_NOFILE),
+        memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
+        races=_running_races(),
+        hook=any(_is_of_this_version(Path(place) / _HOOK) for place in _PLACES),
+        tracing_problem=missing_for_tracing(tracefs()),
+        listening=_listening(),
+        sockets_wanted=resources.sockets_wanted(),
+    )
+
+
+def _listening() -> tuple[str, ...]:
+    """Addresses that others reach where Rally's actors listen on their port and were not asked to."""
+    wanted = resources.actors_address()
+    if resources.sockets_wanted() and wanted is None:
+        return ()
+    listeners = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    theirs = {at.ip for at in listeners if at.port == _ACTORS_PORT and not ip_address(at.ip).is_loopback}
+    return tuple(f"{ip}:{_ACTORS_PORT}" for ip in sorted(theirs - {wanted}))
+
+
+def _is_of_this_version(hook: Path) -> bool:
+    """Whether it minds Rally's daemon, too: an older one is not renewed with the code that it imports."""
+    return hook.exists() and '"esrallyd"' in hook.read_text()
+
+
+def _ask(*argv: str) -> tuple[str | None, str]:
+    """What a tool says of itself, else None and why not in one line."""
+    try:
+        return system.run(argv, timeout_s=_ANSWER_S).strip() or None, ""
+    except EbsError as error:
+        return None, str(error)
+
+
+def _opens(device: str) -> bool:
+    """Whether it can be opened, which a container may forbid although the file is there."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _images() -> tuple[str, ...]:
+    chosen = os.environ.get("ES_IMAGE")
+    return (chosen,) if chosen else (f"{OFFICIAL_IMAGE}:{_VERSION}", f"esrally-ebs/elasticsearch:{_VERSION}")
+
+
+def _has_image(image: str) -> bool:
+    return _ask("docker", "image", "inspect", "--format", "{{.Id}}", image)[0] is not None
+
+
+def _filesystems() -> tuple[str, ...]:
+    known = [line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()]
+    modules = Path("/lib/modules") / os.uname().release
+    loadable = [path.name.split(".")[0] for path in modules.glob("kernel/fs/*/*.ko*")]
+    return tuple(known + loadable)
+
+
+def _free(path: Path) -> int:
+    """Bytes free for this user where ``path`` is or would be; 0 when there is no such place."""
+    there = next((parent for parent in (path, *path.parents) if parent.is_dir()), None)
+    return shutil.disk_usage(there).free if there else 0
+
+
+def _hard_limit(which: int) -> int:
+    hard = limits.getrlimit(which)[1]
+    return 2**31 - 1 if hard == limits.RLIM_INFINITY else hard
+
+
+def _running_races() -> tuple[int, ...]:
+    """Other races, as Rally sees them; ``make``, a shell or Rally itself that started this one is none."""
+    this = psutil.Process()
+    own = {this.pid, *(parent.pid for parent in this.parents())}
+    return tuple(
+        process.pid
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.pid not in own and is_race(process.info["name"] or "", process.info["cmdline"] or ())
+    )
+
+
+def check_machine(signatures: Callable[[], list[Check]] | None = None) -> list[Check]:
+    """All checks of this machine in the order in which they should be mended.
+
+    ``signatures`` gives the checks of the installed Rally: handed in, as only ``rally`` may import Rally.
+    """
+    return [*checks_of(look()), check_processors(), *(signatures() if signatures else [])]

@@ -16,7 +16,7 @@ from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.machine.processes import be_called
 from esrally_ebs.session.keeper import go_on_as_caller
 
-_TOGETHER = ("machine", "plans", "sessions", "advice", "aws")  # modules of commands of one word
+_TOGETHER = ("machine", "plans", "sessions", "advice")  # modules of commands of one word
 _NAMED = ("volumes", "corpus", "workload")  # those whose name is a word before their commands
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from esrally_ebs.checks import doctor
+from esrally_ebs.checks import requirements
 from esrally_ebs.cli.output import Json, complain, console, new_table, put
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.resources import home, run_dir
@@ -25,7 +25,7 @@ def doctor_command(as_json: Json = False) -> int:
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.patches import check_signatures
 
-    checks = doctor.check_machine(check_signatures)
+    checks = requirements.check_machine(check_signatures)
     _print_checks(checks, as_json=as_json)
     return 3 if any(check.forbids for check in checks) else 0
 

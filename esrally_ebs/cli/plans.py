@@ -14,7 +14,6 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
 from esrally_ebs.rally import any_track
 from esrally_ebs.session import runs
-from esrally_ebs.session import simulation as virtual
 from esrally_ebs.store import find_session, load_session
 from esrally_ebs.studies.render import RENDERERS
 
@@ -96,7 +95,7 @@ def simulate_command(
 ) -> None:
     """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
     overrides = overrides_of(settings)
-    put(virtual.simulate_plan(plan, overrides, say=put))
+    put(runs.simulate_plan(plan, overrides, say=put))
 
 
 @app.command("study")

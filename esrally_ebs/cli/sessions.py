@@ -1,4 +1,4 @@
-"""The commands on recorded sessions: list, report, compare, gate, and send to Rally's metrics store."""
+"""The commands on recorded sessions: list, report, compare, gate, send elsewhere, fetch of CloudWatch."""
 
 import json
 import sys
@@ -11,13 +11,15 @@ from rich.console import Console
 
 from esrally_ebs import report
 from esrally_ebs.analysis.gate import parse_limit
+from esrally_ebs.aws import cloudwatch
+from esrally_ebs.aws.cloudwatch import price_usd
 from esrally_ebs.cli.output import Format, Json, Output, SessionName, console, new_table, put
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import State
 from esrally_ebs.report import gate as gates
 from esrally_ebs.report.sessions import comparable, compare_sessions
-from esrally_ebs.store import SessionSummary, find_session, list_sessions, load_session
+from esrally_ebs.store import SessionFolder, SessionSummary, find_session, list_sessions, load_session
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import one_line
 
@@ -134,7 +136,7 @@ def dashboard_command(
     output: Output = None,
 ) -> None:
     """Print a Kibana dashboard of the metrics store, to import as saved objects."""
-    from esrally_ebs.report.dashboard import render_dashboard
+    from esrally_ebs.report.documents import render_dashboard
 
     put(render_dashboard(), output)
 
@@ -180,3 +182,15 @@ def _session_record(summary: SessionSummary) -> dict[str, Any]:
 
 def _when(epoch_s: float | None) -> str:
     return "" if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+@app.command("cloudwatch")
+def cloudwatch_command(session: SessionName) -> None:
+    """Fetch CloudWatch's minutes of a session that it has not yet; each metric asked for costs a little."""
+    folder = SessionFolder.own(find_session(home(), session))
+    queries = cloudwatch.queries_of(load_session(folder.path))
+    if not queries:
+        put("nothing to ask: no arm of this session was on EBS or EFS")
+        return
+    new = cloudwatch.collect(folder)
+    put(f"{new} new values of {len(queries)} metrics, for {price_usd(queries):.5f} USD")

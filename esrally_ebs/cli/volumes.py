@@ -1,4 +1,4 @@
-"""``esrally-ebs volumes``: the arms of a plan, attached and detached by hand."""
+"""``esrally-ebs volumes``: the arms of a plan by hand, attached, looked at, changed and detached."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,24 @@ from typing import Annotated, Any
 import typer
 
 from esrally_ebs.aws.identity import Identity
-from esrally_ebs.cli import limiters
 from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of, put
-from esrally_ebs.model import Volume
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import MAX_TIME_SCALE, Volume
 from esrally_ebs.session import manual
 from esrally_ebs.units import format_bytes
+from esrally_ebs.volumes.emulated.control import LimiterState
 
+ArmName = Annotated[str, typer.Argument(metavar="ARM", help="Name or mount of an attached emulated arm.")]
+Credits = Annotated[
+    float | None,
+    typer.Option("--credits", min=0, max=1, help="Fill the burst credits to this share of their bucket."),
+]
+TimeScale = Annotated[
+    float | None,
+    typer.Option(
+        min=1, max=MAX_TIME_SCALE, help="Let buckets empty and fill so many times as fast as real ones."
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print each call of AWS and the price of an hour; change nothing.")
 ]
@@ -70,6 +82,53 @@ def volumes_modify(
     manual.modify(arm, wanted, not_ours=not_ours, wait=wait, say=put)
 
 
+@app.command("show")
+def volumes_show(arm: ArmName, as_json: Json = False) -> None:
+    """Show bucket levels and credits of an emulated arm, and how long I/Os waited for each limit."""
+    _print_limiters(arm, manual.limiters(arm), as_json=as_json)
+
+
+@app.command("set")
+def volumes_set(
+    arm: ArmName,
+    credits_: Credits = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Empty all buckets but the credits.")] = False,
+    refill: Annotated[bool, typer.Option("--refill", help="Fill all buckets but the credits.")] = False,
+    time_scale: TimeScale = None,
+    as_json: Json = False,
+) -> None:
+    """Change what an emulated arm's limiters hold, while it is used, and show it."""
+    given = {"credits": credits_, "drain": drain, "refill": refill, "time_scale": time_scale}
+    settings = {key: value for key, value in given.items() if value is not None and value is not False}
+    if not settings or (drain and refill):
+        raise PlanError(f"arm {arm}: give --credits, --time-scale, and one of --drain and --refill")
+    _print_limiters(arm, manual.set_limiters(arm, **settings), as_json=as_json)
+
+
+def _print_limiters(arm: str, state: LimiterState, *, as_json: bool) -> None:
+    if as_json:
+        put(json.dumps(state.to_json(), indent=2))
+        return
+    type_, limits = manual.limits_of(arm)
+    rows = new_table("limit", "tokens", "of", "full", "refilled by", "I/Os waited for it")
+    for name, level in state.levels.items():
+        capacity, limit = state.capacities[name], limits[name]
+        amount = format_bytes if limit.counts == "bytes" else _operations
+        rate = f"{amount(limit.rate)}/s"
+        share = f"{level / capacity:.1%}"
+        rows.add_row(name, amount(level), amount(capacity), share, rate, f"{state.waited_s[name]:,.3f} s")
+    console().print(rows)
+    unlimited = "; unlimited now" if state.unlimited else ""
+    put(
+        f"{arm} ({type_}, emulated): {state.reads:,} reads and {state.writes:,} writes, {state.in_flight} in"
+        f" flight, {state.errors} errors; time scale {state.time_scale:g}{unlimited}"
+    )
+
+
+def _operations(count: float) -> str:
+    return f"{count:,.0f} I/Os"
+
+
 def _attached(volume: Volume) -> dict[str, Any]:
     return {
         "attached": True,
@@ -104,10 +163,6 @@ def _print_mounts(identities: Sequence[Identity]) -> None:
         note = "the system's own disk" if each.root else ""
         rows.add_row(str(each.mount_point), each.kind, stack.mount.filesystem, device, each.name, note)
     console().print(rows)
-
-
-app.command("show")(limiters.show)
-app.command("set")(limiters.change)
 
 
 def _print_volumes(volumes: Sequence[Volume]) -> None:

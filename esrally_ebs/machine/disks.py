@@ -10,10 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from esrally_ebs.machine.kernel_trees import Roots, text
-from esrally_ebs.machine.mountinfo import Mount, parse_mountinfo
+from esrally_ebs.machine.procfs import SECTOR_BYTES, Mount, parse_mountinfo
 from esrally_ebs.units import KIB
 
-SECTOR_BYTES = 512  # the kernel counts in these whatever the disk's own sectors are
 EBS_MODEL = "Amazon Elastic Block Store"
 LOCAL_MODEL = "Amazon EC2 NVMe Instance Storage"
 _SERIAL = re.compile(r"vol-?([0-9a-f]{8}|[0-9a-f]{17})")

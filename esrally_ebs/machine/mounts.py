@@ -8,7 +8,7 @@ from pathlib import Path
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.disks import disk_of, innermost, mounts_of, scheduler_of, stack_of
 from esrally_ebs.machine.kernel_trees import Roots, text
-from esrally_ebs.machine.mountinfo import Mount
+from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import KIB
 

@@ -6,7 +6,7 @@ Pure parsers of /proc text, and one thin reader. Control groups of version 1 and
 from pathlib import Path, PurePosixPath
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.mountinfo import parse_mountinfo
+from esrally_ebs.machine.procfs import parse_mountinfo
 
 
 def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> Path | None:

@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from esrally_ebs.errors import MeasurementError, SetupError
-from esrally_ebs.machine.maps import Mapping, parse_maps
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root
+from esrally_ebs.machine.procfs import Mapping, parse_maps
 from esrally_ebs.model import Node
-from esrally_ebs.node.page_cache import page_out, sync_filesystem
-from esrally_ebs.node.residency import open_files, opened, residency
+from esrally_ebs.node.page_cache import open_files, opened, page_out, residency, sync_filesystem
 from esrally_ebs.units import format_bytes
 
 _PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists

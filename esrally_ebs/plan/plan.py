@@ -20,9 +20,9 @@ from esrally_ebs.catalog.generations import type_aliases, volume_types
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import MAX_READ_LATENCY, NAME, AwsSpec, Backend, VolumeSpec, refuse_secrets
-from esrally_ebs.plan.jobs import BaselineJob
 from esrally_ebs.plan.mistakes import first_problem, keys_of, refuse_odd_numbers, unknown_key
 from esrally_ebs.plan.tables import (
+    BaselineJob,
     CachePlan,
     CostPlan,
     DatasetPlan,

@@ -21,7 +21,7 @@ import psutil
 from esrally import racecontrol
 from esrally.utils import process
 
-from esrally_ebs.machine.tcp import CLOSE_WAIT, ESTABLISHED, parse_tcp
+from esrally_ebs.machine.procfs import CLOSE_WAIT, ESTABLISHED, parse_tcp
 
 _POLL_S = 0.2
 _WAKE_UP = "BuMP"  # Thespian's own (MultiprocessQueueTransport.interrupt_run)

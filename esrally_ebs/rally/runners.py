@@ -30,8 +30,7 @@ from esrally_ebs.session.keeper import read_page, root_steps
 from esrally_ebs.session.measure import measure_baseline
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
-from esrally_ebs.telemetry.counters import device_counters
-from esrally_ebs.telemetry.observation import ObservationInterval, observe
+from esrally_ebs.telemetry.observation import ObservationInterval, device_counters, observe
 from esrally_ebs.volumes.emulated.control import change
 
 

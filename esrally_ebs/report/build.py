@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from esrally_ebs.analysis.beside import compare_rates, writes
-from esrally_ebs.analysis.coldstart import cold_starts
 from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
 from esrally_ebs.analysis.findings import Findings, find
+from esrally_ebs.analysis.summary import cold_starts
 from esrally_ebs.analysis.volumes import by_type, marked_by_type
 from esrally_ebs.model import Check, Event, State
 from esrally_ebs.report import (

@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.coldstart import ColdStartCurve
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
-from esrally_ebs.analysis.summary import PERCENTILES, Summary
+from esrally_ebs.analysis.summary import PERCENTILES, ColdStartCurve, Summary
 from esrally_ebs.report.cells import (
     arm_columns,
     arm_rows,

@@ -1,6 +1,6 @@
 """Volumes that a person attaches and detaches: a session's arms without a session."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from esrally_ebs.machine.resources import plan_path, run_dir
 from esrally_ebs.model import BY_HAND, Backend, Volume, VolumeSpec
 from esrally_ebs.plan import load_plan
 from esrally_ebs.session import clean
+from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.migration import volume_of
 from esrally_ebs.store import running
 from esrally_ebs.store.context import FILE, Arm, Context, Member, load_context
@@ -29,12 +30,9 @@ from esrally_ebs.volumes.emulated.control import change as control_volume
 
 _PREFIX = f"{BY_HAND}-"
 _BY_ID = "the id of the volume, vol-..."
-Say = Callable[[str], None]
 
 
-def up(
-    plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = lambda text: None
-) -> list[Volume]:
+def up(plan_name: str, overrides: Mapping[str, Any] | None = None, *, say: Say = say_nothing) -> list[Volume]:
     """Attach all arms of a plan; on an error those already attached are detached again.
 
     What an ``up`` that was killed has begun on AWS is gone on with; any other arm of it is attached anew.
@@ -138,7 +136,7 @@ def modify(
     *,
     not_ours: bool = False,
     wait: bool = True,
-    say: Say = lambda text: None,
+    say: Say = say_nothing,
 ) -> None:
     """Change the EBS volume of an attached arm (or any volume, by its id) in place, and follow the change.
 

@@ -14,7 +14,7 @@ from esrally_ebs.session import diagnosis
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Arm, Context
-from esrally_ebs.telemetry.counters import snapshot
+from esrally_ebs.telemetry.observation import snapshot
 from esrally_ebs.volumes import baseline
 from esrally_ebs.volumes.backends import wait_refilled
 from esrally_ebs.volumes.emulated.control import read_state

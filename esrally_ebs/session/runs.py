@@ -1,6 +1,11 @@
-"""``esrally-ebs run``: a plan with a race becomes an ``esrally race``, one without a session of fio alone."""
+"""Plans that are run: by ``esrally race``, without a race as a session of fio alone, or in virtual time.
 
+The last needs no root, engine or device: only the volume models, and the store where a session is recorded.
+"""
+
+import itertools
 import json
+import platform
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -8,24 +13,34 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import esrally_ebs
 from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import region_here
 from esrally_ebs.aws.modify import VolumeChange
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.processes import be_called, run_in_terminal
-from esrally_ebs.machine.resources import plan_path, resource
-from esrally_ebs.model import parse_bound
-from esrally_ebs.plan import ModifyPlan, Plan, load_plan
+from esrally_ebs.machine.resources import home, plan_path, resource
+from esrally_ebs.model import Kind, State, Volume, parse_bound
+from esrally_ebs.plan import BaselineJob, ModifyPlan, Plan, load_plan
 from esrally_ebs.session import migration
 from esrally_ebs.session.measure import Prepare, measure_baseline
-from esrally_ebs.session.protocol import LiveSession, blocks
-from esrally_ebs.session.steps import MachineSteps
+from esrally_ebs.session.protocol import LiveSession, blocks, jobs_of, last_pass
+from esrally_ebs.session.steps import MachineSteps, conclude
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.context import Context
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.baseline import rows_of
+from esrally_ebs.volumes.virtual import (
+    SimulatedVolume,
+    VolumeJob,
+    check_room,
+    groups,
+    run_together,
+    simulated_volumes,
+)
 
 _CANCELLED = 130  # what a race says of Ctrl-C, as a shell does
 
@@ -172,3 +187,69 @@ def _migrate(context: Context, plan: Plan, wanted: ModifyPlan, say: Callable[[st
     text = migration.summary(folder.events(), baseline_of(load_session(context.folder).baseline))
     folder.write_file("modification.txt", text + "\n")
     return text
+
+
+def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> str:
+    """Simulate the fio jobs of a plan and record them as a session; returns its report as text."""
+    plan = load_plan(plan_path(name), overrides)
+    if not plan.baseline:
+        raise PlanError(f"{name}: has no [[baseline]], so there is no I/O to simulate; add a fio job")
+    volumes = simulated_volumes(plan.arm, seed=plan.design.seed)
+    for volume, job in itertools.product(volumes, plan.baseline):
+        check_room(job, volume.spec)
+    folder = SessionFolder.create(home(), str(uuid.uuid4()), kind="simulate", plan=plan)
+    try:
+        folder.update(
+            arms=[_arm(volume) for volume in volumes],
+            environment={"esrally_ebs": esrally_ebs.__version__, "python": platform.python_version()},
+        )
+        _record(folder, plan, volumes, say)
+        text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
+    except BaseException as error:
+        cancelled = isinstance(error, KeyboardInterrupt)
+        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
+        raise
+    say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
+    return text
+
+
+def _arm(volume: SimulatedVolume) -> Volume:
+    return Volume(spec=volume.spec, kind=Kind.EMULATED, mount=Path("virtual-time"))
+
+
+def _record(
+    folder: SessionFolder, plan: Plan, volumes: Sequence[SimulatedVolume], say: Callable[[str], None]
+) -> None:
+    listed = [
+        (round_, together, volume)
+        for round_ in range(last_pass(plan) + 1)
+        for together in groups(jobs_of(plan, round_))
+        for volume in volumes
+    ]
+    for number, (round_, together, volume) in enumerate(listed, start=1):
+        jobs = ", ".join(job.name for job in together)
+        say(f"fio {jobs} on {volume.spec.name} (virtual time): {number} of {len(listed)}")
+        _record_jobs(folder, together, volume, round_)
+
+
+def _record_jobs(
+    folder: SessionFolder, together: Sequence[BaselineJob], volume: SimulatedVolume, round_: int
+) -> None:
+    """Jobs that begin together, on a volume whose buckets are full."""
+    refill_s = volume.refill()
+    volume.rest(max(job.rest for job in together))
+    begun_s = volume.clock_s
+    arm = volume.spec.name
+    texts = run_together([VolumeJob(volume=volume, job=job) for job in together])
+    for job, text in zip(together, texts, strict=True):
+        folder.write_baseline(round_, arm, job.name, text)
+        folder.rows_baseline(rows_of(text, job, arm, round_))
+        folder.note(
+            "simulated",
+            arm=arm,
+            job=job.name,
+            round=round_,
+            virtual_s=volume.clock_s - begun_s,
+            refill_s=refill_s,
+            levels=volume.levels(),
+        )

@@ -14,33 +14,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from esrally_ebs import node as nodes
-from esrally_ebs.aws import session_telemetry
+from esrally_ebs import report
+from esrally_ebs.analysis.comparable import check_comparable
+from esrally_ebs.analysis.marks import marked_blocks
+from esrally_ebs.aws import cloudwatch
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import Check, Node, Volume, session_name
+from esrally_ebs.model import Check, Node, Phase, State, Volume, session_name
 from esrally_ebs.node import allocation, copies, dataset
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
-from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.hosts import DataHosts
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.protocol import cluster_of
 from esrally_ebs.session.root_steps import StartReaper
-from esrally_ebs.store import SessionFolder, running
+from esrally_ebs.store import Session, SessionFolder, load_session, running
 from esrally_ebs.store.context import Arm, Context, Member
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
 from esrally_ebs.volumes.emulated.trace import take_trace
 
-Say = Callable[[str], None]
 _MAX_STARTS = 20  # of a cluster; with three nodes, each has a chance of one in three
 _ROOMY = 2.0  # an index this many times a node's page cache cannot hide the volume for long
-
 
 _STAGES = (
     "attach volumes",
@@ -75,9 +80,9 @@ class MachineSteps:
         *,
         race: RaceNodes | None = None,
         main_pid: int | None = None,
-        say: Say = lambda text: None,
+        say: Say = say_nothing,
         start_reaper: StartReaper = reaper.start,
-        patience_s: float = session_telemetry.PATIENCE_S,
+        patience_s: float = cloudwatch.PATIENCE_S,
     ) -> None:
         """Nothing is begun yet. Raises PlanError for what is no name of a session.
 
@@ -287,7 +292,7 @@ class MachineSteps:
         return problems
 
     def collect(self) -> None:
-        session_telemetry.collect_in_time(self._folder, patience_s=self._patience_s)
+        cloudwatch.collect_in_time(self._folder, patience_s=self._patience_s)
 
     def report(self) -> tuple[str, str]:
         self._say("report")
@@ -407,3 +412,47 @@ class MachineSteps:
             yield
         finally:
             self._folder.note("stage", name=name, seconds=time.monotonic() - started)
+
+
+def conclude(folder: SessionFolder) -> tuple[str, str]:
+    """Check, finish and report; returns the report as text, and why arms cannot be compared, if so."""
+    folder.compact()
+    recorded = load_session(folder.path)
+    for name, seconds in spans(recorded.samples):
+        folder.note("stage", name=name, seconds=seconds)
+    _record_marks(folder, recorded)
+    checks = check_comparable(recorded)
+    for check in checks:
+        folder.add_check(check)
+    broken = "; ".join(f"{check.name}: {check.text}" for check in checks if check.forbids)
+    folder.finish(State.FAILED if broken else State.COMPLETE, reason=broken)
+    built = report.build(load_session(folder.path))
+    texts = {form: render(built) for form, render in report.RENDERERS.items()}
+    for form, text in texts.items():
+        folder.write_file(f"report.{report.SUFFIX[form]}", text)
+    return texts["text"], broken
+
+
+def spans(samples: pa.Table) -> list[tuple[str, float]]:
+    """Seconds from first to last request of indexing, warm-up and rounds, as far as they took place.
+
+    Each time that they did: nodes that are started anew are warmed up between rounds.
+    """
+    measured = pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value).to_numpy()
+    in_rounds = samples["round"].to_numpy() > 0
+    names = ("indexing", "warm-up", "rounds")
+    kinds = np.where(in_rounds, 2, np.where(measured, 0, 1))
+    started = samples["started_s"].to_numpy()
+    order = np.argsort(started, kind="stable")
+    seconds: dict[str, float] = {}
+    for stretch in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        if len(stretch):
+            name = names[kinds[stretch[0]]]
+            seconds[name] = seconds.get(name, 0.0) + float(started[stretch[-1]] - started[stretch[0]])
+    return [(name, seconds[name]) for name in names if name in seconds]
+
+
+def _record_marks(folder: SessionFolder, recorded: Session) -> None:
+    """Events that hit one arm of a round only, for readers of the session who lack this package."""
+    for (arm, task, round_), causes in marked_blocks(recorded).items():
+        folder.note("marked", arm=arm, task=task, round=round_, causes=causes)

@@ -23,6 +23,7 @@ from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, 
 from esrally_ebs.plan import Plan
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.session import reaper
+from esrally_ebs.session.asking import Say
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.session.manual import attached
 from esrally_ebs.store import SessionFolder, running
@@ -33,7 +34,6 @@ KIND = "trace"
 ARM = "mount"
 _ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
 _MAX_CORES = 0.1  # that recording may take before it is a warning
-Say = Callable[[str], None]
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
 
 

@@ -1,22 +1,45 @@
 """Reading session folders: one whole, all as a list, or one by a name that a person would type."""
 
+import os
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from esrally_ebs.errors import FormatError, PlanError
+from esrally_ebs.machine.kernel_trees import text
+from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import Event, State
 from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY, parse_event, parse_sealed
 from esrally_ebs.store.files import open_file
-from esrally_ebs.store.owner import as_it_ended
 from esrally_ebs.store.parts import BROKEN, open_parquet, read_parts, read_table
-from esrally_ebs.store.session import Session, SessionRecord, SessionSummary, parse_record
+from esrally_ebs.store.session import Owner, Session, SessionRecord, SessionSummary, parse_record
 
 _MAX_RECORD_BYTES = 2**26
 _MAX_EVENTS_BYTES = 2**31
 _MAX_BROKEN_LINES = 5  # of events.jsonl that are named one by one
+
+
+def this_process() -> Owner:
+    """The process that asks, as the owner of what it makes."""
+    process = Process.of(os.getpid())
+    return Owner(os.getpid(), process.start_ticks if process else 0, _boot_id())
+
+
+def as_it_ended(record: SessionRecord) -> SessionRecord:
+    """The record; a session whose process died without a word is failed."""
+    if record.state is not State.RUNNING or _lives(record.owner):
+        return record
+    return replace(record, state=State.FAILED, reason="its process ended without saying so")
+
+
+def _lives(owner: Owner) -> bool:
+    return owner.boot_id == _boot_id() and Process(owner.pid, owner.start_ticks).alive
+
+
+def _boot_id() -> str:
+    return text(Path("/proc/sys/kernel/random/boot_id"))  # empty where nothing was ever run: no Linux
 
 
 def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Session:

@@ -5,7 +5,7 @@ Each has a plan and a data file in ``pipelines/`` and a module here for what onl
 
 from collections.abc import Callable, Mapping
 
-from esrally_ebs.catalog.prices import PriceList
+from esrally_ebs.catalog.cost import PriceList
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.plan import load_plan

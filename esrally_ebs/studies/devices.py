@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
+from esrally_ebs.machine.procfs import DiskCounters, parse_diskstats
 from esrally_ebs.model import Event, VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session.runs import measure_plan

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from esrally_ebs.catalog.prices import PriceList
+from esrally_ebs.catalog.cost import PriceList
 from esrally_ebs.plan import Plan
 from esrally_ebs.report.model import Plot, Table
 from esrally_ebs.store import Session

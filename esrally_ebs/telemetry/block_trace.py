@@ -15,15 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.disks import SECTOR_BYTES, RequestQueue, request_queues, stack_of
+from esrally_ebs.machine.disks import RequestQueue, request_queues, stack_of
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import mount_holding
-from esrally_ebs.machine.ring_buffer import Column, EventFormat, TracedEvents, events_of
+from esrally_ebs.machine.procfs import SECTOR_BYTES
 from esrally_ebs.machine.tracefs import (
     REQUEST_EVENTS,
     THREAD_EVENTS,
     BufferReader,
+    Column,
+    EventFormat,
+    TracedEvents,
     TracingInstance,
+    events_of,
     remove_instance,
 )
 from esrally_ebs.model import short_name

@@ -14,8 +14,14 @@ import pyarrow as pa
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.mounts import pids_using
 from esrally_ebs.machine.processes import threads_of
-from esrally_ebs.machine.ring_buffer import Column, EventFormat, TracedEvents
-from esrally_ebs.machine.tracefs import THREAD_EVENTS, has_thread_events, tracefs
+from esrally_ebs.machine.tracefs import (
+    THREAD_EVENTS,
+    Column,
+    EventFormat,
+    TracedEvents,
+    has_thread_events,
+    tracefs,
+)
 from esrally_ebs.store.encoding import TRACE
 
 ASLEEP = "prev_state & 2"  # of sched_switch: TASK_UNINTERRUPTIBLE

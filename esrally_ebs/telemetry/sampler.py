@@ -1,16 +1,21 @@
-"""Samples of all arms once a second: every source read, a row per value, and a mark for what is missing."""
+"""Samples of all arms once a second: every source read, a row per value, and a mark for what is missing.
+
+From each second's rows come its events, too: a limiter begins or ends to hold an arm back, credits run out or
+return; between two of them nothing is reported twice.
+"""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.proc_stat import ReadText
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
-from esrally_ebs.model import Node, TelemetryPoint, Volume
+from esrally_ebs.machine.procfs import ReadText
+from esrally_ebs.model import Event, Node, TelemetryPoint, Volume
 from esrally_ebs.telemetry.ebs import ReadPage, ebs_statistics
 from esrally_ebs.telemetry.sources import (
     Device,
@@ -30,6 +35,12 @@ _JOIN_S = 10.0  # a control socket that does not answer holds a sample up for 5 
 Sink = Callable[[list[TelemetryPoint]], None]
 
 Arms = Sequence[tuple[Volume, Node | None]]
+
+# Seconds waited, or seconds over a limit, per second; below this a limiter is at work but nobody notices.
+HOLDS_BACK = 0.01
+_WAITS = ("emulator.waited_s.", "ebs.exceeded_s.")
+_CREDITS = "emulator.credits"
+_BURST = "emulator.capacities.iops"  # one second at burst speed, in operations
 
 
 def _ignore(arm: str, text: str) -> None:
@@ -178,3 +189,65 @@ class SamplerThread:
             self._sink(self._sampler.sample())
         except Exception as error:  # noqa: BLE001 - a thread has no caller: its owner looks at .error
             self.error = self.error or error
+
+
+@dataclass(slots=True)
+class _Arm:
+    before: dict[str, tuple[float, float]] = field(default_factory=dict)  # metric to time and value
+    since: dict[str, tuple[float, float]] = field(default_factory=dict)  # limit to when, and waited by then
+    out_since: float | None = None
+
+
+class Watch:
+    """Remembers the last second of every arm."""
+
+    def __init__(self) -> None:
+        self._arms: dict[str, _Arm] = {}
+
+    def look(self, points: Iterable[TelemetryPoint]) -> list[Event]:
+        """Events between the last call's values and these."""
+        by_arm: dict[str, list[TelemetryPoint]] = {}
+        for point in points:
+            by_arm.setdefault(point.arm, []).append(point)
+        return [
+            event
+            for name, own in by_arm.items()
+            for event in _look(name, self._arms.setdefault(name, _Arm()), own)
+        ]
+
+
+def _look(name: str, arm: _Arm, points: list[TelemetryPoint]) -> Iterator[Event]:
+    values = {point.metric: point.value for point in points}
+    for point in points:
+        if point.metric.startswith(_WAITS):
+            yield from _limiter(name, arm, point)
+        elif point.metric == _CREDITS:
+            yield from _credits(name, arm, point, values.get(_BURST, 0.0))
+
+
+def _limiter(name: str, arm: _Arm, point: TelemetryPoint) -> Iterator[Event]:
+    before = arm.before.get(point.metric)
+    arm.before[point.metric] = point.at_s, point.value
+    if before is None or point.at_s <= before[0] or point.value < before[1]:  # the first, or begun anew
+        arm.since.pop(point.metric, None)
+        return
+    limit = point.metric.split(".", 2)[2]
+    holds = (point.value - before[1]) / (point.at_s - before[0]) >= HOLDS_BACK
+    if holds and point.metric not in arm.since:
+        arm.since[point.metric] = before
+        yield Event(at_s=before[0], kind="limiter-begin", arm=name, fields={"limit": limit})
+    elif not holds and point.metric in arm.since:
+        since, waited = arm.since.pop(point.metric)
+        fields = {"limit": limit, "seconds": before[0] - since, "waited_s": before[1] - waited}
+        yield Event(at_s=before[0], kind="limiter-end", arm=name, fields=fields)
+
+
+def _credits(name: str, arm: _Arm, point: TelemetryPoint, burst: float) -> Iterator[Event]:
+    """Exhausted at none left; recovered with enough for a second of burst."""
+    if arm.out_since is None and point.value <= 0:
+        arm.out_since = point.at_s
+        yield Event(at_s=point.at_s, kind="credits-exhausted", arm=name, fields={"credits": point.value})
+    elif arm.out_since is not None and point.value > max(burst, 0.0):
+        fields = {"credits": point.value, "seconds": point.at_s - arm.out_since}
+        arm.out_since = None
+        yield Event(at_s=point.at_s, kind="credits-recovered", arm=name, fields=fields)

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
-from esrally_ebs.machine.memory_stat import MemoryCounters, parse_memory_stat
-from esrally_ebs.machine.proc_stat import ReadText
+from esrally_ebs.machine.procfs import (
+    DiskCounters,
+    MemoryCounters,
+    ReadText,
+    parse_diskstats,
+    parse_memory_stat,
+)
 from esrally_ebs.model import Node
 
 ReadState = Callable[[Path], object]

@@ -16,9 +16,9 @@ from esrally_ebs.aws.identity import identify
 from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.kernel_trees import Roots
-from esrally_ebs.machine.mountinfo import Mount
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
+from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record

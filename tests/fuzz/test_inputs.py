@@ -27,16 +27,18 @@ from esrally_ebs import report
 from esrally_ebs.advice.traces import lacks, parse_trace
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws.ebs_statistics import COUNTERS, PAGE_BYTES, parse_log_page, parse_stats_json
-from esrally_ebs.catalog.prices import read_prices
+from esrally_ebs.catalog.cost import read_prices
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import EbsError, SetupError
-from esrally_ebs.machine.diskstats import parse_diskstats
-from esrally_ebs.machine.maps import parse_maps
-from esrally_ebs.machine.memory_stat import parse_memory_stat
-from esrally_ebs.machine.mountinfo import parse_mountinfo
-from esrally_ebs.machine.proc_stat import parse_proc_stat
+from esrally_ebs.machine.procfs import (
+    parse_diskstats,
+    parse_maps,
+    parse_memory_stat,
+    parse_mountinfo,
+    parse_proc_stat,
+    parse_tcp,
+)
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.machine.tcp import parse_tcp
 from esrally_ebs.model import VolumeSpec, session_name
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.plan.plan import keys_by_table
@@ -53,7 +55,7 @@ from esrally_ebs.units import GIB, parse_bytes, parse_rate, parse_seconds
 from esrally_ebs.volumes.emulated.daemon.admission import Admission
 from esrally_ebs.volumes.fio import parse_fio
 from esrally_ebs.volumes.record import Record, read_record, write_record
-from esrally_ebs.workload.corpus import ghcn
+from esrally_ebs.workload.corpus.convert import parse_names, parse_row, parse_stations
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "60"))
 LIMIT_S = 60  # of one input; what takes longer hangs
@@ -310,11 +312,11 @@ KINDS: Mapping[str, Try] = {
     ),
     "session": session,
     "fio": of_bytes(lambda: [path.read_bytes() for path in FIO], decoded(parse_fio)),
-    "noaa rows": of_text(lambda text, _: [ghcn.parse_row(line) for line in text.splitlines()], *ROWS),
+    "noaa rows": of_text(lambda text, _: [parse_row(line) for line in text.splitlines()], *ROWS),
     "noaa stations": of_text(
-        lambda text, _: ghcn.parse_stations([text], countries={"US": "United States"}, states={}), STATION
+        lambda text, _: parse_stations([text], countries={"US": "United States"}, states={}), STATION
     ),
-    "noaa names": of_text(lambda text, _: ghcn.parse_names(text.splitlines()), "AE United Arab Emirates"),
+    "noaa names": of_text(lambda text, _: parse_names(text.splitlines()), "AE United Arab Emirates"),
     "log page": of_bytes(lambda: [PAGE], lambda data: parse_log_page(data, "page")),
     "log page as JSON": of_text(parse_stats_json, STATS),
     "diskstats": of_text(parse_diskstats, DISKS),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.catalog.prices import read_prices
+from esrally_ebs.catalog.cost import read_prices
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
 

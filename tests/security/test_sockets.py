@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.checks.machine_facts import look
+from esrally_ebs.checks.requirements import look
 from esrally_ebs.errors import SetupError
 from esrally_ebs.rally import local_actors
 

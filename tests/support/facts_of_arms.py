@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from esrally_ebs.aws.describe import EbsVolume, FileSystem
-from esrally_ebs.checks.guards import ArmFacts, Facts, guard
+from esrally_ebs.checks.facts import ArmFacts, Facts
+from esrally_ebs.checks.guards import guard
 from esrally_ebs.model import Check, Kind, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
 

@@ -19,8 +19,8 @@ from rally_command import Homes, homes
 
 from esrally_ebs.aws import cloudwatch, describe
 from esrally_ebs.aws.clients import Aws
+from esrally_ebs.aws.cloudwatch import PATIENCE_S
 from esrally_ebs.aws.instance import REHEARSAL_VARIABLE
-from esrally_ebs.aws.session_telemetry import PATIENCE_S
 from esrally_ebs.cli import main
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State

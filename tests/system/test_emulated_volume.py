@@ -13,8 +13,8 @@ from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import mounts
-from esrally_ebs.machine.diskstats import parse_diskstats
 from esrally_ebs.machine.processes import run
+from esrally_ebs.machine.procfs import parse_diskstats
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import backend

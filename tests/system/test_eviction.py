@@ -15,8 +15,8 @@ from es_gp3 import node_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock, run
 from esrally_ebs.node.eviction import evict, make_cold
-from esrally_ebs.node.residency import residency, residency_by_mincore
-from esrally_ebs.volumes.emulated.striping import mkfs_btrfs
+from esrally_ebs.node.page_cache import residency, residency_by_mincore
+from esrally_ebs.volumes.emulated.backend import mkfs_btrfs
 
 pytestmark = pytest.mark.system
 

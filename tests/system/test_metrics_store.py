@@ -28,8 +28,7 @@ from esrally_ebs.model import (
 )
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.metrics_store import PATTERN, StoreAddress, send
-from esrally_ebs.report.dashboard import panels
-from esrally_ebs.report.documents import documents
+from esrally_ebs.report.documents import documents, panels
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 

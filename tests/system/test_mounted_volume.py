@@ -10,7 +10,7 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node.eviction import evict
-from esrally_ebs.telemetry.counters import snapshot
+from esrally_ebs.telemetry.observation import snapshot
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from esrally_ebs.aws.clients import THROTTLED, Api, AwsError
+from esrally_ebs.aws.clients import THROTTLED, Api, AwsError, redacted
 from esrally_ebs.aws.provision import ebs
 from esrally_ebs.aws.provision.devices import devices_down, local_up
 from esrally_ebs.aws.provision.efs import efs_down, efs_up, unmount
@@ -18,7 +18,6 @@ from esrally_ebs.aws.provision.host import ArmHost
 from esrally_ebs.aws.provision.journal import EntryState, History, Journal, JournalEntry
 from esrally_ebs.aws.provision.state import ArmState, state_here, state_of
 from esrally_ebs.aws.provision.steps import Call, HostWork, Note, Stage, Step, Wait
-from esrally_ebs.aws.redaction import redacted
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 

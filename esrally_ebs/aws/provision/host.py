@@ -19,9 +19,10 @@ from typing import Any, Protocol
 
 from esrally_ebs.aws.provision.goal import filesystem_uuid, member_uuid
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.machine.disks import EBS_MODEL, LOCAL_MODEL, SECTOR_BYTES, mounts_of, volume_id
+from esrally_ebs.machine.disks import EBS_MODEL, LOCAL_MODEL, mounts_of, volume_id
 from esrally_ebs.machine.kernel_trees import Roots, text
 from esrally_ebs.machine.processes import run
+from esrally_ebs.machine.procfs import SECTOR_BYTES
 from esrally_ebs.units import GIB, KIB, MIB
 
 _TOOL_S = 60.0

@@ -20,7 +20,7 @@ from esrally.track import loader, params
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check
-from esrally_ebs.rally.patches import in_driver, outcome, race_control, worker
+from esrally_ebs.rally.patches import outcome, worker
 
 SUPPORTED = ("2.12", "2.13")
 _MEND = "this Rally differs from the tested ones; pip install 'esrally>=2.12,<2.14'"
@@ -46,35 +46,35 @@ DRIVING = (
         "update_samples",
         ("self", "samples"),
         "each sample into the session folder; rounds: auto counts on them",
-        in_driver.update_samples,
+        worker.update_samples,
     ),
     Patch(
         driver.Driver,
         "prepare_telemetry",
         ("self", "es", "enable"),
         "devices, page cache and limiters once a second, as long as the benchmark runs",
-        in_driver.prepare_telemetry,
+        worker.prepare_telemetry,
     ),
     Patch(
         driver.Driver,
         "move_to_next_task",
         ("self", "workers_curr_step"),
         "no second of rest before each task; rounds: auto ends the rounds here",
-        in_driver.move_to_next_task,
+        worker.move_to_next_task,
     ),
     Patch(
         driver.Worker,
         "current_tasks_and_advance",
         ("self",),
         "rounds: auto passes over rounds that are not needed",
-        in_driver.current_tasks_and_advance,
+        worker.current_tasks_and_advance,
     ),
     Patch(
         driver.Driver,
         "update_progress_message",
         ("self", "task_finished"),
         "a load host that is gone ends the race: Rally would wait for it",
-        in_driver.update_progress_message,
+        worker.update_progress_message,
     ),
 )
 # The same whatever session it is.
@@ -145,42 +145,42 @@ RACE_CONTROL = (
         "StartEngine",
         ("cfg", "open_metrics_context", "sources", "distribution", "external", "docker"),
         "Rally starts no nodes: it races against ours",
-        race_control.start_engine,
+        outcome.start_engine,
     ),
     Patch(
         racecontrol.BenchmarkCoordinator,
         "on_benchmark_complete",
         ("self", "new_metrics"),
         "the session is completed and reported after Rally's own summary",
-        race_control.on_benchmark_complete,
+        outcome.on_benchmark_complete,
     ),
     Patch(
         racecontrol,
         "Success",
         (),
         "the last line says where the report is",
-        race_control.success,
+        outcome.success,
     ),
     Patch(
         racecontrol.BenchmarkActor,
         "receiveMsg_BenchmarkFailure",
         ("self", "msg", "sender"),
         "what failed first is reported, not what followed from it",
-        race_control.receive_failure,
+        outcome.receive_failure,
     ),
     Patch(
         racecontrol.BenchmarkActor,
         "receiveMsg_ChildActorExited",  # Thespian calls it by its name
         None,
         "a race whose driver was killed fails, and does not wait for it",
-        race_control.receive_child_exit,
+        outcome.receive_child_exit,
     ),
     Patch(
         racecontrol.BenchmarkActor,
         "receiveMsg_ActorExitRequest",  # Thespian calls it by its name
         None,
         "however the race ends, the session is taken down",
-        race_control.receive_exit,
+        outcome.receive_exit,
     ),
 )
 TABLE = (*DRIVING, *WAITS, FAILURE, *LOADING, *RACE_CONTROL)

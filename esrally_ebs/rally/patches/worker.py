@@ -1,4 +1,4 @@
-"""In Rally's workers: shorter waits between tasks, and no other work while a request is measured.
+"""In Rally's driver and workers: the samples' way out, the last round, and no other work beside a request.
 
 Rally looks for the end of a task every 5 s and rests a second before the next. But each look takes the
 interpreter lock of the process that makes the requests, and samples that are handed over with it are pickled
@@ -15,11 +15,15 @@ Under spawn Rally has read two of the intervals before we can change them: then 
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
+
+from esrally import config
+
+from esrally_ebs.rally.schedule import round_of
 
 # Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
 # not written yet. As long an actor's message, to end for instance, may wait.
@@ -123,3 +127,90 @@ def parse(original: Any) -> Callable[..., Any]:
         return original(text, props, lists, objects)  # type: ignore[no-any-return]
 
     return parse_head_first
+
+
+class Driving(Protocol):
+    """What takes part in driving a session."""
+
+    def add_samples(self, samples: Sequence[Any]) -> None:
+        """Samples of Rally that have arrived."""
+
+    def telemetry_device(self) -> Any:
+        """What Rally starts and stops with the benchmark."""
+
+    def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
+        """These of Rally's tasks are next; ``left`` join points remain."""
+
+    def is_over(self, round_: int) -> bool:
+        """Whether this round is not needed any more."""
+
+    def attend(self) -> None:
+        """A worker is about to work."""
+
+    def require_load(self) -> None:
+        """Raise SetupError once a worker elsewhere is gone."""
+
+
+def update_samples(original: Any, session: Driving) -> Callable[..., None]:
+    """Rally keeps its samples, and the session gets them too."""
+
+    def update(self: Any, samples: list[Any]) -> None:
+        original(self, samples)
+        session.add_samples(samples)
+
+    return update
+
+
+def prepare_telemetry(original: Any, session: Driving) -> Callable[..., None]:
+    """One more telemetry device."""
+
+    def prepare(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.telemetry.devices.append(session.telemetry_device())
+
+    return prepare
+
+
+def move_to_next_task(original: Any, session: Driving) -> Callable[..., None]:
+    """Decides about the next round before the workers hear of its first task, and starts tasks at once.
+
+    Rally rests a second before each task, so that hosts with other clocks start together; we have one. Its
+    own test mode does not rest, and it is asked for while the driver decides when the next task starts.
+    """
+
+    def move(self: Any, workers: Any) -> None:
+        steps = self.tasks_per_join_point
+        session.begin_tasks(list(steps[self.current_step]), len(steps) - self.current_step)
+        scope, key = config.Scope.benchmark, ("track", "test.mode.enabled")
+        test_mode = self.config.opts(*key)
+        self.config.add(scope, *key, True)
+        try:
+            original(self, workers)
+        finally:
+            self.config.add(scope, *key, test_mode)
+
+    return move
+
+
+def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., Any]:
+    """Passes over tasks of rounds that are over, as Rally's worker passes over places that hold no task."""
+
+    def advance(self: Any) -> Any:
+        session.attend()
+        allocations = original(self)
+        if self.at_joinpoint():
+            return allocations
+        rounds = [round_of(allocation.task.task) for allocation in allocations]
+        return [] if rounds and min(rounds) > 0 and session.is_over(min(rounds)) else allocations
+
+    return advance
+
+
+def update_progress_message(original: Any, session: Driving) -> Callable[..., None]:
+    """Once a second: Rally itself would wait for a load host that is gone."""
+
+    def update(self: Any, task_finished: bool = False) -> None:
+        session.require_load()
+        original(self, task_finished=task_finished)
+
+    return update

@@ -7,8 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from esrally_ebs.report.formats import head_lines
-from esrally_ebs.report.html.plots import forest, plot, sheet
-from esrally_ebs.report.html.timelines import TINTS, tasks, timeline
+from esrally_ebs.report.html.plots import TINTS, forest, plot, sheet, tasks, timeline
 from esrally_ebs.report.model import Cell, Curve, Figures, Plot, Report, Row, Table
 from esrally_ebs.units import printable
 

@@ -7,6 +7,7 @@ below it. ``detach`` undoes all of it from that path alone.
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +18,8 @@ import psutil
 
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.mounts import describe, mount_at
+from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import is_root, run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -34,8 +35,16 @@ from esrally_ebs.volumes.emulated.release import (
     image_roots,
     note_loops,
 )
-from esrally_ebs.volumes.emulated.striping import check_striping, mkfs_btrfs
 from esrally_ebs.volumes.record import Record, write_record
+
+# What shows that the kernel has it: a file, and a word in it.
+_IN_KERNEL = {
+    "btrfs": (Path("/proc/filesystems"), "btrfs"),
+    "md": (Path("/proc/mdstat"), "Personalities"),
+    "lvm": (Path("/proc/devices"), "device-mapper"),
+}
+# Its first argument is the number of mounts to take away, the mounts follow, then the command.
+_WITHOUT_MOUNTS = 'n=$1; shift; while [ "$n" -gt 0 ]; do umount --lazy "$1"; shift; n=$((n - 1)); done; "$@"'
 
 _ROOM_BYTES = 4 * GIB  # free memory that makes tmpfs the better place for an image
 # What one daemon was measured to carry, of I/Os of 16 and of 256 KiB: see benchmarks/emulator.py.
@@ -48,6 +57,53 @@ _LAUNCH = (
     "from os import environ as e; from importlib import import_module as m;"
     f" m(e['{daemon.START_VARIABLE}']).main()"
 )
+
+
+def check_striping(spec: VolumeSpec) -> None:
+    """Raise SetupError when the kernel or its tool is missing, PlanError for what only real volumes can."""
+    how = spec.striped_by
+    file, word = _IN_KERNEL[how]
+    if not file.exists() or word not in file.read_text():
+        raise SetupError(
+            f"volume '{spec.name}': this kernel has no {how} ({word!r} is not in {file});"
+            " use striped_by = 'device'"
+        )
+    if how != "btrfs":
+        raise PlanError(
+            f"volume '{spec.name}': emulated volumes are not striped by {how}; use striped_by = 'device' or"
+            " 'btrfs', or make the array yourself and give its mount"
+        )
+    if shutil.which("mkfs.btrfs") is None:
+        raise SetupError(f"volume '{spec.name}': mkfs.btrfs is missing; run 'apt-get install btrfs-progs'")
+
+
+def mkfs_btrfs(devices: Sequence[Path], *options: str) -> None:
+    """Make a btrfs over ``devices``. Raises CommandError when it cannot be made.
+
+    mkfs.btrfs asks of every loop device that is mounted what file it is on, and gives up when one of them
+    cannot say: one volume anywhere whose daemon was killed would be in the way of all others. It does not
+    see such mounts here, in a mount namespace of its own; they stay for those whose they are.
+    """
+    dead = _mounts_that_lost_their_file()
+    formatting: list[str | Path] = ["mkfs.btrfs", "-q", "-f", *options, *devices]
+    if dead:
+        private = ["unshare", "--mount", "--propagation=private", "sh", "-c", _WITHOUT_MOUNTS, "sh"]
+        formatting = [*private, str(len(dead)), *dead, *formatting]
+    run(formatting, timeout_s=_FORMAT_S)
+
+
+def _mounts_that_lost_their_file() -> list[Path]:
+    """Mounts of loop devices whose backing file cannot be asked, as behind a killed FUSE server."""
+    lost = []
+    for mount in mounts():
+        loop = Path("/sys/dev/block") / mount.device_number / "loop" / "backing_file"
+        try:
+            Path(loop.read_text().strip()).stat()
+        except FileNotFoundError:
+            continue  # no loop device, or its file was deleted: both are no hindrance
+        except OSError:
+            lost.append(mount.mount_point)
+    return lost
 
 
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x
 """
 
 from esrally_ebs.volumes.emulated.law.buckets import Buckets
-from esrally_ebs.volumes.virtual.heap import pop, push, settle
 from esrally_ebs.volumes.virtual.histogram import bin_of
 from esrally_ebs.volumes.virtual.state import (
     COMPLETION,
@@ -27,7 +26,16 @@ from esrally_ebs.volumes.virtual.state import (
     RandomDraws,
     Tally,
 )
-from esrally_ebs.volumes.virtual.transfer import merged_part, next_offset, requests_of, transfer, uniform
+from esrally_ebs.volumes.virtual.transfer import (
+    merged_part,
+    next_offset,
+    pop,
+    push,
+    requests_of,
+    settle,
+    transfer,
+    uniform,
+)
 
 
 def measure(tally: Tally, at: int, value: float) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 from esrally_ebs.catalog.limits import charged_bytes, operations_of
 from esrally_ebs.volumes.emulated.law.buckets import charge_buckets
-from esrally_ebs.volumes.emulated.law.latency import drawn_s
-from esrally_ebs.volumes.emulated.law.queue import saved_of
+from esrally_ebs.volumes.emulated.law.queue import drawn_s, saved_of
 from esrally_ebs.volumes.virtual import kernel, transfer
-from esrally_ebs.volumes.virtual.heap import pop, push, settle
 from esrally_ebs.volumes.virtual.histogram import bin_of
+from esrally_ebs.volumes.virtual.transfer import pop, push, settle
 
 
 def compiled(

@@ -7,6 +7,6 @@ prepare (what can be replayed, its template, its dates) -> ordering (by time) ->
 
 from esrally_ebs.workload.queries.formats import FORMATS
 from esrally_ebs.workload.queries.importing import Options, import_logs, require_known_format, timed_requests
-from esrally_ebs.workload.queries.summary import ImportSummary
+from esrally_ebs.workload.queries.output import ImportSummary
 
 __all__ = ["FORMATS", "ImportSummary", "Options", "import_logs", "require_known_format", "timed_requests"]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from esrally_ebs.workload.queries import goreplay, rest
+from esrally_ebs.workload.queries import rest
 from esrally_ebs.workload.queries.logs import TOO_LONG
 from esrally_ebs.workload.queries.search import (
     FIELD_ERRORS,
@@ -448,8 +448,8 @@ _ALL: Final = (
     Format(
         name="goreplay",
         title="GoReplay file",
-        matches=lambda line: goreplay.PAYLOAD.fullmatch(line) is not None,
-        parse=goreplay.parse,
+        matches=lambda line: rest.PAYLOAD.fullmatch(line) is not None,
+        parse=rest.parse_goreplay,
         lacks="requests have no durations and no hits",
     ),
     Format(

@@ -23,8 +23,7 @@ from recorded_requests import (
 from sample_rows import table
 
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.memory import footprint_bytes, in_memory
-from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.prediction import Predictor, footprint_bytes, in_memory
 from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.limits import Service
 from esrally_ebs.catalog.volume_types import model_for

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.analysis.grouping import rows_by
+from esrally_ebs.analysis.summary import rows_by
 
 ROWS = st.lists(st.tuples(st.sampled_from(["q", "b", "z"]), st.integers(0, 3)), max_size=40)
 COLUMN = pa.dictionary(pa.int32(), pa.string())

@@ -10,7 +10,7 @@ from small_plan import small_plan
 
 from esrally_ebs.analysis.marks import Cause, marked_blocks
 from esrally_ebs.model import Event, Kind, Phase, Sample, Volume, VolumeSpec
-from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.steps import conclude
 from esrally_ebs.store import Session, SessionFolder, load_session
 
 START = 1_000_000.0

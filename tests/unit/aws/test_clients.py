@@ -9,8 +9,7 @@ from botocore.loaders import JSONFileLoader
 from fake_imds import imds
 from fake_machine import FakeMachine
 
-from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Aws, AwsError, action_of
-from esrally_ebs.aws.redaction import redacted
+from esrally_ebs.aws.clients import REHEARSAL_VARIABLE, Aws, AwsError, action_of, redacted
 from esrally_ebs.errors import SetupError
 
 

@@ -12,7 +12,7 @@ from recorded_aws import ID_GP2, RecordedAws
 from small_plan import small_plan
 
 from esrally_ebs.analysis.comparable import check_comparable
-from esrally_ebs.aws import session_telemetry as aws_telemetry
+from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Check, Kind, Phase, Sample, State, TelemetryPoint, Volume, VolumeSpec
@@ -142,10 +142,10 @@ def counter(second: int) -> TelemetryPoint:
 
 def test_minutes_are_kept_with_the_session_and_each_only_once(folder: SessionFolder) -> None:
     aws = RecordedAws(GetMetricData=answering(BurstBalance=42.0))
-    assert aws_telemetry.collect(folder, make_api=aws.make) == 1
+    assert cloudwatch.collect(folder, make_api=aws.make) == 1
     assert aws.region == "eu-west-1"
     later = RecordedAws(GetMetricData=answering(BurstBalance=42.0, minutes=2))
-    assert aws_telemetry.collect(folder, make_api=later.make) == 1
+    assert cloudwatch.collect(folder, make_api=later.make) == 1
     rows = [row for row in load_session(folder.path).telemetry.to_pylist() if "burst" in row["metric"]]
     assert [row["at_s"] - AT for row in rows] == [60, 120]
     events = [event for event in folder.events() if event.kind == "cloudwatch"]
@@ -164,7 +164,7 @@ def test_what_was_exceeded_is_put_down_to_the_task_that_ran(folder: SessionFolde
 
 
 def test_every_report_shows_what_aws_said(folder: SessionFolder) -> None:
-    aws_telemetry.collect(folder, make_api=RecordedAws(GetMetricData=answering(BurstBalance=42.0)).make)
+    cloudwatch.collect(folder, make_api=RecordedAws(GetMetricData=answering(BurstBalance=42.0)).make)
     report = build(load_session(folder.path))
     texts = {form: render(report) for form, render in RENDERERS.items()}
     for form, text in texts.items():
@@ -179,7 +179,7 @@ def test_every_report_shows_what_aws_said(folder: SessionFolder) -> None:
 def test_a_session_that_was_not_on_aws_asks_nothing(tmp_path: Path) -> None:
     made = SessionFolder.create(tmp_path, "s-2", kind="race", plan=small_plan())
     aws = RecordedAws()
-    assert aws_telemetry.collect(made, make_api=aws.make) == 0
+    assert cloudwatch.collect(made, make_api=aws.make) == 0
     assert aws.actions == []
 
 
@@ -191,14 +191,14 @@ def test_cloudwatch_that_does_not_answer_is_a_warning_and_no_failure(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    aws_telemetry.collect_in_time(folder)
+    cloudwatch.collect_in_time(folder)
     (warning,) = load_session(folder.path).warnings
     assert (
         "CloudWatch's minutes are missing: AWS cloudwatch:GetMetricData: Unable to locate credentials"
         in warning
     )
     with pytest.raises(SetupError):
-        aws_telemetry.collect(folder)
+        cloudwatch.collect(folder)
 
 
 @pytest.mark.parametrize("failing", ["fetch", "load_session"])
@@ -209,8 +209,8 @@ def test_whatever_goes_wrong_is_one_warning(
         raise KeyError("volume_ids")
 
     with monkeypatch.context() as patched:
-        patched.setattr(aws_telemetry, failing, fail)
-        aws_telemetry.collect_in_time(folder)
+        patched.setattr(cloudwatch, failing, fail)
+        cloudwatch.collect_in_time(folder)
     (warning,) = load_session(folder.path).warnings
     assert "CloudWatch's minutes are missing: KeyError('volume_ids'); 'esrally-ebs cloudwatch'" in warning
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from facts_of_arms import ALIKE, PLAN, arm, check_of
 
-from esrally_ebs.checks.guards import ClockFacts, Facts, guard
-from esrally_ebs.checks.idle_devices import clock_is_synchronised
+from esrally_ebs.checks.facts import ClockFacts, Facts
+from esrally_ebs.checks.guards import guard
+from esrally_ebs.checks.idle import clock_is_synchronised
 from esrally_ebs.model import Kind
 
 # struct timex of 64 bits up to its status; whoever asks must give 208 bytes

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.checks import doctor
-from esrally_ebs.checks.doctor import check_machine
-from esrally_ebs.checks.requirements import OFFICIAL_IMAGE, Machine, checks_of, is_race, version_of
+from esrally_ebs.checks import requirements
+from esrally_ebs.checks.requirements import (
+    OFFICIAL_IMAGE,
+    Machine,
+    check_machine,
+    checks_of,
+    is_race,
+    version_of,
+)
 from esrally_ebs.cli import main
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB
@@ -138,7 +144,7 @@ def test_a_warning_is_shown_and_only_what_is_missing_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(doctor, "check_machine", lambda signatures: checks)
+    monkeypatch.setattr(requirements, "check_machine", lambda signatures: checks)
 
     assert main(["doctor"]) == code
     lines = capsys.readouterr().out.splitlines()

@@ -7,8 +7,8 @@ import pytest
 from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, PLAN, arm, check_of, efs, fine, gp2, stopped, volume
 
 from esrally_ebs.aws.describe import InstanceLimits
-from esrally_ebs.checks.facts import Activity
-from esrally_ebs.checks.guards import NAMES, ClockFacts, Facts, InstanceFacts, check_names, guard
+from esrally_ebs.checks.facts import Activity, ClockFacts, Facts, InstanceFacts
+from esrally_ebs.checks.guards import NAMES, check_names, guard
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Kind, Severity, VolumeSpec
 from esrally_ebs.plan import parse_plan

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, arm, check_of, efs, fine, gp2, stopped
 
-from esrally_ebs.checks.credit_demand import demand
 from esrally_ebs.checks.facts import ArmFacts
+from esrally_ebs.checks.volume_state import demand
 from esrally_ebs.model import Kind, Severity
 from esrally_ebs.plan import Plan, parse_plan
 

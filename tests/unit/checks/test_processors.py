@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.checks.processors import check_processors
+from esrally_ebs.checks.idle import check_processors
 from esrally_ebs.model import Check, Severity
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.diskstats import DiskCounters, parse_diskstats
-from esrally_ebs.machine.maps import parse_maps
-from esrally_ebs.machine.memory_stat import MemoryCounters, parse_memory_stat
-from esrally_ebs.machine.mountinfo import parse_mountinfo
+from esrally_ebs.machine.procfs import (
+    DiskCounters,
+    MemoryCounters,
+    parse_diskstats,
+    parse_maps,
+    parse_memory_stat,
+    parse_mountinfo,
+)
 
 MOUNTINFO = (
     "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue\n"

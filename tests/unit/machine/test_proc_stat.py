@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.proc_stat import parse_proc_stat
+from esrally_ebs.machine.procfs import parse_proc_stat
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

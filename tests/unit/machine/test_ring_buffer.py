@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.ring_buffer import events_of, parse_format
+from esrally_ebs.machine.tracefs import events_of, parse_format
 
 PAGE = 4096
 FORMAT = """name: block_rq_issue

@@ -11,7 +11,7 @@ from es_gp3 import node_of
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import is_root
 from esrally_ebs.node.eviction import evict, make_cold
-from esrally_ebs.node.residency import Residency, residency, residency_by_mincore
+from esrally_ebs.node.page_cache import Residency, residency, residency_by_mincore
 
 needs_root = pytest.mark.skipif(not is_root(), reason="only root may evict another process's pages")
 

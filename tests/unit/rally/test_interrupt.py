@@ -12,7 +12,7 @@ import pytest
 from thespian.system.transport.MultiprocessQueueTransport import MultiprocessQueueTCore_Common
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.tcp import CLOSE_WAIT, ESTABLISHED, TcpSocket, parse_tcp
+from esrally_ebs.machine.procfs import CLOSE_WAIT, ESTABLISHED, TcpSocket, parse_tcp
 from esrally_ebs.rally.interrupt import hearing_cancel, holds_message, message_waits
 
 

@@ -12,7 +12,7 @@ from rally_configuration import configuration
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
-from esrally_ebs.rally.patches import in_driver
+from esrally_ebs.rally.patches import worker
 
 NUMBERS = {"six": 6, "thirteen": 13, "nineteen": 19}
 
@@ -134,7 +134,7 @@ def test_a_task_that_ends_is_told_so() -> None:
     def rallys(driver: object, task_finished: bool = False) -> None:
         calls.append(task_finished)
 
-    update = in_driver.update_progress_message(rallys, Driven())  # type: ignore[arg-type]
+    update = worker.update_progress_message(rallys, Driven())  # type: ignore[arg-type]
     update(None)
     update(None, task_finished=True)  # as Rally does at each of its joinpoints
     assert calls == ["load", False, "load", True]

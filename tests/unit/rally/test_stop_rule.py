@@ -6,8 +6,8 @@ import numpy as np
 
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally.sample_recorder import StopRule
 from esrally_ebs.rally.settings import plan_for
-from esrally_ebs.rally.stop_rule import StopRule
 
 PLAN = """
 name = "x"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.analysis.coldstart import ColdStartCurve, cold_starts
+from esrally_ebs.analysis.summary import ColdStartCurve, cold_starts
 from esrally_ebs.model import Phase
 from esrally_ebs.report.html.plots import plot
 from esrally_ebs.report.search import cold_start_plots, cold_start_table

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs.model import Check
 from esrally_ebs.report import Report, render_html
-from esrally_ebs.report.html.plots import Scale, forest, number, plot, scale
-from esrally_ebs.report.html.timelines import timeline
+from esrally_ebs.report.html.plots import Scale, forest, number, plot, scale, timeline
 from esrally_ebs.report.model import (
     Cell,
     Column,

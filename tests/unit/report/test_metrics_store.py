@@ -18,8 +18,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import BaselineRow, Check, Event, Kind, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.rally.metrics_store import StoreAddress, configured_store, keep, send, template
-from esrally_ebs.report.dashboard import panels, render_dashboard
-from esrally_ebs.report.documents import documents
+from esrally_ebs.report.documents import documents, panels, render_dashboard
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 

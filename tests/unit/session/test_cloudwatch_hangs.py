@@ -13,7 +13,7 @@ import pytest
 from hanging_server import WAYS, Hanging, hanging
 from recorded_aws import ID_GP2
 
-from esrally_ebs.aws.session_telemetry import collect
+from esrally_ebs.aws.cloudwatch import collect
 from esrally_ebs.model import State
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.report import RENDERERS, SUFFIX
@@ -123,7 +123,7 @@ def answer(server: Hanging) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from esrally_ebs.aws.session_telemetry import collect_in_time
+from esrally_ebs.aws.cloudwatch import collect_in_time
 from esrally_ebs.store import SessionFolder
 
 collect_in_time(SessionFolder(Path(sys.argv[1])), patience_s=0.4)

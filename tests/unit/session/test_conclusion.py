@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from esrally_ebs.session.conclusion import spans
+from esrally_ebs.session.steps import spans
 
 
 def test_warm_up_and_rounds_last_as_long_as_each_did_at_every_start_of_the_nodes() -> None:

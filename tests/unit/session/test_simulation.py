@@ -6,7 +6,7 @@ import pytest
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import State
-from esrally_ebs.session import simulation as virtual
+from esrally_ebs.session import runs
 from esrally_ebs.store import list_sessions, load_session
 
 
@@ -15,7 +15,7 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
 ) -> None:
     monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
     lines: list[str] = []
-    text = virtual.simulate_plan("smoke", {"design.seed": 3}, say=lines.append)
+    text = runs.simulate_plan("smoke", {"design.seed": 3}, say=lines.append)
     assert "simulated in virtual time from the volume models: nothing was measured" in text
     assert "gp2 (emulated)" in text
     (summary,) = list_sessions(tmp_path)
@@ -36,4 +36,4 @@ def test_a_plan_without_fio_jobs_cannot_be_simulated(tmp_path: Path) -> None:
     plan = tmp_path / "empty.toml"
     plan.write_text('name = "empty"\n[[arm]]\nname = "a"\ntype = "gp2"\n')
     with pytest.raises(PlanError, match=r"has no \[\[baseline\]\], so there is no I/O to simulate"):
-        virtual.simulate_plan(str(plan), {}, say=print)
+        runs.simulate_plan(str(plan), {}, say=print)

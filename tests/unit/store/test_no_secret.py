@@ -21,9 +21,8 @@ from fake_machine import FakeMachine
 from planted import ACCOUNT, PLANTED, QUOTING, leaks, refusing
 from recorded_aws import ID_GP2, METADATA
 
-from esrally_ebs.aws.clients import Aws
-from esrally_ebs.aws.redaction import redacted
-from esrally_ebs.aws.session_telemetry import collect_in_time
+from esrally_ebs.aws.clients import Aws, redacted
+from esrally_ebs.aws.cloudwatch import collect_in_time
 from esrally_ebs.checks import arms as guarding
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.cli import main
@@ -32,7 +31,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.report.documents import documents
-from esrally_ebs.session.conclusion import conclude
+from esrally_ebs.session.steps import conclude
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.context import Arm, Member
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.disks import RequestQueue
-from esrally_ebs.machine.ring_buffer import EventFormat, TracedEvents
-from esrally_ebs.machine.tracefs import REQUEST_EVENTS
+from esrally_ebs.machine.tracefs import REQUEST_EVENTS, EventFormat, TracedEvents
 from esrally_ebs.telemetry.block_trace import IoMatcher, queues_of
 
 ISSUE, COMPLETE = REQUEST_EVENTS

@@ -8,7 +8,7 @@ import pytest
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.telemetry.counters import snapshot
+from esrally_ebs.telemetry.observation import snapshot
 
 # 300 reads of 2400 sectors of 512 bytes in 600 ms, 20 writes of 320 in 40 ms, 4 in flight, 6000 ms weighted
 DISKSTATS = "7 3 loop3 300 5 2400 600 20 1 320 40 4 900 6000\n8 0 sda 1 1 1 1 1 1 1 1 1 1 1\n"

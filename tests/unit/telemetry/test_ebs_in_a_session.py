@@ -26,8 +26,7 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry import ebs
 from esrally_ebs.telemetry.observation import observe
-from esrally_ebs.telemetry.sampler import CUT, Sampler
-from esrally_ebs.telemetry.watch import Watch
+from esrally_ebs.telemetry.sampler import CUT, Sampler, Watch
 
 MAGIC = {4096: 0x3C23B510, 8192: 0xEC2C0D7E}  # of a page by its length: EBS, instance store
 # the eleven counters of a page in their order, and the metric that tells of each

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from esrally_ebs.machine.ring_buffer import EventFormat, TracedEvents
-from esrally_ebs.machine.tracefs import THREAD_EVENTS
+from esrally_ebs.machine.tracefs import THREAD_EVENTS, EventFormat, TracedEvents
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.telemetry.io_waits import IoWaits
 

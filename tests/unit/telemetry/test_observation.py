@@ -13,7 +13,7 @@ from esrally_ebs.analysis.profile import read_windows
 from esrally_ebs.model import Block, Kind, Volume, VolumeSpec, Work
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
-from esrally_ebs.telemetry import counters, observation
+from esrally_ebs.telemetry import observation
 from esrally_ebs.telemetry.observation import ObservationInterval, observe
 
 # A directory has no device and no limiters: what is seen here is the event itself.
@@ -55,7 +55,7 @@ class Disk:
 
     def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._file = file
-        monkeypatch.setattr(counters, "DISKSTATS", file)
+        monkeypatch.setattr(observation, "DISKSTATS", file)
 
     def has_done(self, reads: int, *, in_flight: int) -> None:
         self._file.write_text(f"7 3 loop3 {reads} 0 {8 * reads} 0 0 0 0 0 {in_flight} 0 0\n")

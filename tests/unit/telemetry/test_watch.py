@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.model import Event, TelemetryPoint
-from esrally_ebs.telemetry.watch import Watch
+from esrally_ebs.telemetry.sampler import Watch
 
 WAITED = "emulator.waited_s.throughput"
 

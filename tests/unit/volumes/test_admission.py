@@ -10,8 +10,7 @@ import pytest
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.volumes.emulated.control import LimiterState, together
-from esrally_ebs.volumes.emulated.daemon.admission import Admission
-from esrally_ebs.volumes.emulated.daemon.instance_page import InstancePage
+from esrally_ebs.volumes.emulated.daemon.admission import Admission, InstancePage
 
 GIB, KIB, MIB = 1024**3, 1024, 1024**2
 OVERHEAD = (((10e-6, 0.0), (20e-6, 1e-9)), ((30e-6, 0.0), (40e-6, 0.0)))  # alone, beside; read, write

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from esrally_ebs.catalog.limits import Accounting, per_second
 from esrally_ebs.volumes.emulated.daemon import fuse
-from esrally_ebs.volumes.emulated.daemon.channel import Channel
+from esrally_ebs.volumes.emulated.daemon.server import Channel
 from esrally_ebs.volumes.emulated.law.buckets import Limiter
 
 UNIQUE = 77

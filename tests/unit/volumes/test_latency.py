@@ -1,4 +1,4 @@
-"""Service times drawn by esrally_ebs.volumes.emulated.law.latency."""
+"""Service times drawn by esrally_ebs.volumes.emulated.law.queue."""
 
 import math
 import statistics
@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from esrally_ebs.catalog.limits import Service
-from esrally_ebs.volumes.emulated.law.latency import Latency
+from esrally_ebs.volumes.emulated.law.queue import Latency
 
 KIB = 1024
 READ = Service(base_us=400, per_kib_us=2, sigma=0.2)

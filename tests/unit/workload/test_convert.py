@@ -9,7 +9,8 @@ import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.workload.corpus import convert, ensure, ghcn
+from esrally_ebs.workload.corpus import convert, ensure
+from esrally_ebs.workload.corpus.convert import KEYWORDS, NUMBERS
 
 SHARJAH = "AE000041196  25.3330   55.5170   34.0    SHARJAH INTER. AIRP            GSN     41196"
 FRESNO = "USW00093193  36.7800 -119.7194  101.5 CA FRESNO YOSEMITE INTL AP        GSN HCN 72389"
@@ -110,8 +111,8 @@ def test_a_race_takes_the_converted_corpus_instead_of_making_one(
 def test_the_converter_knows_the_elements_of_the_index_and_no_other() -> None:
     body = json.loads(jinja2.Template(resource("tracks/noaa-ebs/index.json").read_text()).render())
     fields = body["mappings"]["properties"]
-    assert {name for name, field in fields.items() if field.get("type") == "float"} == ghcn.NUMBERS
-    assert {name for name, field in fields.items() if field.get("type") == "keyword"} == ghcn.KEYWORDS
+    assert {name for name, field in fields.items() if field.get("type") == "float"} == NUMBERS
+    assert {name for name, field in fields.items() if field.get("type") == "keyword"} == KEYWORDS
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from query_logs import accounted, query_line, requests, write
 
 from esrally_ebs.workload.queries import Options, import_logs
-from esrally_ebs.workload.queries.literals import Freezer, Hasher, hash_text
-from esrally_ebs.workload.queries.ordering import Ordering
+from esrally_ebs.workload.queries.importing import Ordering
+from esrally_ebs.workload.queries.prepare import Freezer, Hasher, hash_text
 from esrally_ebs.workload.queries.shapes import Shapes
 
 NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))

@@ -4,8 +4,12 @@ Takes an I/O and the time; gives when it is due: the limiters' wait, then the se
 itself will take. Pure but for the page that volumes of one instance share.
 """
 
+import fcntl
 import json
+import mmap
+import os
 import random
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
@@ -16,15 +20,47 @@ from esrally_ebs.catalog.limits import Model
 from esrally_ebs.model import MAX_READ_LATENCY
 from esrally_ebs.units import MIB
 from esrally_ebs.volumes.emulated.control import LimiterState
-from esrally_ebs.volumes.emulated.daemon.instance_page import InstancePage
 from esrally_ebs.volumes.emulated.law.buckets import Limiter
-from esrally_ebs.volumes.emulated.law.latency import Latency
-from esrally_ebs.volumes.emulated.law.queue import Queue
+from esrally_ebs.volumes.emulated.law.queue import Latency, Queue
 
+_NUMBER = struct.Struct("d")
 _MAX_LATENCY_S = 60.0  # with more, the volume would hang rather than be slow
 
 Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
 NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
+
+
+class InstancePage:
+    """The buckets of one instance in one page of memory that the daemons of all its volumes share.
+
+    A file in the session's run directory, mapped by each daemon: level and time of the last filling, by
+    limit. Each I/O holds a record lock on it for the few microseconds of its admission; the kernel gives a
+    lock back when its holder dies, and a half-done update is then off by one I/O at most.
+    """
+
+    def __init__(self, path: Path, initial: list[float]) -> None:
+        """Map the page; the first to come makes it, with ``initial``."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = len(initial) * _NUMBER.size
+        with self._locked():
+            if os.fstat(self._descriptor).st_size != size:
+                os.truncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, b"".join(map(_NUMBER.pack, initial)), 0)
+            self._numbers = memoryview(mmap.mmap(self._descriptor, size)).cast("d")
+
+    @contextmanager
+    def numbers(self) -> "Iterator[memoryview[float]]":
+        """The shared numbers, which nobody else reads or changes meanwhile."""
+        with self._locked():
+            yield self._numbers
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
 
 class Admission:

@@ -1,12 +1,13 @@
-"""The queue before a volume: how many requests its device holds, and what merging saves those that wait.
+"""The queue before a volume, and the time of service: how many requests its device holds, what merging saves.
 
 A sequential I/O that waits for a place in a full queue can join the one before it, and both then count as
 one operation. Virtual time and the daemon use the same functions; only how each knows who waits differs.
 """
 
-from math import ceil
+import math
+import random
 
-from esrally_ebs.catalog.limits import Model
+from esrally_ebs.catalog.limits import Model, Service
 
 # Requests that a volume's device holds; 32 is what the NVMe queue of an EBS volume has. With it, latencies of
 # published runs of 16 clones with 16 I/Os each (2020) come out: see docs/internals/emulation.md.
@@ -19,10 +20,40 @@ IOPS_OF_A_REQUEST = 1000
 MERGED = 0.39
 
 
+def drawn_s(median_s: float, sigma: float, normal: float) -> float:
+    """A service time from its median and one draw of the standard normal distribution."""
+    return median_s * math.exp(sigma * normal)
+
+
+class Latency:
+    """Draws service times of reads and writes, once the limiters let them pass: operation and size in.
+
+    ``(base + per_kib * KiB) * exp(N(0, sigma))``: a log-normal whose median grows linearly with the size. The
+    same seed gives the same sequence.
+    """
+
+    def __init__(self, read: Service, write: Service, seed: int) -> None:
+        """A fresh sequence for ``seed``."""
+        self._gauss = random.Random(seed).gauss
+        self._read, self._write = read, write
+        self.slow_reads(1.0)
+
+    def slow_reads(self, times: float) -> None:
+        """Multiply the service time of reads by this factor from now on."""
+        # Plain numbers in tuples, as the daemon draws tens of thousands a second.
+        self._of = tuple((*s.line_s(), s.sigma) for s in (self._read.slowed(times), self._write))
+
+    def seconds(self, size: int, *, write: bool) -> float:
+        """The service time in seconds of one I/O of ``size`` bytes."""
+        base, per_byte, sigma = self._of[write]
+        median = base + per_byte * size
+        return drawn_s(median, sigma, self._gauss(0.0, 1.0)) if sigma else median
+
+
 def places(model: Model) -> int:
     """How many requests the devices of a volume hold, all members of a striped one together."""
     iops = max((limit.rate for limit in model.limits if limit.name == "iops"), default=0.0)
-    return max(QUEUE, ceil(iops / IOPS_OF_A_REQUEST)) * model.stripes
+    return max(QUEUE, math.ceil(iops / IOPS_OF_A_REQUEST)) * model.stripes
 
 
 def saved_of(size: int, max_io_bytes: int, merge_over_bytes: int) -> float:

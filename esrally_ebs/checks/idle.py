@@ -1,22 +1,35 @@
-"""Before a session: whether this machine's processors are its own and free. Nothing in, one named check out.
+"""Before a session: whether processors, devices and the clock are this machine's own, idle and right.
 
 A machine that asks for nothing has nothing stolen from it, so for a second all processors are asked for, at
 the lowest priority: whatever else runs goes first, and is seen.
 """
 
+import ctypes
 import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from esrally_ebs.checks.facts import Activity
 from esrally_ebs.errors import FormatError
-from esrally_ebs.machine.proc_stat import PROC_STAT, ProcessorCounters, ReadText, parse_proc_stat
+from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
+from esrally_ebs.machine.procfs import (
+    PROC_STAT,
+    DiskCounters,
+    ProcessorCounters,
+    ReadText,
+    parse_diskstats,
+    parse_proc_stat,
+)
 from esrally_ebs.model import STEAL_TO_WARN_OF, Check, Severity
 
+_UNSYNCHRONISED_US = 16_000_000  # the kernel's NTP_PHASE_LIMIT
 _NAME = "processors"
 _PART_S = 0.5
 _PARTS = 2  # what only starts up beside us is in one of them alone
@@ -24,6 +37,61 @@ _OTHERS_TO_WARN_OF = 0.20  # of the machine
 _OWN_MACHINE = "measure on a machine whose processors are its own"
 _END_OTHERS = "end what uses them (top), or wait for it"
 _BLOCK = bytes(2**20)  # to hash: about a millisecond in which no other thread is kept waiting
+
+
+class _Timex(ctypes.Structure):
+    """``struct timex`` of adjtimex(2) as far as it is read; all zeros asks, and sets nothing."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),  # microseconds
+        ("rest", ctypes.c_byte * 256),  # more than the kernel writes
+    )
+
+
+def watch(
+    groups: Mapping[str, Iterable[str]], roots: Roots, *, seconds: float = 1.0, clock: Clock = SYSTEM_CLOCK
+) -> dict[str, Activity]:
+    """Requests and bytes of each group of disks (kernel names) during ``seconds``; none for unknown disks."""
+    before, start = _disk_counters(roots), clock.monotonic()
+    clock.sleep(seconds)
+    now, took = _disk_counters(roots), clock.monotonic() - start
+    activity = {}
+    for name, disks in groups.items():
+        counters = [(before[disk], now[disk]) for disk in disks if disk in before and disk in now]
+        if counters:
+            activity[name] = Activity(
+                seconds=took,
+                requests=sum(new.reads + new.writes - old.reads - old.writes for old, new in counters),
+                bytes=sum(_bytes(new) - _bytes(old) for old, new in counters),
+            )
+    return activity
+
+
+def clock_is_synchronised(libc: Any = None) -> bool | None:  # noqa: ANN401 - C has no types
+    """Whether the kernel's clock is kept to a reference; None where the kernel does not say.
+
+    Whoever keeps it sets its greatest error, which grows by 0.5 ms a second to 16 s, the value of a clock
+    that nobody keeps. The flag STA_UNSYNC says less: chrony sets it, too, unless it has ``rtcsync``,
+    to keep the kernel from the hardware's clock (systemd's timedated passes over it for that reason).
+    """
+    timex = _Timex()
+    try:
+        state = (libc or ctypes.CDLL(None)).adjtimex(ctypes.byref(timex))
+    except AttributeError:
+        return None
+    return None if state < 0 else bool(timex.maxerror < _UNSYNCHRONISED_US)
+
+
+def _disk_counters(roots: Roots) -> Mapping[str, DiskCounters]:
+    source = roots.proc / "diskstats"
+    return parse_diskstats(source.read_text(), str(source))
+
+
+def _bytes(counters: DiskCounters) -> int:
+    return round(counters.read_bytes + counters.written_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +147,9 @@ def judge(parts: Sequence[Stretch]) -> Check:
 
 
 def _stretch(read_text: ReadText, ask: Callable[[float], None]) -> Stretch:
-    before, own_before_s = _counters(read_text), _own_s()
+    before, own_before_s = _processor_counters(read_text), _own_s()
     ask(_PART_S)
-    after, own_after_s = _counters(read_text), _own_s()
+    after, own_after_s = _processor_counters(read_text), _own_s()
     busy_s, stolen_s = after.busy_s - before.busy_s, after.stolen_s - before.stolen_s
     return Stretch(
         asked_s=busy_s + stolen_s,
@@ -91,7 +159,7 @@ def _stretch(read_text: ReadText, ask: Callable[[float], None]) -> Stretch:
     )
 
 
-def _counters(read_text: ReadText) -> ProcessorCounters:
+def _processor_counters(read_text: ReadText) -> ProcessorCounters:
     return parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
 
 

@@ -1,0 +1,256 @@
+"""Files in which the kernel counts: text in, figures out.
+
+``/proc/stat``, ``/proc/diskstats``, ``/proc/<pid>/maps``, ``/proc/net/tcp``, and ``memory.stat`` of a cgroup.
+``source`` names the text in messages; FormatError for what is not of the form. Sources: the kernel's
+admin-guide (iostats, cgroups), proc(5), Documentation/networking/proc_net_tcp, include/net/tcp_states.h.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from esrally_ebs.errors import FormatError
+
+# The kernel writes space, tab, newline, backslash and # in names as \040 and so on.
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ID = re.compile(r"[0-9]{1,18}")
+
+# Version 1 gives its own pages and, as total_*, those of the groups below it too; version 2 only the latter.
+_MEMORY_V1 = ("total_cache", "total_rss", "total_mapped_file", "total_pgmajfault")
+_MEMORY_V2 = ("file", "anon", "file_mapped", "pgmajfault")
+_MAPS_LINE = re.compile(
+    r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([0-9]+)(?: +(.*))?\Z"
+)
+ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # of a TCP socket
+SECTOR_BYTES = 512  # the kernel counts in these whatever the disk's own sectors are
+_DISK_FIELDS = 14  # since Linux 2.6; discards (4.18) and flushes (5.5) come after
+PROC_STAT = Path("/proc/stat")
+ReadText = Callable[[Path], str]  # of a file of the kernel's
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PROCESSOR_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_BUSY = ("user", "nice", "system", "irq", "softirq")  # user has guests in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One mount as one process sees it."""
+
+    device_number: str  # "major:minor" of the file system's device
+    root: str  # the directory of the file system that is mounted
+    mount_point: Path
+    options: str  # of this mount, e.g. "rw,noatime"
+    filesystem: str
+    source: str  # e.g. "/dev/loop3"
+    super_options: str  # of the file system, e.g. "rw,attr2"
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the mount or the file system below it refuses writes."""
+        return "ro" in self.options.split(",") or "ro" in self.super_options.split(",")
+
+
+def parse_mountinfo(text: str, source: str) -> list[Mount]:
+    """All mounts in the kernel's order: of two at one mount point the later one hides the earlier.
+
+    ``source`` names the text in messages. Raises FormatError for a line that is not of this form.
+    """
+    # Not splitlines: a name may hold what that takes for the end of a line.
+    lines = enumerate(text.split("\n"), 1)
+    return [_mount(line, f"{source}:{number}") for number, line in lines if line]
+
+
+def _mount(line: str, where: str) -> Mount:
+    # Any number of optional fields ("shared:1") stands before the lone dash.
+    left, dash, right = line.partition(" - ")
+    head = left.split(" ")
+    tail = right.split(" ")
+    if not dash or len(head) < 6 or len(tail) < 2 or not all(_ID.fullmatch(word) for word in head[:2]):
+        raise FormatError(
+            f"{where}: {line!r} is not a line of mountinfo; give the text of /proc/self/mountinfo"
+        )
+    return Mount(
+        device_number=head[2],
+        root=_decoded(head[3]),
+        mount_point=Path(_decoded(head[4])),
+        options=head[5],
+        filesystem=_decoded(tail[0]),
+        source=_decoded(tail[1]),
+        super_options=" ".join(tail[2:]),
+    )
+
+
+def _decoded(name: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCounters:
+    """What a control group and those below it hold, by the names of version 1."""
+
+    cache_bytes: int  # page cache, shared memory included
+    rss_bytes: int  # anonymous memory: heap and stacks
+    mapped_file_bytes: int  # the part of the cache that a process has mapped
+    major_faults: int  # since the group was made
+
+
+def parse_memory_stat(text: str, source: str) -> MemoryCounters:
+    """The same four figures from either version of cgroups. Raises FormatError when one is missing."""
+    values: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        key, _, value = line.partition(" ")
+        if not value.isdigit():
+            raise FormatError(
+                f"{source}:{number}: {line!r} is not a line of memory.stat; give a cgroup's file"
+            )
+        values[key] = int(value)
+    for names in (_MEMORY_V1, _MEMORY_V2):
+        if all(name in values for name in names):
+            cache, rss, mapped, faults = (values[name] for name in names)
+            return MemoryCounters(
+                cache_bytes=cache, rss_bytes=rss, mapped_file_bytes=mapped, major_faults=faults
+            )
+    raise FormatError(
+        f"{source}: has neither {', '.join(_MEMORY_V1)} (cgroup v1) nor {', '.join(_MEMORY_V2)} (v2); is it "
+        "memory.stat?"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping:
+    """One range of a process's address space; ``inode`` is 0 when no file is behind it."""
+
+    start: int
+    end: int
+    offset: int
+    device_number: str  # "major:minor", of the file system (on btrfs not what stat(2) says)
+    inode: int
+    path: str  # as the process sees it; " (deleted)" may follow
+
+    @property
+    def length(self) -> int:
+        """Bytes of address space."""
+        return self.end - self.start
+
+
+def parse_maps(text: str, source: str, inodes: Collection[int] | None = None) -> list[Mapping]:
+    """All mappings in address order, or those with these ``inodes``: of a JVM's thousand lines few."""
+    wanted = None if inodes is None else {*map(str, inodes), ""}
+    # Not splitlines: a name may hold what that takes for the end of a line.
+    lines = enumerate(text.split("\n"), 1)
+    return [
+        _mapping(line, f"{source}:{number}")
+        for number, line in lines
+        if line and (wanted is None or "".join(line.split(" ", 5)[4:5]) in wanted)
+    ]
+
+
+def _mapping(line: str, where: str) -> Mapping:
+    match = _MAPS_LINE.match(line)
+    if match is None:
+        raise FormatError(f"{where}: {line!r} is not a line of maps; give the text of /proc/<pid>/maps")
+    return Mapping(
+        start=int(match[1], 16),
+        end=int(match[2], 16),
+        offset=int(match[3], 16),
+        device_number=f"{int(match[4], 16)}:{int(match[5], 16)}",
+        inode=int(match[6]),
+        path=match[7] or "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSocket:
+    """One end of a connection, or a listener; also one that no process has accepted yet."""
+
+    local_port: int
+    state: int
+    unread_bytes: int  # that the peer has sent and nobody has read; of a listener, callers that wait
+
+
+def parse_tcp(text: str, source: str) -> list[TcpSocket]:
+    """The sockets over IPv4."""
+    sockets = []
+    for number, line in enumerate(text.splitlines()[1:], start=2):
+        words = line.split()
+        try:
+            state = int(words[3], 16)
+            unread = int(words[4].split(":")[1], 16)
+            port = int(words[1].split(":")[1], 16)
+        except (IndexError, ValueError) as error:
+            raise FormatError(f"{source}:{number}: not a line of /proc/net/tcp: {line!r}") from error
+        # The end of a connection counts as one byte that is read.
+        end = 1 if state == CLOSE_WAIT and unread else 0
+        sockets.append(TcpSocket(local_port=port, state=state, unread_bytes=unread - end))
+    return sockets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCounters:
+    """What one device has done since it appeared; all but ``in_flight`` only ever grow (and may wrap)."""
+
+    device: str  # kernel name, e.g. "loop3"
+    reads: int  # requests completed
+    read_bytes: int
+    read_s: float  # time of all reads added up, from queueing to completion
+    writes: int
+    written_bytes: int
+    write_s: float
+    in_flight: int
+    busy_s: float  # time during which at least one request was in flight
+    weighted_s: float  # in-flight requests integrated over time: its rate is the mean queue depth
+
+
+def parse_diskstats(text: str, source: str) -> dict[str, DiskCounters]:
+    """Counters by kernel device name."""
+    parsed = (_disk_counters(line, f"{source}:{number}") for number, line in enumerate(text.splitlines(), 1))
+    return {counters.device: counters for counters in parsed}
+
+
+def _disk_counters(line: str, where: str) -> DiskCounters:
+    words = line.split()
+    if len(words) < _DISK_FIELDS or not all(word.isdigit() for word in words[:2] + words[3:_DISK_FIELDS]):
+        raise FormatError(f"{where}: {line!r} is not a line of diskstats; give the text of /proc/diskstats")
+    n = [int(word) for word in words[3:_DISK_FIELDS]]
+    return DiskCounters(
+        device=words[2],
+        reads=n[0],
+        read_bytes=n[2] * SECTOR_BYTES,
+        read_s=n[3] / 1000,
+        writes=n[4],
+        written_bytes=n[6] * SECTOR_BYTES,
+        write_s=n[7] / 1000,
+        in_flight=n[8],
+        busy_s=n[9] / 1000,
+        weighted_s=n[10] / 1000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorCounters:
+    """Seconds of all processors together; they only grow."""
+
+    busy_s: float
+    stolen_s: float  # ready to run, but the host gave the processor to somebody else
+    total_s: float  # idle time and waiting for I/O included
+
+
+def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
+    """The line of all processors."""
+    words = text.partition("\n")[0].split()
+    ticks = words[1 : len(_PROCESSOR_TIMES) + 1]
+    if (
+        words[:1] != ["cpu"]
+        or len(ticks) < len(_PROCESSOR_TIMES)
+        or not all(word.isdigit() for word in ticks)
+    ):
+        raise FormatError(
+            f"{source}:1: is not the line of all processors (cpu, 8 numbers); is it /proc/stat?"
+        )
+    seconds = {name: int(word) / _TICKS_PER_S for name, word in zip(_PROCESSOR_TIMES, ticks, strict=True)}
+    return ProcessorCounters(
+        busy_s=sum(seconds[name] for name in _BUSY),
+        stolen_s=seconds["steal"],
+        total_s=sum(seconds.values()),
+    )
