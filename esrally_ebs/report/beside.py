@@ -181,9 +181,7 @@ def _apart_cells(apart: Apart | None) -> tuple[Cell, ...]:
     )
 
 
-def _writes_cells(of: Writes | None) -> tuple[Cell, ...]:
-    if of is None:
-        return NOTHING, NOTHING, NOTHING
+def _writes_cells(of: Writes) -> tuple[Cell, ...]:
     profile = of.profile
     written = profile.grown.get("device.written_bytes") if profile and profile.seconds else None
     rate = written / profile.seconds if profile and written is not None else None

@@ -156,9 +156,7 @@ def _reads(explained: Explained) -> Table | None:
     )
 
 
-def _read_cells(profile: Profile | None) -> tuple[Cell, ...]:
-    if profile is None:
-        return NOTHING, NOTHING, NOTHING, NOTHING
+def _read_cells(profile: Profile) -> tuple[Cell, ...]:
     depth = profile.depth
     limit, share = _longest_wait(profile)
     return (
@@ -186,9 +184,9 @@ def _processors(explained: Explained) -> Table | None:
     )
 
 
-def _processor_cells(profile: Profile | None) -> tuple[Cell, Cell]:
-    used_s = None if profile is None else profile.processor_s
-    if profile is None or used_s is None:
+def _processor_cells(profile: Profile) -> tuple[Cell, Cell]:
+    used_s = profile.processor_s
+    if used_s is None:
         return NOTHING, NOTHING
     rest_s = max(0.0, profile.seconds / profile.requests - used_s)
     return milliseconds("processor_s_per_query", used_s), milliseconds("rest_s_per_query", rest_s)

@@ -40,11 +40,13 @@ def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterato
 def arm_rows(
     of: Mapping[tuple[str, str], _Of],
     arms: Sequence[str],
-    cells: Callable[[_Of | None], tuple[Cell, ...]],
+    cells: Callable[[_Of], tuple[Cell, ...]],
 ) -> tuple[Row, ...]:
-    """A row for each task of ``of``, which is by task and arm, with the cells of each arm."""
+    """A row for each task of ``of``, which is by task and arm, with the cells of each arm, if it has some."""
+    made = {key: cells(each) for key, each in of.items()}
+    none = (NOTHING,) * len(next(iter(made.values()), ()))
     return tuple(
-        Row(item=task, cells=tuple(cell for arm in arms for cell in cells(of.get((task, arm)))))
+        Row(item=task, cells=tuple(cell for arm in arms for cell in made.get((task, arm), none)))
         for task in dict.fromkeys(task for task, _ in of)
     )
 

@@ -219,9 +219,7 @@ def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> 
             )
 
 
-def _single_cells(samples: pa.Table, summary: Summary | None) -> tuple[Cell, ...]:
-    if summary is None:
-        return NOTHING, NOTHING, NOTHING
+def _single_cells(samples: pa.Table, summary: Summary) -> tuple[Cell, ...]:
     rate = _rate(samples, summary)
     return (
         milliseconds("p50_s", summary.p50_s),
@@ -285,9 +283,7 @@ def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> T
     )
 
 
-def _cold_start_cells(curve: ColdStartCurve | None) -> tuple[Cell, Cell, Cell]:
-    if curve is None:
-        return NOTHING, NOTHING, NOTHING
+def _cold_start_cells(curve: ColdStartCurve) -> tuple[Cell, Cell, Cell]:
     meets = "not yet" if curve.meets is None else f"request {curve.meets}"
     return (
         milliseconds("first_s", float(curve.median_s[0])),
