@@ -99,7 +99,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         main_pid = interrupt.main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)
         live = LiveSession(steps)
-        patches.install(patches.RACE_CONTROL, _RaceEnd(live, self.cfg, is_quiet, load_may_go, main_pid))
+        patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go, main_pid))
         with interrupt.hearing_cancel():
             context = live.prepare()
         install(context.path, write)
@@ -163,7 +163,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 prepare(**wanted)
 
 
-class _RaceEnd:
+class RaceEnd:
     """Ends the session with the race."""
 
     def __init__(
@@ -188,7 +188,7 @@ class _RaceEnd:
         self._see_off()
 
     def end(self, cancelled: bool) -> None:
-        """Take down what is left, however the race ended."""
+        """Take down what is left, however the race ended. Perhaps called twice."""
         self.load_may_go()
         self._live.end(cancelled)
         self._see_off()

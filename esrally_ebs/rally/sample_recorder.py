@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from esrally import metrics, telemetry
@@ -256,21 +256,8 @@ class _HostsSampler:
         return second.points
 
 
-class RoundRule(Protocol):
-    """Decides from requests whether there is another round: a StopRule, or a StepRule of the knee."""
-
-    def take(self, sample: Any, arm: str, block: Block) -> None:
-        """A sample of Rally's, of a search in a round on this arm."""
-
-    def begins(self, round_: int) -> bool:
-        """A task of this round is next; whether it is wanted."""
-
-    def describe(self, arm: str) -> str:
-        """What is next on this arm, for people; empty when there is nothing to say."""
-
-
 class DrivenSession:
-    """What the session does in Rally's driver and in its workers; the pack's side of ``in_driver``."""
+    """What the session does in Rally's driver and in its workers; the pack's side of ``patches.worker``."""
 
     def __init__(
         self,
@@ -287,7 +274,7 @@ class DrivenSession:
         self._write = write
         self._lines: StageLines | None = None
         self._recorder: SampleRecorder | None = None
-        self._rule: RoundRule | None = None
+        self._rule: StopRule | StepRule | None = None
 
     def add_samples(self, samples: Sequence[Any]) -> None:
         """Record requests, and count them for the rule that ends rounds."""
@@ -346,7 +333,7 @@ class DrivenSession:
             self._recorder = SampleRecorder(self._session())
         return self._recorder
 
-    def _rule_here(self) -> RoundRule | None:
+    def _rule_here(self) -> StopRule | StepRule | None:
         context = self._session()
         if self._rule is None and context.plan.design.knee is not None:
             self._rule = StepRule(

@@ -16,75 +16,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from esrally_ebs.checks.preflight import require_rounds
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.model import Block, Phase, Request, State, Work
-from esrally_ebs.node.dataset import Dataset
 from esrally_ebs.node.eviction import Drop
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import Arm, Context
+from esrally_ebs.store.context import Context
+
+if TYPE_CHECKING:
+    from esrally_ebs.session.steps import MachineSteps
 
 T = TypeVar("T")
 QUERIES = "queries"  # the task that asks all searches of a track in turn, in search of a knee
 
 
-class SessionSteps(Protocol):
-    """What a session does to the machine and to its record, one method a step; each may raise."""
-
-    with_nodes: bool  # False: fio alone
-    folder: SessionFolder | None  # the record, once there is one
-
-    def check_plan(self) -> None:
-        """Refuse a plan that cannot be carried out; nothing is recorded of it."""
-
-    def record(self) -> None:
-        """Make the session's folder."""
-
-    def preflight(self) -> None:
-        """Refuse what this machine cannot measure."""
-
-    def begin(self) -> None:
-        """Own what comes from here on, and have it taken down if this process is killed."""
-
-    def attach(self) -> tuple[Arm, ...]:
-        """Attach every arm's volume."""
-
-    def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Find out what the arms really are, and refuse those that must not be compared."""
-
-    def copy(self, arms: tuple[Arm, ...]) -> Dataset | None:
-        """Build the index, copy it to every arm; None where each arm indexes by itself."""
-
-    def start_nodes(self, arms: tuple[Arm, ...], index: Dataset | None) -> tuple[Arm, ...]:
-        """Start a node on every arm, and check that all have the same index."""
-
-    def describe(self, arms: tuple[Arm, ...]) -> Context:
-        """Record what the session runs on, and write down what its other processes must know."""
-
-    def verify(self) -> None:
-        """Refuse what was measured on arms that were not brought back to the same bytes."""
-
-    def take_down(self) -> list[str]:
-        """Remove all that was begun, and nothing else; a line for each thing that stays."""
-
-    def collect(self) -> None:
-        """Fetch what others have recorded meanwhile."""
-
-    def report(self) -> tuple[str, str]:
-        """Check, finish and report; the text, and why arms cannot be compared, if so."""
-
-    def record_fault(self, text: str, exit_code: int) -> None:
-        """What went wrong, as an event."""
-
-
 class LiveSession:
     """A session that this process makes: Rally's race control, or our own command."""
 
-    def __init__(self, steps: SessionSteps) -> None:
+    def __init__(self, steps: "MachineSteps") -> None:
         self._steps = steps
         self._ended = False
 

@@ -90,8 +90,8 @@ class MachineSteps:
         CloudWatch may take: the session is complete without its answer.
         """
         self.session = session_name(session)
-        self.with_nodes = race is not None
-        self.folder: SessionFolder | None = None
+        self.with_nodes = race is not None  # else fio alone
+        self.folder: SessionFolder | None = None  # the record, once there is one
         self._plan = plan
         self._race = race
         self._say = say
@@ -108,16 +108,19 @@ class MachineSteps:
         self._traced: dict[str, Path] = {}  # control sockets by arm
 
     def check_plan(self) -> None:
+        """Refuse a plan that cannot be carried out; nothing is recorded of it."""
         if self._race is not None and self._race.has_writes:
             self._plan.require_local("adding documents beside searches")
         preflight.check_plan(self._plan)
 
     def record(self) -> None:
+        """Make the session's folder."""
         kind = "race" if self.with_nodes else "baseline"
         self.folder = SessionFolder.create(home(), self.session, kind=kind, plan=self._plan)
         self._booted_at_s = booted_at_s()
 
     def preflight(self) -> None:
+        """Refuse what this machine cannot measure."""
         if self.hosts is not None:
             self._begun = True  # helpers
             self.hosts.preflight()
@@ -127,6 +130,7 @@ class MachineSteps:
             self._race.source.require(self._image)
 
     def begin(self) -> None:
+        """Own what comes from here on, and have it taken down if this process is killed."""
         self._root.begin(self.session, self._folder.path, self._watched)
         self._begun = True
 
@@ -135,6 +139,7 @@ class MachineSteps:
         return self.with_nodes and self._plan.design.nodes == "one"
 
     def attach(self) -> tuple[Arm, ...]:
+        """Attach every arm's volume."""
         specs = self._plan.arm
         if self._race and self._race.settings.readahead_bytes is not None:
             readahead_bytes = self._race.settings.readahead_bytes
@@ -158,6 +163,7 @@ class MachineSteps:
         return arms
 
     def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Find out what the arms really are, and refuse those that must not be compared."""
         with self._stage("look at arms"):
             guarded = self.hosts.look(arms) if self.hosts else arm_checks.look_at(self._plan, arms)
         self._aws = {} if guarded.record is None else {"aws": guarded.record}
@@ -168,6 +174,7 @@ class MachineSteps:
         return guarded.arms
 
     def copy(self, arms: tuple[Arm, ...]) -> dataset.Dataset | None:
+        """Build the index, copy it to every arm; None where each arm indexes by itself."""
         race = self._needs
         if race.source is None:
             with self._stage("prepare corpus"):
@@ -196,6 +203,7 @@ class MachineSteps:
         return index
 
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
+        """Start a node on every arm, and check that all have the same index."""
         with self._stage("start nodes"):
             arms = self._start_one(arms, index) if index and self._shares_node else self._start_each(arms)
             if self.hosts is not None:
@@ -239,6 +247,7 @@ class MachineSteps:
         )
 
     def describe(self, arms: tuple[Arm, ...]) -> Context:
+        """Record what the session runs on, and write down what its other processes must know."""
         started = [node for arm in arms for node in arm.nodes]
         engine = self._root.engine_facts(tuple({node.image for node in started}))
         hosts = {"hosts": self.hosts.facts} if self.hosts else {}
@@ -261,12 +270,14 @@ class MachineSteps:
         return context
 
     def verify(self) -> None:
+        """Refuse what was measured on arms that were not brought back to the same bytes."""
         for arm, (volume, hash_) in self._kept.items():
             actual = self._root.require_kept(volume, hash_)
             text = "still the same segment files as the dataset"
             self._folder.add_check(Check(name=f"brought back: {arm}", ok=True, value=actual[:16], text=text))
 
     def take_down(self) -> list[str]:
+        """Remove all that was begun, and nothing else; a line for each thing that stays."""
         if not self._begun:  # the id may be another session's
             return []
         self._root.ending()
@@ -292,9 +303,11 @@ class MachineSteps:
         return problems
 
     def collect(self) -> None:
+        """Fetch what others have recorded meanwhile."""
         cloudwatch.collect_in_time(self._folder, patience_s=self._patience_s)
 
     def report(self) -> tuple[str, str]:
+        """Check, finish and report; the text, and why arms cannot be compared, if so."""
         self._say("report")
         moved_s = booted_at_s() - self._booted_at_s
         if abs(moved_s) > _CLOCK_MOVES_S:
@@ -305,6 +318,7 @@ class MachineSteps:
         return conclude(self._folder)
 
     def record_fault(self, text: str, exit_code: int) -> None:
+        """What went wrong, as an event."""
         self._folder.note("fault", text=text, exit_code=exit_code)
 
     @property

@@ -9,13 +9,16 @@ import atexit
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from esrally import actor, racecontrol
 from esrally.track import loader
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError, near
 from esrally_ebs.rally import any_track
+
+if TYPE_CHECKING:
+    from esrally_ebs.rally.processor import RaceEnd
 
 RALLYS_ERROR = 64  # Rally's exit code for every error
 # Where a message of Rally's goes on with lines of the track, or with a file that is gone by then.
@@ -135,29 +138,7 @@ def _arrive_well(last_line: str) -> RaceSuccess:
     return RaceSuccess(last_line)
 
 
-class RaceEnd(Protocol):
-    """What hears of the race's end."""
-
-    def load_may_go(self) -> None:
-        """Nothing more is asked of those that make the load."""
-
-    def complete(self) -> None:
-        """After Rally's own summary of a race that went through; may raise."""
-
-    def fail(self, error: EbsError) -> None:
-        """The race cannot go on: record why, and end."""
-
-    def end(self, cancelled: bool) -> None:
-        """The actor exits, however the race ended. Perhaps twice."""
-
-    def last_line(self) -> str:
-        """What Rally's command is to say last."""
-
-    def first_fault(self) -> tuple[str, int] | None:
-        """Text and exit code of the error that one of our runners recorded first, if any."""
-
-
-def start_engine(original: Any, race: RaceEnd) -> Callable[..., Any]:
+def start_engine(original: Any, race: "RaceEnd") -> Callable[..., Any]:
     """The message that would have Rally start nodes says that the user has."""
 
     def start(cfg: Any, context: Any, *_: Any) -> Any:
@@ -166,7 +147,7 @@ def start_engine(original: Any, race: RaceEnd) -> Callable[..., Any]:
     return start
 
 
-def on_benchmark_complete(original: Any, race: RaceEnd) -> Callable[..., None]:
+def on_benchmark_complete(original: Any, race: "RaceEnd") -> Callable[..., None]:
     """Completes the session of a race that neither failed nor was cancelled."""
 
     def complete(self: Any, new_metrics: Any) -> None:
@@ -178,7 +159,7 @@ def on_benchmark_complete(original: Any, race: RaceEnd) -> Callable[..., None]:
     return complete
 
 
-def receive_failure(original: Any, race: RaceEnd) -> Callable[..., None]:
+def receive_failure(original: Any, race: "RaceEnd") -> Callable[..., None]:
     """Reports the first fault of the session in place of the failure that Rally heard of."""
 
     def receive(self: Any, msg: Any, sender: Any) -> None:
@@ -188,7 +169,7 @@ def receive_failure(original: Any, race: RaceEnd) -> Callable[..., None]:
     return receive
 
 
-def receive_child_exit(original: None, race: RaceEnd) -> Callable[..., None]:
+def receive_child_exit(original: None, race: "RaceEnd") -> Callable[..., None]:
     """Fails the race when a process dies that Rally would wait for without an end."""
 
     def receive(self: Any, msg: Any, sender: Any) -> None:
@@ -202,7 +183,7 @@ def receive_child_exit(original: None, race: RaceEnd) -> Callable[..., None]:
     return receive
 
 
-def receive_exit(original: None, race: RaceEnd) -> Callable[..., None]:
+def receive_exit(original: None, race: "RaceEnd") -> Callable[..., None]:
     """Ends the session."""
 
     def receive(self: Any, msg: Any, sender: Any) -> None:
@@ -212,6 +193,6 @@ def receive_exit(original: None, race: RaceEnd) -> Callable[..., None]:
     return receive
 
 
-def success(original: Any, race: RaceEnd) -> Callable[[], RaceSuccess]:
+def success(original: Any, race: "RaceEnd") -> Callable[[], RaceSuccess]:
     """``racecontrol.Success``, which race control sends to Rally's command."""
     return lambda: RaceSuccess(race.last_line())

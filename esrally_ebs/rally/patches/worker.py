@@ -15,15 +15,18 @@ Under spawn Rally has read two of the intervals before we can change them: then 
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from esrally import config
 
 from esrally_ebs.rally.schedule import round_of
+
+if TYPE_CHECKING:
+    from esrally_ebs.rally.sample_recorder import DrivenSession
 
 # Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
 # not written yet. As long an actor's message, to end for instance, may wait.
@@ -129,29 +132,7 @@ def parse(original: Any) -> Callable[..., Any]:
     return parse_head_first
 
 
-class Driving(Protocol):
-    """What takes part in driving a session."""
-
-    def add_samples(self, samples: Sequence[Any]) -> None:
-        """Samples of Rally that have arrived."""
-
-    def telemetry_device(self) -> Any:
-        """What Rally starts and stops with the benchmark."""
-
-    def begin_tasks(self, tasks: Sequence[Any], left: int) -> None:
-        """These of Rally's tasks are next; ``left`` join points remain."""
-
-    def is_over(self, round_: int) -> bool:
-        """Whether this round is not needed any more."""
-
-    def attend(self) -> None:
-        """A worker is about to work."""
-
-    def require_load(self) -> None:
-        """Raise SetupError once a worker elsewhere is gone."""
-
-
-def update_samples(original: Any, session: Driving) -> Callable[..., None]:
+def update_samples(original: Any, session: "DrivenSession") -> Callable[..., None]:
     """Rally keeps its samples, and the session gets them too."""
 
     def update(self: Any, samples: list[Any]) -> None:
@@ -161,7 +142,7 @@ def update_samples(original: Any, session: Driving) -> Callable[..., None]:
     return update
 
 
-def prepare_telemetry(original: Any, session: Driving) -> Callable[..., None]:
+def prepare_telemetry(original: Any, session: "DrivenSession") -> Callable[..., None]:
     """One more telemetry device."""
 
     def prepare(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -171,7 +152,7 @@ def prepare_telemetry(original: Any, session: Driving) -> Callable[..., None]:
     return prepare
 
 
-def move_to_next_task(original: Any, session: Driving) -> Callable[..., None]:
+def move_to_next_task(original: Any, session: "DrivenSession") -> Callable[..., None]:
     """Decides about the next round before the workers hear of its first task, and starts tasks at once.
 
     Rally rests a second before each task, so that hosts with other clocks start together; we have one. Its
@@ -192,7 +173,7 @@ def move_to_next_task(original: Any, session: Driving) -> Callable[..., None]:
     return move
 
 
-def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., Any]:
+def current_tasks_and_advance(original: Any, session: "DrivenSession") -> Callable[..., Any]:
     """Passes over tasks of rounds that are over, as Rally's worker passes over places that hold no task."""
 
     def advance(self: Any) -> Any:
@@ -206,7 +187,7 @@ def current_tasks_and_advance(original: Any, session: Driving) -> Callable[..., 
     return advance
 
 
-def update_progress_message(original: Any, session: Driving) -> Callable[..., None]:
+def update_progress_message(original: Any, session: "DrivenSession") -> Callable[..., None]:
     """Once a second: Rally itself would wait for a load host that is gone."""
 
     def update(self: Any, task_finished: bool = False) -> None:
