@@ -87,7 +87,7 @@ def cost(volumes: int, seconds: float, folder: Path, sink: Sink) -> tuple[float,
         sink(points)
 
     readers = [StatisticsReader(folder / "device", ioctl=Volume().ioctl) for _ in range(volumes)]
-    sampled = Sampled([EbsStatistics([reader]) for reader in readers])
+    sampled = Sampled([EbsStatistics([reader.read]) for reader in readers])
     began, wall = time.process_time(), time.monotonic()
     with SamplerThread(sampled, counted):  # type: ignore[arg-type] - has the one method that is used
         time.sleep(seconds)

@@ -80,41 +80,29 @@ def build_advice(
 
 def plan_text(advice: Advice, session: Session) -> str:
     """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
-    plan = session.plan
-    arms = raced_settings(advice, session)
-    lines = [
-        f"# Races what was advised for session {session.id} to keep {advice.bound}.",
-        'name = "prove-advice"',
-    ]
+    plan, arms = session.plan, raced_settings(advice, session)
+    tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
     for spec in arms:
-        lines += ["", "[[arm]]", f'name = "{spec.name}"', f'type = "{spec.type}"']
-        lines += [f"size = {spec.size_bytes}"]
-        lines += [f"iops = {spec.iops}"] if spec.iops else []
-        lines += [f"throughput = {spec.throughput_bytes_per_s}"] if spec.throughput_bytes_per_s else []
-        lines += [f'instance = "{spec.instance}"'] if spec.instance else []
-        lines += [f"credits = {spec.credits:g}"]
-    documents = plan.dataset.documents
-    shown = f'"{documents}"' if isinstance(documents, str) else str(documents)
-    lines += ["", "[dataset]", f"documents = {shown}", f"seed = {plan.dataset.seed}"]
-    for name in ("data", "snapshot"):
-        path = getattr(plan.dataset, name)
-        lines += [f"{name} = {_toml(str(path))}"] if path is not None else []
-    lines += [f"indices = {_toml(plan.dataset.indices)}", "", "[node]", f"car = {_toml(plan.node.car)}"]
-    lines += [
-        "",
-        "[node.params]",
-        *(f"{_toml(name)} = {_toml(value)}" for name, value in plan.node.params.items()),
-    ]
+        arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
+        bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
+        tables.append(("[[arm]]", arm | bought))
+    dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
+    own = {name: str(path) for name in ("data", "snapshot") if (path := getattr(plan.dataset, name))}
+    tables += [("[dataset]", dataset | own), ("[node]", {"car": plan.node.car})]
+    tables.append(("[node.params]", {_toml(name): value for name, value in plan.node.params.items()}))
     if plan.race is not None:
-        lines += ["", "[race]", f'track = "{plan.race.track}"']
-        lines += [f'challenge = "{plan.race.challenge}"'] if plan.race.challenge else []
-        lines += [
-            f"iterations = {plan.race.iterations}",
-            f"warmup_iterations = {plan.race.warmup_iterations}",
-        ]
-    lines += ["", "[cache]", f'mode = "{plan.cache.mode}"', f"drop_every = {plan.cache.drop_every}"]
-    lines += ["", "[design]", f"rounds = {plan.design.most_rounds}", f'nodes = "{plan.design.nodes}"']
-    lines += [f'reference = "{arms[0].name}"']
+        names = ("track", "challenge", "iterations", "warmup_iterations")
+        tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
+    tables.append(("[cache]", {"mode": plan.cache.mode, "drop_every": plan.cache.drop_every}))
+    design: dict[str, object] = {
+        "rounds": plan.design.most_rounds,
+        "nodes": plan.design.nodes,
+        "reference": arms[0].name,
+    }
+    lines = [f"# Races what was advised for session {session.id} to keep {advice.bound}."]
+    for head, keys in [*tables, ("[design]", design)]:
+        lines += ["", head] if head else []
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "")]
     return "\n".join(lines) + "\n"
 
 

@@ -5,9 +5,7 @@ since the volume was attached for which more was asked than it, or its instance,
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from esrally_ebs.aws.ebs_statistics import Bin, LogPage, StatisticsReader
 from esrally_ebs.aws.identity import identify
@@ -33,37 +31,21 @@ _GROWING = (
 )
 
 
-class PageReader(Protocol):
-    """Whoever reads one volume's page."""
-
-    def read(self) -> LogPage:
-        """The page now."""
-
-
 ReadPage = Callable[[str, int], LogPage]  # the page now, of an arm's disk of that number, from 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A page that another process reads, which may open the disk."""
-
-    ask: Callable[[], LogPage]
-
-    def read(self) -> LogPage:
-        return self.ask()
 
 
 class EbsStatistics:
     """Growth of all counters and of those bins that grew, and the queue of this moment."""
 
-    def __init__(self, readers: Sequence[PageReader]) -> None:
+    def __init__(self, readers: Sequence[Callable[[], LogPage]]) -> None:
+        """``readers`` give one volume's page of this moment each."""
         self._readers = readers
         self._before: list[LogPage] | None = None
 
     def read(self, now_s: float) -> list[Value]:
         """The queue and what was exceeded from the first call on, growth from the second on."""
         before, self._before = self._before, None  # after a failure growth begins anew
-        now = [reader.read() for reader in self._readers]
+        now = [read() for read in self._readers]
         self._before = now
         queue = sum(page.counters["volume_queue_length"] for page in now)
         values = [Value("ebs.queue_length", queue, "")]
@@ -82,10 +64,10 @@ def ebs_statistics(
 
     ``read_page`` is who reads them; None: this process, which must be root.
     """
-    readers: Sequence[PageReader] = readers_of(volume, roots)
-    if read_page is not None:
-        numbers = range(len(readers))
-        readers = [_Asked(partial(read_page, volume.spec.name, number)) for number in numbers]
+    readers = [
+        partial(read_page, volume.spec.name, number) if read_page is not None else reader.read
+        for number, reader in enumerate(readers_of(volume, roots))
+    ]
     return EbsStatistics(readers) if readers else None
 
 

@@ -102,14 +102,9 @@ def page(*, read: tuple[Bin, ...] = (), **counters: int) -> LogPage:
     return LogPage(origin="ebs", version=0, counters={**zeros, **counters}, reads=read, writes=())
 
 
-class Pages:
+def pages(*given: LogPage) -> Callable[[], LogPage]:
     """A volume whose pages are these, one a second."""
-
-    def __init__(self, *pages: LogPage) -> None:
-        self._pages = list(pages)
-
-    def read(self) -> LogPage:
-        return self._pages.pop(0)
+    return iter(given).__next__
 
 
 def values(source: EbsStatistics) -> dict[str, float]:
@@ -119,7 +114,7 @@ def values(source: EbsStatistics) -> dict[str, float]:
 def test_counters_and_bins_are_told_as_they_grew_and_the_queue_as_it_is() -> None:
     source = EbsStatistics(
         [
-            Pages(
+            pages(
                 page(total_read_ops=10, volume_queue_length=3, read=(Bin(0, 256, 5), Bin(256, 512, 5))),
                 page(
                     total_read_ops=25,
@@ -142,8 +137,8 @@ def test_counters_and_bins_are_told_as_they_grew_and_the_queue_as_it_is() -> Non
 
 
 def test_the_volumes_of_a_stripe_are_added_up() -> None:
-    first = Pages(page(), page(total_write_bytes=4096, read=(Bin(0, 256, 1),)))
-    second = Pages(page(), page(total_write_bytes=8192, read=(Bin(0, 256, 2),)))
+    first = pages(page(), page(total_write_bytes=4096, read=(Bin(0, 256, 1),)))
+    second = pages(page(), page(total_write_bytes=8192, read=(Bin(0, 256, 2),)))
     source = EbsStatistics([first, second])
     source.read(0.0)
     metrics = values(source)
@@ -151,13 +146,13 @@ def test_the_volumes_of_a_stripe_are_added_up() -> None:
 
 
 def test_a_bin_that_went_round_at_32_bits_goes_on() -> None:
-    source = EbsStatistics([Pages(page(read=(Bin(0, 256, 2**32 - 2),)), page(read=(Bin(0, 256, 3),)))])
+    source = EbsStatistics([pages(page(read=(Bin(0, 256, 2**32 - 2),)), page(read=(Bin(0, 256, 3),)))])
     source.read(0.0)
     assert values(source)["ebs.reads_us.0-256"] == 5
 
 
 def test_counters_that_begin_anew_are_an_error_and_growth_goes_on_after_it() -> None:
-    source = EbsStatistics([Pages(page(total_read_ops=9), page(), page(total_read_ops=2))])
+    source = EbsStatistics([pages(page(total_read_ops=9), page(), page(total_read_ops=2))])
     source.read(0.0)
     with pytest.raises(MeasurementError, match="total_read_ops has begun anew"):
         source.read(1.0)
@@ -165,8 +160,8 @@ def test_counters_that_begin_anew_are_an_error_and_growth_goes_on_after_it() -> 
 
 
 def test_the_growth_of_one_member_hides_no_other_that_begins_anew() -> None:
-    first = Pages(page(total_read_ops=9), page(total_read_ops=2))
-    second = Pages(page(total_read_ops=100), page(total_read_ops=500))
+    first = pages(page(total_read_ops=9), page(total_read_ops=2))
+    second = pages(page(total_read_ops=100), page(total_read_ops=500))
     source = EbsStatistics([first, second])
     source.read(0.0)
     with pytest.raises(MeasurementError, match="total_read_ops has begun anew"):
