@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import esrally_ebs
-from esrally_ebs import errors
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.model import Block, Request
 from esrally_ebs.node.eviction import Drop
@@ -28,13 +27,14 @@ from esrally_ebs.rally import activation, open_loop, runners
 from esrally_ebs.rally.coordinator_client import Coordinator, keep_alive
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.sample_recorder import DrivenSession
-from esrally_ebs.session.asking import Answering, line_of, refusal
+from esrally_ebs.session.asking import Answering, error_named, line_of, refusal
 from esrally_ebs.session.keeper import MAX_REQUEST_BYTES
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import LOST, Context
 
 _SLOW_S = 10.0  # who connects says at once that it may
 _DAEMONS_PORT = 1900
+_NO_LINE = (ValueError, LookupError, TypeError, RecursionError)  # reading JSON that nobody of ours wrote
 
 
 def address_towards(hosts: Sequence[str]) -> str:
@@ -109,9 +109,7 @@ class CoordinatorSteps:
 
     def fault(self, arm: str, kind: str, text: str) -> dict[str, str] | None:
         """What went wrong on an arm, recorded; ``kind`` is the error's class where it is one of ours."""
-        ours = getattr(errors, kind, None) if kind else None
-        error = ours(text) if isinstance(ours, type) and issubclass(ours, EbsError) else OSError(text)
-        fault = runners.fault_of(arm, error)
+        fault = runners.fault_of(arm, (error_named(kind) or OSError)(text))
         answer: dict[str, str] | None = refusal(fault)["error"] if fault else None
         return answer
 
@@ -139,7 +137,7 @@ class CoordinatorService:
         await server.serve_forever()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(OSError, ValueError, LookupError, TypeError, asyncio.TimeoutError):
+        with closing(writer), suppress(OSError, asyncio.TimeoutError, *_NO_LINE):
             hello = json.loads(await asyncio.wait_for(reader.readline(), _SLOW_S))
             if hmac.compare_digest(str(hello["token"]).encode(), self.coordinator.token.encode()):
                 await self._converse(str(hello["version"]), reader, writer)

@@ -45,9 +45,13 @@ def result_of(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the step
 
 def error_of(answer: Mapping[str, str]) -> EbsError:
     """The error that ``refusal`` made an answer of."""
-    kind = getattr(errors, answer["kind"], SetupError)
-    error: EbsError = kind(answer["text"])
-    return error
+    return (error_named(answer["kind"]) or SetupError)(answer["text"])
+
+
+def error_named(name: str) -> type[EbsError] | None:
+    """The class of ours of that name; None when it is none, whatever else ``errors`` has by it."""
+    kind = getattr(errors, str(name), None)
+    return kind if isinstance(kind, type) and issubclass(kind, EbsError) else None
 
 
 def refusal(error: Exception) -> dict[str, Any]:

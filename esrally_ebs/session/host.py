@@ -15,18 +15,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import setproctitle
-from pydantic import Base64Bytes
+from pydantic import Base64Bytes, Field
 
 import esrally_ebs
 from esrally_ebs import node as nodes
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import EbsError, PlanError, SetupError
+from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import Node, TelemetryPoint
+from esrally_ebs.model import ENGINE, Node, TelemetryPoint
 from esrally_ebs.node import api, dataset
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session import diagnosis, environment, reaper
@@ -52,6 +53,8 @@ PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEA
 BEAT_S = 5.0
 MAX_REQUEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
+_Key = Annotated[str, Field(pattern=r"^[0-9a-z-]{1,80}$")]  # of an index: a folder, which may be removed
+_Engine = Annotated[str | None, Field(pattern=ENGINE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ class HostSteps(RootSteps):
         """What this machine is."""
         return environment.describe((), {})
 
-    def held(self, sessions: tuple[str, ...], docker: str | None) -> list[str]:
+    def held(self, sessions: tuple[str, ...], docker: _Engine) -> list[str]:
         """Those of these sessions of which something is still on this machine, or in that engine of it."""
         _use(docker)
         with_nodes = nodes.leftovers()
@@ -109,21 +112,21 @@ class HostSteps(RootSteps):
         except EbsError as error:
             raise diagnosis.explain(error, self.cause(arm)) or error from error
 
-    def has(self, key: str) -> bool:
+    def has(self, key: _Key) -> bool:
         """Whether an index was received before, and is kept by that key."""
         return dataset.cached(home(), key) is not None
 
-    def receive(self, key: str, path: str, data: Base64Bytes) -> None:
+    def receive(self, key: _Key, path: str, data: Base64Bytes) -> None:
         """Put more bytes to the end of a file of an index."""
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         file = unfinished / path
         if not file.resolve().is_relative_to(unfinished.resolve()):
             raise PlanError(f"{path}: is not below the index; name a file of it")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(file.parent)
         with file.open("ab") as opened:
             opened.write(data)
 
-    def place(self, key: str, arms: tuple[str, ...]) -> None:
+    def place(self, key: _Key, arms: tuple[str, ...]) -> None:
         """Copy an index, which is kept from now on, to volumes of arms. Raises as ``dataset.copy_to``."""
         unfinished = dataset.unfinished_folder(home(), key, self._session)
         if unfinished.exists():

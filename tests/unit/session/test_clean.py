@@ -10,7 +10,7 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import VolumeSpec, short_name
 from esrally_ebs.session import clean, manual
-from esrally_ebs.store import running
+from esrally_ebs.store import context, running
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated.release import image_of, image_roots
 
@@ -29,6 +29,15 @@ def test_this_process_lives_and_what_is_attached_by_hand_counts_as_owned(run: Pa
     (run / "s" / "owner").write_text("1 0")
     running.hand_over("s")
     assert list(clean.clean()) == []
+
+
+def test_every_note_of_a_session_goes_with_it(run: Path) -> None:
+    running.begin("s")
+    names = {name for key, name in vars(context).items() if key.isupper() and key[0] != "_"}
+    for name in names - {context.OF_CALLER}:
+        (run / "s" / name).write_text("note")
+    assert len(names) >= 8
+    assert clean.take_down("s") == []
 
 
 def test_an_index_that_was_being_built_goes_with_its_session_alone(run: Path) -> None:
