@@ -30,6 +30,7 @@ from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updat
 from esrally_ebs.session import reaper
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
+from esrally_ebs.units import one_line
 from esrally_ebs.workload import corpus
 
 LOG = logging.getLogger(__name__)
@@ -93,8 +94,9 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         write = line_writer(is_quiet)
 
         def say(text: str) -> None:
-            console.info(text, logger=LOG)
-            write(text)
+            line = one_line(text)  # a data host may have said it
+            console.info(line, logger=LOG)
+            write(line)
 
         main_pid = interrupt.main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)

@@ -16,6 +16,7 @@ from esrally.track import loader
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError, near
 from esrally_ebs.rally import any_track
+from esrally_ebs.units import printable
 
 if TYPE_CHECKING:
     from esrally_ebs.rally.processor import RaceEnd
@@ -35,7 +36,7 @@ class RaceFailure(actor.BenchmarkFailure):  # type: ignore[misc]
     """
 
     def __init__(self, message: str, exit_code: int = RALLYS_ERROR, cause: object = None) -> None:
-        super().__init__(message, cause)
+        super().__init__(printable(message), cause)  # Rally's console obeys what a track or a host says
         self.exit_code = exit_code
 
     def __reduce__(self) -> tuple[Any, ...]:

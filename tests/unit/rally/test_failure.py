@@ -18,6 +18,11 @@ def test_an_error_of_ours_becomes_its_one_line_and_its_exit_code() -> None:
     assert (failure.message, failure.exit_code) == ("plan x: wrong", 2)
 
 
+@pytest.mark.parametrize("error", [PlanError("plan \x1b[31m: wrong"), ValueError("x")])
+def test_no_failure_hands_an_escape_to_the_terminal(error: Exception) -> None:
+    assert "\x1b" not in failure_of(error, "Error in track [\x1b[31m]").message
+
+
 def test_our_error_is_found_behind_rallys_wrapping() -> None:
     wrapped = RuntimeError("wrapped by Rally")
     wrapped.__cause__ = MeasurementError("not cold")
