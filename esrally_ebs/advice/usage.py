@@ -24,7 +24,7 @@ _KINDS = (
     " or fio's iolog"
 )
 _DAY_S = 86400
-_MAX_SECONDS = 366 * _DAY_S
+_MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
@@ -130,7 +130,7 @@ def intervals_of(ios: pa.Table) -> list[Interval]:
             "a trace of less than two seconds says nothing of a volume's use; record for longer"
         )
     if second.max() > _MAX_SECONDS:
-        raise FormatError("a trace of more than a year: its clock jumps; cut it where it does")
+        raise FormatError("a trace of more than a week: cut it, or where its clock jumps")
     is_write = pc.equal(ios["op"], "write").to_numpy()
     sums = [
         np.bincount(second[chosen], weights, minlength=second.max() + 1)
@@ -207,10 +207,13 @@ def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -
 def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float = 1.0) -> Usage:
     """Charge the intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
     limits = of_each(model.limits, 1) + model.instance_limits
+    full = [limit.capacity for limit in limits]
     levels = [limit.capacity * (credits if limit.of_credits else 1.0) for limit in limits]
     at_limit_s = {limit.name: 0.0 for limit in limits}
     lowest = 1.0
     for interval in intervals:
+        if levels == full and not interval.reads and not interval.writes:
+            continue  # nothing changes: a trace may have days of this
         for i, limit in enumerate(limits):
             own = i < len(model.limits)
             gives = limit.rate * interval.seconds

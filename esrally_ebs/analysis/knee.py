@@ -44,6 +44,7 @@ from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
 from esrally_ebs.model import Bound, Event, Phase
 from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES
+from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
 
 EVENT = "step"  # says what a round was on an arm
@@ -109,7 +110,8 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
     """
     if not len(due_s):
         return StepResult(purpose=step.purpose, rate=step.rate, requests=0, late=0, ran_away=step.rate > 0)
-    into = (due_s - due_s.min()) / max(float(np.ptp(due_s)), 1e-9)
+    span_s = float(np.ptp(due_s))
+    into = (due_s - due_s.min()) / span_s if span_s else np.ones(len(due_s))  # of one moment all count
     counts = into >= (_SETTLING_SHARE if step.rate else 0.0)
     late = latency_s > bound.seconds
     return StepResult(
@@ -342,9 +344,9 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     latency_s = np.where(samples["success"].to_numpy(zero_copy_only=False), latency_s, np.inf)
     steps: dict[str, dict[int, StepResult]] = {arm.spec.name: {} for arm in session.arms}
     for event in session.events:
-        if event.kind == EVENT and event.arm in steps:
-            step, round_ = _step_of(event)
-            rows = (arms == event.arm) & (rounds == round_)
+        if event.kind == EVENT and event.arm in steps and (known := _step_of(event)):
+            step, round_ = known
+            rows = (arms == event.arm) & (rounds == round_) & (due_s >= 0) & (due_s < MAX_TIME)
             if rows.any():
                 steps[event.arm][round_] = observe(
                     step, due_s[rows], latency_s[rows], service_s[rows], search.bound
@@ -352,9 +354,10 @@ def steps_of(session: Session) -> Mapping[str, Mapping[int, StepResult]]:
     return steps
 
 
-def _step_of(event: Event) -> tuple[NextStep, int]:
-    fields = event.fields
-    step = NextStep(
-        purpose=Purpose(fields["purpose"]), rate=float(fields["rate"]), seconds=float(fields["seconds"])
-    )
-    return step, int(fields["round"])
+def _step_of(event: Event) -> tuple[NextStep, int] | None:
+    """What a round was, and which; None where the event is not as it is written."""
+    rate, seconds, round_ = map(event.number, ("rate", "seconds", "round"))
+    purpose = event.fields.get("purpose")
+    if rate is None or rate < 0 or seconds is None or round_ is None or purpose not in list(Purpose):
+        return None
+    return NextStep(purpose=Purpose(purpose), rate=rate, seconds=seconds), int(round_)

@@ -24,7 +24,10 @@ from small_plan import small_plan
 from stored import GP2
 
 from esrally_ebs import report
+from esrally_ebs.advice.advice import usage_options
+from esrally_ebs.advice.tables import build_usage
 from esrally_ebs.advice.traces import lacks, parse_trace
+from esrally_ebs.advice.usage import parse_usage
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws.ebs_statistics import COUNTERS, PAGE_BYTES, parse_log_page, parse_stats_json
 from esrally_ebs.catalog.cost import read_prices
@@ -207,6 +210,14 @@ def whole_use(path: Path) -> object:
     return render_gate(recorded, judged), render_junit(recorded, judged)
 
 
+def used(text: str, source: str) -> object:
+    """A log of what a volume did, and what is said of it."""
+    intervals = parse_usage(text, source)
+    options = usage_options(intervals, GP2.spec, region="us-east-1", types=("gp3", "st1"))
+    built = build_usage(source, intervals, options, region="us-east-1")
+    return [render(built) for render in report.RENDERERS.values()]
+
+
 def volume_record(place: Place) -> object:
     written = place.folder / "arm"
     write_record(written, Record(backend="emulated", name="a", type="gp2", created=(written / "disk",)))
@@ -298,6 +309,19 @@ STATS = json.dumps(
     {**dict.fromkeys(COUNTERS, 5), **{f"{op}_io_latency_histogram": BINS for op in ("read", "write")}}
 )
 
+IOSTAT = """
+11/22/2026 11:59:50 PM
+Device r/s rkB/s w/s wkB/s
+nvme1n1 99.00 9999.00 1.00 4.00
+
+11/23/2026 12:00:00 AM
+Device r/s rkB/s w/s wkB/s
+nvme1n1 1000.00 16000.00 10.00 40.00
+"""
+SUMS = {"Timestamps": ["2026-11-22T10:00:00+00:00", "2026-11-22T10:01:00+00:00"], "Values": [600, 1200]}
+NAMES = ("ReadOps", "ReadBytes", "WriteOps", "WriteBytes")
+CLOUDWATCH = json.dumps({"MetricDataResults": [{"Label": f"Volume{name}", **SUMS} for name in NAMES]})
+
 KINDS: Mapping[str, Try] = {
     "plan": of_bytes(plans, decoded(parse_plan)),
     "plan keys": plan_keys,
@@ -329,6 +353,7 @@ KINDS: Mapping[str, Try] = {
         lambda: [path.read_bytes() for path in sorted(TRACES.iterdir())],
         decoded(lambda text, source: lacks(parse_trace(text, source))),
     ),
+    "usage": of_text(used, IOSTAT, CLOUDWATCH),
     "gc log": of_text(lambda text, _: parse_pauses(text), PAUSE),
     "volume.json": volume_record,
     "context.json": context,

@@ -1,10 +1,14 @@
 """Traces of other tools, as each writes the same three I/Os."""
 
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from recorded_requests import GP3
 
+from esrally_ebs.advice.advice import usage_options
 from esrally_ebs.advice.traces import access_of, lacks, parse_trace
 from esrally_ebs.advice.usage import intervals_of
 from esrally_ebs.cli import main
@@ -128,6 +132,16 @@ def test_a_trace_without_completions_says_nothing_of_depth_or_time() -> None:
 def test_a_trace_of_a_moment_says_nothing_of_use() -> None:
     with pytest.raises(FormatError, match="less than two seconds"):
         intervals_of(trace("blkparse").slice(0, 1))
+
+
+@pytest.mark.parametrize("seconds", [600_000, 700_000])
+def test_a_trace_whose_clock_jumps_is_replayed_at_once_or_refused(seconds: int) -> None:
+    line = "{0}000000 /dev/a read 0 4096"
+    ios = parse_trace("\n".join(("fio version 3 iolog", line.format(1), line.format(seconds))), "t")
+    began_s = time.process_time()
+    with pytest.raises(FormatError, match="more than a week") if seconds == 700_000 else nullcontext():
+        usage_options(intervals_of(ios), GP3, region="us-east-1")
+    assert time.process_time() - began_s < 20
 
 
 def test_usage_shows_the_pattern_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:

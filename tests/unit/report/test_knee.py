@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +13,8 @@ import simulated_queue
 from small_plan import small_plan
 
 from esrally_ebs import report
-from esrally_ebs.analysis.knee import EVENT, KneeSearch, StepResult, observe
-from esrally_ebs.model import Event, Phase
+from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe
+from esrally_ebs.model import Event, Phase, parse_bound
 from esrally_ebs.store.encoding import SAMPLES
 from esrally_ebs.store.session import Session
 
@@ -91,3 +93,29 @@ def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be(session: Sess
     assert all(
         re.search(r"known to \d+%, not to 5%; steps of about \d+ min would tell", text) for text in known
     )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"purpose": []},
+        {"purpose": "x"},
+        {"rate": "fast"},
+        {"rate": -1.0},
+        {"seconds": {}},
+        {"round": "?"},
+        None,
+    ],
+)
+def test_a_step_that_is_not_as_it_is_written_is_left_out(
+    session: Session, fields: dict[str, Any] | None
+) -> None:
+    first, *rest = session.events
+    changed = replace(first, fields={**first.fields, **fields} if fields else {})
+    assert report.build(replace(session, events=(changed, *rest))).verdict.startswith("Highest rate")
+
+
+def test_a_step_of_one_request_has_a_result() -> None:
+    measured = NextStep(purpose=Purpose.MEASURE, rate=1.0, seconds=1.0)
+    one = np.ones(1)
+    assert observe(measured, one, one, one, parse_bound(BOUND, "knee")).requests == 1
