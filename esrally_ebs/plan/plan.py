@@ -73,68 +73,73 @@ class Plan(Section):
             replace(arm, aws=aws) if aws and arm.backend is Backend.EMULATED else arm for arm in arms
         )
 
-    @model_validator(mode="after")
-    def _modify_has_arm_and_jobs(self) -> Self:
-        if self.modify is None:
-            return self
-        if self.modify.arm not in {arm.name for arm in self.arm}:
-            raise ValueError(f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one")
-        if self.race is not None:
-            raise ValueError("modify: measured by fio jobs, not by requests; remove [race]")
-        if not self.baseline:
-            raise ValueError("modify: measured by fio jobs, and there is none; give a [[baseline]]")
-        return self
-
-    @model_validator(mode="after")
-    def _steady_has_requests_and_a_page_cache_per_arm(self) -> Self:
-        if self.cache.mode == "steady" and self.design.nodes == "one":
-            raise ValueError(
-                "cache.mode: 'steady' is of one arm's page cache; set design.nodes = \"per-arm\""
-            )
-        if self.cache.mode == "steady" and self.race and not self.race.warmup_iterations:
-            raise ValueError(
-                "race.warmup_iterations: with cache.mode = 'steady' misses are counted in windows of so many "
-                "requests; give more than 0"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_knee_has_queries_that_come_when_they_are_due(self) -> Self:
-        if self.design.knee is None:
-            return self
-        if self.race is None:
-            raise ValueError("design.knee: is a rate of queries, and the plan has none; give a [race]")
-        if self.cache.mode == "cold":
-            raise ValueError(
+    def _conflicts(self) -> Iterator[tuple[object, str]]:
+        """Between tables."""
+        race, design, is_steady = self.race, self.design, self.cache.mode == "steady"
+        if self.modify is not None:
+            is_none = self.modify.arm not in {arm.name for arm in self.arm}
+            yield is_none, f"modify.arm: no arm is named {self.modify.arm!r}; give the name of one"
+            yield race, "modify: measured by fio jobs, not by requests; remove [race]"
+            yield not self.baseline, "modify: measured by fio jobs, and there is none; give a [[baseline]]"
+        yield (
+            is_steady and design.nodes == "one",
+            "cache.mode: 'steady' is of one arm's page cache; set design.nodes = \"per-arm\"",
+        )
+        yield (
+            is_steady and race and not race.warmup_iterations,
+            "race.warmup_iterations: with cache.mode = 'steady' misses are counted in windows of so many "
+            "requests; give more than 0",
+        )
+        if design.knee is not None:
+            yield race is None, "design.knee: is a rate of queries, and the plan has none; give a [race]"
+            yield (
+                self.cache.mode == "cold",
                 "cache.mode: 'cold' evicts before each query, which would delay those that are due; set "
-                'cache.mode = "steady" or "warm"'
+                'cache.mode = "steady" or "warm"',
             )
-        if self.design.nodes == "one":
-            raise ValueError(
-                'design.nodes: "one" sends requests in pairs, not when they are due; set "per-arm"'
+            yield (
+                design.nodes == "one",
+                'design.nodes: "one" sends requests in pairs, not when they are due; set "per-arm"',
             )
-        return self
+        if self.trace == "perturb":
+            what, rounds = "trace: 'perturb'", self.least_rounds
+            yield race is None, f"{what} is of requests, and the plan has none; give a [race]"
+            yield (
+                len(self.arm) > 1,
+                f"{what} changes an arm from round to round, so it is compared with none; leave one arm",
+            )
+            is_real = self.arm[0].backend is not Backend.EMULATED
+            yield is_real, f"{what} makes reads slower, as only emulated volumes can be; write true"
+            is_few = design.most_rounds < rounds
+            yield is_few, f"{what} takes {rounds} rounds or more; set design.rounds"
+        yield from self._conflicts_of_several()
 
-    @model_validator(mode="after")
-    def _nodes_that_are_started_anew_are_raced(self) -> Self:
-        if self.design.starts > 1 and self.race is None:
-            raise ValueError("design.starts: is of nodes, and fio alone has none; give a [race]")
-        if self.design.starts > 1 and self.node.count > 1:
-            raise ValueError("design.starts: nodes of a cluster are started once; set node.count = 1")
-        return self
-
-    @model_validator(mode="after")
-    def _several_volumes_are_raced(self) -> Self:
-        if self.design.volumes == 1:
-            return self
-        for wrong, why in (
-            (self.race is None, "requests are compared, and there are none; give a [race]"),
-            (len(self.arm) < 2, "types are compared, and there is one; give another [[arm]]"),
-            (self.node.count > 1, "each has one node; set node.count = 1"),
-        ):
-            if wrong:
-                raise ValueError(f"design.volumes: {why}")
-        return self
+    def _conflicts_of_several(self) -> Iterator[tuple[object, str]]:
+        """Those of several starts, volumes or nodes."""
+        race, design = self.race, self.design
+        if design.starts > 1:
+            yield race is None, "design.starts: is of nodes, and fio alone has none; give a [race]"
+            text = "design.starts: nodes of a cluster are started once; set node.count = 1"
+            yield self.node.count > 1, text
+        if design.volumes > 1:
+            what = "design.volumes:"
+            yield race is None, f"{what} requests are compared, and there are none; give a [race]"
+            yield len(self.arm) < 2, f"{what} types are compared, and there is one; give another [[arm]]"
+            yield self.node.count > 1, f"{what} each has one node; set node.count = 1"
+        for number, arm in enumerate(self.arm if design.volumes == 1 else ()):
+            yield arm.spread, f"arm.{number}.spread: is of several volumes; set design.volumes"
+        if self.node.count > 1:
+            what = "node.count:"
+            yield race is None, f"{what} nodes are of a race, and there is none; give a [race], or remove it"
+            is_one = design.nodes == "one"
+            yield is_one, f'{what} design.nodes = "one" is one node for all arms; remove either'
+            data = f"{what} dataset.data is of one node; build the indices from documents instead"
+            yield self.dataset.data, data
+            yield self.trace, f"{what} I/Os are kept of arms of one node; remove trace"
+            names = [name for arm in self.arm for name in (arm.name, *self.node_names(arm.name))]
+            for name in names:
+                is_bad = names.count(name) > 1 or not re.match(NAME, name)
+                yield is_bad, f"{what} a node would be called {name!r}; give arms other names"
 
     @property
     def types(self) -> dict[str, tuple[str, ...]]:
@@ -175,13 +180,6 @@ class Plan(Section):
         return self.model_copy(update={"arm": tuple(arms)})
 
     @model_validator(mode="after")
-    def _spread_is_of_several_volumes(self) -> Self:
-        for number, arm in enumerate(self.arm):
-            if arm.spread and self.design.volumes == 1:
-                raise ValueError(f"arm.{number}.spread: is of several volumes; set design.volumes")
-        return self
-
-    @model_validator(mode="after")
     def _reference_is_an_arm(self) -> Self:
         names = [arm.name for arm in self.arm]
         if self.design.reference not in (None, *names, *self.types):
@@ -189,29 +187,6 @@ class Plan(Section):
                 f"design.reference: no arm is named {self.design.reference!r}; "
                 f"write one of {', '.join(names)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_emulated_arm_is_perturbed(self) -> Self:
-        if self.trace != "perturb":
-            return self
-        for wrong, why in (
-            (self.race is None, "is of requests, and the plan has none; give a [race]"),
-            (
-                len(self.arm) > 1,
-                "changes an arm from round to round, so it is compared with none; leave one arm",
-            ),
-            (
-                self.arm[0].backend is not Backend.EMULATED,
-                "makes reads slower, as only emulated volumes can be; write true",
-            ),
-            (
-                self.design.most_rounds < self.least_rounds,
-                f"takes {self.least_rounds} rounds or more; set design.rounds",
-            ),
-        ):
-            if wrong:
-                raise ValueError(f"trace: 'perturb' {why}")
         return self
 
     @property
@@ -303,24 +278,6 @@ class Plan(Section):
                     f"arm.{number}.mount: is of one {what}; with {key} = {count} write mounts = [...], "
                     "one mount for each"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _several_nodes_are_raced(self) -> Self:
-        if self.node.count == 1:
-            return self
-        for wrong, why in (
-            (self.race is None, "nodes are of a race, and there is none; give a [race], or remove it"),
-            (self.design.nodes == "one", 'design.nodes = "one" is one node for all arms; remove either'),
-            (self.dataset.data, "dataset.data is of one node; build the indices from documents instead"),
-            (self.trace, "I/Os are kept of arms of one node; remove trace"),
-        ):
-            if wrong:
-                raise ValueError(f"node.count: {why}")
-        names = [name for arm in self.arm for name in (arm.name, *self.node_names(arm.name))]
-        for name in names:
-            if names.count(name) > 1 or not re.match(NAME, name):
-                raise ValueError(f"node.count: a node would be called {name!r}; give arms other names")
         return self
 
     def node_names(self, arm: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The tables of a plan but its arms, one class each: which keys there are, and what they may be."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -41,6 +41,17 @@ class Section(BaseModel):
     """A table of a plan."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        for is_wrong, text in self._conflicts():
+            if is_wrong:
+                raise ValueError(text)
+        return self
+
+    def _conflicts(self) -> Iterable[tuple[object, str]]:
+        """What one key asks for and another does not allow, each with what is to be said of it."""
+        return ()
 
 
 def count_or(word: str, most: int) -> PlainValidator:
@@ -116,23 +127,19 @@ class DatasetPlan(Section):
         """Whether the user's own indices are taken instead of documents."""
         return self.data is not None or self.snapshot is not None
 
-    @model_validator(mode="after")
-    def _own_data_is_named_in_full(self) -> Self:
+    def _conflicts(self) -> Iterator[tuple[object, str]]:
         for key, path in (("data", self.data), ("snapshot", self.snapshot)):
-            if path is not None and re.match(r"\w+:/", str(path)):
-                raise ValueError(
-                    f"{key}: {str(path)!r} is no path; restore what is in S3 or elsewhere to a node of your "
-                    "own, stop that, and give its data directory (dataset.data)"
-                )
-            if path is not None and not path.is_absolute():
-                raise ValueError(f"{key}: {str(path)!r} does not begin with '/'; give the whole path")
-        if self.data is not None and self.snapshot is not None:
-            raise ValueError("snapshot: indices are taken from data as well; leave one of them out")
-        if self.indices and not self.is_own:
-            raise ValueError(
-                "indices: are taken from a data directory, and none is named; give data or snapshot"
+            yield (
+                path is not None and re.match(r"\w+:/", str(path)),
+                f"{key}: {str(path)!r} is no path; restore what is in S3 or elsewhere to a node of your own, "
+                "stop that, and give its data directory (dataset.data)",
             )
-        return self
+            is_part = path is not None and not path.is_absolute()
+            yield is_part, f"{key}: {str(path)!r} does not begin with '/'; give the whole path"
+        are_both = self.data is not None and self.snapshot is not None
+        yield are_both, "snapshot: indices are taken from data as well; leave one of them out"
+        text = "indices: are taken from a data directory, and none is named; give data or snapshot"
+        yield self.indices and not self.is_own, text
 
 
 class RacePlan(Section):
@@ -203,44 +210,30 @@ class DesignPlan(Section):
                 raise ValueError(str(error)) from error
         return text
 
-    @model_validator(mode="after")
-    def _starts_have_as_many_rounds_each(self) -> Self:
-        if self.starts == 1:
-            return self
-        if self.starts < MIN_STARTS:
-            raise ValueError(
-                f"starts: two nodes say too little of any other; set 1, or at least {MIN_STARTS}"
-            )
-        if self.knee is not None or self.is_auto:
-            what = "steps of a knee" if self.knee else 'rounds = "auto"'
-            raise ValueError(
-                f"starts: nodes are started anew between parts of equal length, and {what} have none"
-            )
-        if self.most_rounds % self.starts:
-            more = -self.most_rounds % self.starts
-            raise ValueError(
-                f"starts: {self.most_rounds} rounds are no multiple of {self.starts}; "
-                f"set rounds = {self.most_rounds + more}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _volumes_are_enough_and_measured_alike(self) -> Self:
-        if self.volumes == 1:
-            return self
-        if self.volumes < MIN_VOLUMES:
-            raise ValueError(
-                f"volumes: two say too little of any other of their type; set 1, or at least {MIN_VOLUMES}"
-            )
-        if self.knee is not None or self.is_auto:
-            what = "steps of a knee" if self.knee else 'rounds = "auto"'
-            raise ValueError(f"volumes: every one is measured in all rounds, and {what} have no number")
+    def _conflicts(self) -> Iterator[tuple[object, str]]:
+        is_endless = self.knee is not None or self.is_auto
+        what = "steps of a knee" if self.knee else 'rounds = "auto"'
         if self.starts > 1:
-            raise ValueError(
-                "volumes: a verdict is over volumes or over starts; leave out one of them (with nodes = "
-                '"per-arm", each volume has a node of its own already)'
+            text = f"starts: two nodes say too little of any other; set 1, or at least {MIN_STARTS}"
+            yield self.starts < MIN_STARTS, text
+            text = f"starts: nodes are started anew between parts of equal length, and {what} have none"
+            yield is_endless, text
+            most = self.most_rounds
+            yield (
+                most % self.starts,
+                f"starts: {most} rounds are no multiple of {self.starts}; set rounds = "
+                f"{most + -most % self.starts}",
             )
-        return self
+        if self.volumes > 1:
+            text = f"volumes: two say too little of any other of their type; set 1, or at least {MIN_VOLUMES}"
+            yield self.volumes < MIN_VOLUMES, text
+            text = f"volumes: every one is measured in all rounds, and {what} have no number"
+            yield is_endless, text
+            yield (
+                self.starts > 1,
+                "volumes: a verdict is over volumes or over starts; leave out one of them (with nodes = "
+                '"per-arm", each volume has a node of its own already)',
+            )
 
     @property
     def rounds_of_starts(self) -> tuple[range, ...]:
@@ -311,34 +304,25 @@ class BaselineJob(Section):
         """
         return 1 if info.data.get("engine") in BLOCKING[1:] else iodepth
 
-    @model_validator(mode="after")
-    def _ramp_time_needs_runtime(self) -> Self:
+    def _conflicts(self) -> Iterator[tuple[object, str]]:
         # Without one, fio would count what the ramp leaves of the file, which may be nothing.
-        if self.ramp_time and self.runtime is None:
-            raise ValueError(
-                "ramp_time: only a job with a runtime goes on after it; give a runtime, or remove it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _blocks_fit_into_the_file(self) -> Self:
-        if self.bs > self.size:
-            raise ValueError(
-                f"bs: blocks of {format_bytes(self.bs)} do not fit into {format_bytes(self.size)}; raise size"
-                " or lower bs"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_rate_of_one_direction(self) -> Self:
-        if self.rate is not None and self.rate_iops is not None:
-            raise ValueError("rate: fio takes either rate or rate_iops; remove one")
-        if self.gap_s and self.is_mix:
-            raise ValueError(
-                f"rw: fio holds reads and writes of a mix back each by itself; give {self.name} no rate, "
-                "or make two jobs of it"
-            )
-        return self
+        is_endless = self.ramp_time and self.runtime is None
+        yield (
+            is_endless,
+            "ramp_time: only a job with a runtime goes on after it; give a runtime, or remove it",
+        )
+        yield (
+            self.bs > self.size,
+            f"bs: blocks of {format_bytes(self.bs)} do not fit into {format_bytes(self.size)}; raise size or "
+            "lower bs",
+        )
+        are_both = self.rate is not None and self.rate_iops is not None
+        yield are_both, "rate: fio takes either rate or rate_iops; remove one"
+        yield (
+            self.gap_s and self.is_mix,
+            f"rw: fio holds reads and writes of a mix back each by itself; give {self.name} no rate, or make "
+            "two jobs of it",
+        )
 
     @property
     def gap_s(self) -> float:
