@@ -21,8 +21,8 @@ from esrally_ebs.aws.ebs_statistics import COMMAND, StatisticsReader
 from esrally_ebs.model import TelemetryPoint
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.telemetry.ebs import EbsStatistics
 from esrally_ebs.telemetry.sampler import SamplerThread, Sink
+from esrally_ebs.telemetry.sources import EbsStatistics
 
 PLAN = 'name = "counters"\narm = [{name = "a", type = "gp3"}]\n'
 _BINS = 28  # powers of two from 1 us, as EBS shows

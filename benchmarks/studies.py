@@ -9,8 +9,7 @@ from collections import Counter
 
 from esrally_ebs import studies
 from esrally_ebs.catalog import cost
-from esrally_ebs.studies.parts import Result
-from esrally_ebs.studies.published import Status, summary
+from esrally_ebs.studies.published import Result, Status, summary
 
 _COLUMNS = ("study", "figures", "ok", "MISS", "not covered", "given", "seconds")
 

@@ -18,7 +18,7 @@ from esrally_ebs.errors import FormatError, MeasurementError, SetupError
 from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
-from esrally_ebs.node import allocation, api
+from esrally_ebs.node import api, identity
 from esrally_ebs.store.encoding import dump, parse_sealed, seal
 from esrally_ebs.store.files import sync_folder
 from esrally_ebs.units import format_bytes
@@ -171,7 +171,7 @@ def _build(
     first = cluster[0]
     source.build(first)
     if len(cluster) > 1:
-        allocation.settled(cluster)
+        identity.settled(cluster)
     _let_settle(first)
     return server.segments(cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
 

@@ -43,7 +43,7 @@ from esrally_ebs.session.asking import (
 )
 from esrally_ebs.session.root_steps import RootSteps, StartReaper
 from esrally_ebs.store.context import Context
-from esrally_ebs.telemetry.ebs import ReadPage
+from esrally_ebs.telemetry.sources import ReadPage
 
 # All that may be asked: the steps of RootSteps but `serve`, which is made of others, and `take`.
 OPERATIONS = (

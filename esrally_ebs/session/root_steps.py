@@ -32,8 +32,8 @@ from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.store import running
 from esrally_ebs.store.context import ENDING, OF_CALLER, Context, Member
-from esrally_ebs.telemetry.ebs import readers_of
 from esrally_ebs.telemetry.gc_log import log_of
+from esrally_ebs.telemetry.sources import readers_of
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import control
 

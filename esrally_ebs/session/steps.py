@@ -29,7 +29,7 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Phase, State, Volume, session_name
-from esrally_ebs.node import allocation, copies, dataset
+from esrally_ebs.node import copies, dataset, identity
 from esrally_ebs.plan import Plan
 from esrally_ebs.session import environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
@@ -372,9 +372,9 @@ class MachineSteps:
     def _route_equally(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Require each copy of a shard on the same node of every arm; have searches ask the same copies."""
         first, *others = arms
-        preference = allocation.PREFERENCES[0]
-        where = allocation.settled(first.nodes)
-        searched = allocation.searched(first.nodes, preference)
+        preference = identity.PREFERENCES[0]
+        where = identity.settled(first.nodes)
+        searched = identity.searched(first.nodes, preference)
         routed = tuple(self._routed(arm, first.name, where, searched) for arm in others)
         for check, does in (("allocation", "has"), ("routing", "asks")):
             text = f"every arm {does} the same copies of shards on nodes of the same number"
@@ -382,16 +382,16 @@ class MachineSteps:
         return (replace(first, preference=preference), *routed)
 
     def _routed(
-        self, arm: Arm, first: str, where: Sequence[allocation.Shard], searched: Sequence[allocation.Shard]
+        self, arm: Arm, first: str, where: Sequence[identity.Shard], searched: Sequence[identity.Shard]
     ) -> Arm:
         """The arm with a preference that has these copies asked; its nodes are started until there is one."""
         for _ in range(_MAX_STARTS):
-            wrong = allocation.difference(first, where, arm.name, allocation.settled(arm.nodes))
+            wrong = identity.difference(first, where, arm.name, identity.settled(arm.nodes))
             if wrong:
                 raise MeasurementError(
                     f"allocation: arms would not be comparable: {wrong}; see the nodes' logs, start again"
                 )
-            preference = allocation.preference(arm.nodes, searched)
+            preference = identity.preference(arm.nodes, searched)
             if preference is not None:
                 return replace(arm, preference=preference)
             self._root.stop_nodes(tuple(node.arm for node in arm.nodes))

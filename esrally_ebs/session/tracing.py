@@ -28,7 +28,7 @@ from esrally_ebs.session.clean import take_down
 from esrally_ebs.session.manual import attached
 from esrally_ebs.store import SessionFolder, running
 from esrally_ebs.telemetry import block_trace
-from esrally_ebs.telemetry.io_waits import threads_at
+from esrally_ebs.telemetry.block_trace import threads_at
 
 KIND = "trace"
 ARM = "mount"

@@ -7,7 +7,7 @@ from esrally_ebs.catalog.limits import Limit
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
-from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import LoadPhase, simulated
 
 _WINDOW_S = 300  # of CloudWatch's VolumeWriteOps in 2014

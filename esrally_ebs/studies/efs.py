@@ -10,7 +10,7 @@ from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import Plot, Table, Value, plain_table
-from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import Run, grouped, marks, observed
 from esrally_ebs.units import GIB, MIB
 

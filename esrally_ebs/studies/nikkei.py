@@ -9,7 +9,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
-from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import marks, observed
 from esrally_ebs.units import GIB
 

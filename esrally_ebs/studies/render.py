@@ -7,8 +7,7 @@ from esrally_ebs.report import render_html, render_markdown, render_svg, render_
 from esrally_ebs.report.formats import csv_text
 from esrally_ebs.report.model import Figures, Forest, RelativeChange, Report, Table, plain_table, plain_text
 from esrally_ebs.store.encoding import dump
-from esrally_ebs.studies.parts import Result
-from esrally_ebs.studies.published import Figure, Status, name_of, summary
+from esrally_ebs.studies.published import Figure, Result, Status, name_of, summary
 
 _TITLES = ("figure", "unit", "published", "corrected", "ours", "error", "allowed", "is")
 

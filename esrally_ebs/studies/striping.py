@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from esrally_ebs.report.model import Plot, plain_table
-from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import marks, observed
 
 _Figures = Mapping[tuple[str, str, str], float]

@@ -12,7 +12,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.report.bottleneck import MIN_WAITING, NAMES, STEPS
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
-from esrally_ebs.studies.parts import Inputs, Parts
+from esrally_ebs.studies.published import Inputs, Parts
 from esrally_ebs.studies.runs import Run, bandwidth_of, grouped, iops_of, observed, simulated
 from esrally_ebs.units import MIB
 from esrally_ebs.volumes.emulated.law.queue import saved_of

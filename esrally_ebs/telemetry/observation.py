@@ -17,8 +17,14 @@ from esrally_ebs.machine.procfs import PROC_STAT, ReadText, parse_diskstats, par
 from esrally_ebs.model import Block, Event, Phase, Volume
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
-from esrally_ebs.telemetry.ebs import EbsStatistics, ReadPage, ebs_statistics
-from esrally_ebs.telemetry.sources import DISKSTATS, Limiters, ReadState
+from esrally_ebs.telemetry.sources import (
+    DISKSTATS,
+    EbsStatistics,
+    Limiters,
+    ReadPage,
+    ReadState,
+    ebs_statistics,
+)
 from esrally_ebs.volumes.emulated.control import read_state
 
 IN_FLIGHT = "device.in_flight"

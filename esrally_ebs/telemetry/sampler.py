@@ -16,16 +16,17 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
 from esrally_ebs.machine.procfs import ReadText
 from esrally_ebs.model import Event, Node, TelemetryPoint, Volume
-from esrally_ebs.telemetry.ebs import ReadPage, ebs_statistics
 from esrally_ebs.telemetry.sources import (
     Device,
     IndexWork,
     Limiters,
     Memory,
+    ReadPage,
     ReadState,
     ReadWork,
     Source,
     Value,
+    ebs_statistics,
 )
 
 CUT = "cut"  # the metric that says how many of an arm's sources gave nothing at that second

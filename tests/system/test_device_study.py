@@ -13,8 +13,7 @@ from esrally_ebs.machine.resources import resource, run_dir
 from esrally_ebs.plan import load_plan
 from esrally_ebs.store import list_sessions
 from esrally_ebs.studies import striping
-from esrally_ebs.studies.parts import Inputs
-from esrally_ebs.studies.published import compare
+from esrally_ebs.studies.published import Inputs, compare
 from esrally_ebs.units import MIB
 
 pytestmark = [

@@ -6,8 +6,7 @@ instance that we took while it was blank) and holds nothing, or only what we our
 
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.state import ArmState
-from esrally_ebs.aws.provision.steps import HostWork, Note, Step, Wait, in_order, refuse
+from esrally_ebs.aws.provision.state import ArmState, HostWork, Note, Step, Wait, in_order, refuse
 
 # A snapshot may be a stranger's: nothing in it gives rights.
 _OTHER_OPTIONS = "noatime,nosuid,nodev,noexec"

@@ -16,8 +16,18 @@ from esrally_ebs.aws.provision.execute import DOWN, UP
 from esrally_ebs.aws.provision.goal import HOURS_A_MONTH, Goal, RunOwner, new_goal, tags_of
 from esrally_ebs.aws.provision.host import ArmDevice, HostState
 from esrally_ebs.aws.provision.journal import History, JournalEntry
-from esrally_ebs.aws.provision.state import ArmState, EfsState, MountTarget, VolumeState
-from esrally_ebs.aws.provision.steps import Call, HostWork, Note, Stage, Step, Wait
+from esrally_ebs.aws.provision.state import (
+    ArmState,
+    Call,
+    EfsState,
+    HostWork,
+    MountTarget,
+    Note,
+    Stage,
+    Step,
+    VolumeState,
+    Wait,
+)
 from esrally_ebs.catalog import cost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec

@@ -6,14 +6,15 @@ from typing import Any
 from esrally_ebs.aws.provision.devices import devices_down, devices_up
 from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_MEMBER, TAG_RUN, Goal, tag_list
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.state import ArmState, VolumeState
-from esrally_ebs.aws.provision.steps import (
+from esrally_ebs.aws.provision.state import (
     APPEAR_S,
     ATTACH_S,
     SETTLE_S,
+    ArmState,
     Call,
     Note,
     Step,
+    VolumeState,
     Wait,
     delete,
     in_order,

@@ -2,11 +2,12 @@
 
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tag_list
 from esrally_ebs.aws.provision.journal import History
-from esrally_ebs.aws.provision.state import ArmState, EfsState
-from esrally_ebs.aws.provision.steps import (
+from esrally_ebs.aws.provision.state import (
     APPEAR_S,
     SETTLE_S,
+    ArmState,
     Call,
+    EfsState,
     HostWork,
     Note,
     Step,

@@ -16,8 +16,17 @@ from esrally_ebs.aws.provision.efs import efs_down, efs_up, unmount
 from esrally_ebs.aws.provision.goal import Sort, usd_an_hour
 from esrally_ebs.aws.provision.host import ArmHost
 from esrally_ebs.aws.provision.journal import EntryState, History, Journal, JournalEntry
-from esrally_ebs.aws.provision.state import ArmState, state_here, state_of
-from esrally_ebs.aws.provision.steps import Call, HostWork, Note, Stage, Step, Wait
+from esrally_ebs.aws.provision.state import (
+    ArmState,
+    Call,
+    HostWork,
+    Note,
+    Stage,
+    Step,
+    Wait,
+    state_here,
+    state_of,
+)
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 

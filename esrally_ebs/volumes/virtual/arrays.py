@@ -11,8 +11,7 @@ import numpy as np
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.volumes.emulated.law.buckets import Buckets, fill
 from esrally_ebs.volumes.emulated.law.queue import places
-from esrally_ebs.volumes.virtual.histogram import BINS
-from esrally_ebs.volumes.virtual.state import KINDS, Devices, FioJobs, KernelState, Tally
+from esrally_ebs.volumes.virtual.state import BINS, KINDS, Devices, FioJobs, KernelState, Tally
 from esrally_ebs.volumes.virtual.transfer import requests_of
 
 _Columns = TypeVar("_Columns", bound="tuple[Any, ...]")

@@ -11,7 +11,6 @@ published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x
 """
 
 from esrally_ebs.volumes.emulated.law.buckets import Buckets
-from esrally_ebs.volumes.virtual.histogram import bin_of
 from esrally_ebs.volumes.virtual.state import (
     COMPLETION,
     KINDS,
@@ -25,6 +24,7 @@ from esrally_ebs.volumes.virtual.state import (
     KernelState,
     RandomDraws,
     Tally,
+    bin_of,
 )
 from esrally_ebs.volumes.virtual.transfer import (
     merged_part,

@@ -11,7 +11,7 @@ from esrally_ebs.catalog.limits import charged_bytes, operations_of
 from esrally_ebs.volumes.emulated.law.buckets import charge_buckets
 from esrally_ebs.volumes.emulated.law.queue import drawn_s, saved_of
 from esrally_ebs.volumes.virtual import kernel, transfer
-from esrally_ebs.volumes.virtual.histogram import bin_of
+from esrally_ebs.volumes.virtual.state import bin_of
 from esrally_ebs.volumes.virtual.transfer import pop, push, settle
 
 

@@ -11,8 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.volumes.virtual.histogram import middle_ns, percentile_ns
-from esrally_ebs.volumes.virtual.state import COMPLETION, KINDS, PERIOD_S, RATE, SUBMISSION, WHOLE, Tally
+from esrally_ebs.volumes.virtual.state import (
+    COMPLETION,
+    KINDS,
+    PERIOD_S,
+    RATE,
+    SUBMISSION,
+    WHOLE,
+    Tally,
+    middle_ns,
+    percentile_ns,
+)
 
 # What fio prints unless it is asked for others.
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)

@@ -1,6 +1,9 @@
-"""What the kernel of virtual time works on: plain numbers in sequences, as lists or as arrays."""
+"""What the kernel of virtual time works on, as lists or arrays of plain numbers; and fio's histogram."""
 
+import math
+from bisect import bisect_left
 from collections.abc import MutableSequence, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 # The device's max_sectors_kb, unless an I/O of the type is larger (1 MiB of HDD types): larger I/Os are split
@@ -12,6 +15,8 @@ REQUEST_BYTES = 256 * 1024
 COMPLETION, SUBMISSION, WHOLE, RATE = range(4)
 KINDS = 4
 PERIOD_S = 0.5  # fio's bwavgtime and iopsavgtime
+
+BINS = 29 * 64  # 64 to each power of two of nanoseconds, as fio has them; the last ends at 17 s
 
 
 class Devices(NamedTuple):
@@ -111,3 +116,28 @@ class KernelState(NamedTuple):
     used: MutableSequence[int]  # normals and uniforms
     event_s: MutableSequence[float]  # a heap: when it is the turn of
     event: MutableSequence[int]  # a process, or, counted on from them, a device
+
+
+def bin_of(nanoseconds: float) -> int:
+    """The bin of a latency."""
+    if nanoseconds < 64.0:
+        return max(0, int(nanoseconds))
+    mantissa, exponent = math.frexp(nanoseconds)  # mantissa in [0.5, 1)
+    return min(BINS - 1, (exponent - 7) * 64 + int(mantissa * 128.0))
+
+
+def middle_ns(number: int) -> int:
+    """The middle of a bin in nanoseconds."""
+    octave, step = divmod(number, 64)
+    if octave < 2:
+        return number
+    width = 1 << (octave - 1)
+    return int((64 + step + 0.5) * width)
+
+
+def percentile_ns(bins: Sequence[int], percentile: float) -> int:
+    """Nanoseconds: the middle of the first bin that, with those below it, holds the share; 0 for no I/O."""
+    cumulated = list(accumulate(bins))
+    if not cumulated or not cumulated[-1]:
+        return 0
+    return middle_ns(bisect_left(cumulated, max(1, percentile / 100 * cumulated[-1])))

@@ -16,8 +16,7 @@ from esrally_ebs.aws.provision.efs import efs_down
 from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, new_goal
 from esrally_ebs.aws.provision.host import HIDDEN_HOLDER, ArmDevice, HostState
 from esrally_ebs.aws.provision.journal import History, JournalEntry
-from esrally_ebs.aws.provision.state import ArmState, EfsState, VolumeState
-from esrally_ebs.aws.provision.steps import Call, HostWork, Wait
+from esrally_ebs.aws.provision.state import ArmState, Call, EfsState, HostWork, VolumeState, Wait
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.plan import parse_plan

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock
-from esrally_ebs.node import allocation, life
-from esrally_ebs.node.allocation import PREFERENCES, Shard, difference, preference, searched, settled
+from esrally_ebs.node import identity, life
+from esrally_ebs.node.identity import PREFERENCES, Shard, difference, preference, searched, settled
 
 NAMES = ("gp3-1", "gp3-2", "gp3-3")
 SHARDS = st.sets(
@@ -61,13 +61,13 @@ def cat(state: str, node: str | None) -> dict[str, str | None]:
 
 def test_a_cluster_has_settled_once_every_copy_is_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([[cat("INITIALIZING", "gp3")], [cat("STARTED", "gp3")]])
-    monkeypatch.setattr(allocation.api, "get", lambda port, path: next(answers))
+    monkeypatch.setattr(identity.api, "get", lambda port, path: next(answers))
     clock = Clock(sleep=lambda seconds: None, monotonic=lambda: 0.0)
     assert settled([node_of(1)], clock) == (Shard("logs", 0, "replica", 1),)
 
 
 def test_a_replica_that_no_node_takes_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation.api, "get", lambda port, path: [cat("UNASSIGNED", None)])
+    monkeypatch.setattr(identity.api, "get", lambda port, path: [cat("UNASSIGNED", None)])
     times = iter([0.0, 1e3])
     clock = Clock(sleep=lambda seconds: None, monotonic=lambda: next(times))
     with pytest.raises(
@@ -84,7 +84,7 @@ def test_the_first_copy_of_each_shard_is_the_one_that_is_searched(monkeypatch: p
         "nodes": {"x": {"name": "gp3"}},
         "shards": [[copy("x", primary=False), copy("y", primary=True)]],
     }
-    monkeypatch.setattr(allocation.api, "get", lambda port, path: answer)
+    monkeypatch.setattr(identity.api, "get", lambda port, path: answer)
     assert searched([node_of(1)], "ebs") == (Shard("logs", 0, "replica", 1),)
 
 
@@ -107,9 +107,9 @@ def test_a_preference_is_one_with_which_the_same_copies_are_asked(first: list[in
 
     cluster = [replace(node_of(at), arm=name) for at, name in enumerate(NAMES)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(allocation.api, "get", cluster_of(first))
+        patched.setattr(identity.api, "get", cluster_of(first))
         copies = searched(cluster, PREFERENCES[0])
-        patched.setattr(allocation.api, "get", cluster_of(other))
+        patched.setattr(identity.api, "get", cluster_of(other))
         text = preference(cluster, copies)
         if text is not None:
             assert searched(cluster, text) == copies

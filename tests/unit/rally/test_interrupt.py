@@ -13,7 +13,7 @@ from thespian.system.transport.MultiprocessQueueTransport import MultiprocessQue
 
 from esrally_ebs.errors import FormatError
 from esrally_ebs.machine.procfs import CLOSE_WAIT, ESTABLISHED, TcpSocket, parse_tcp
-from esrally_ebs.rally.interrupt import hearing_cancel, holds_message, message_waits
+from esrally_ebs.rally.processor import hearing_cancel, holds_message, message_waits
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES, to_table
 from esrally_ebs.studies import burst
 from esrally_ebs.studies.nikkei import crossover, rally_table
-from esrally_ebs.studies.parts import Inputs, Result
-from esrally_ebs.studies.published import Status
+from esrally_ebs.studies.published import Inputs, Result, Status
 from esrally_ebs.studies.runs import LoadPhase, Run, run_of
 from esrally_ebs.studies.tuning import QUEUE, bottleneck_of, ceilings
 from esrally_ebs.volumes.fio import PERCENTILES, FioDirection

@@ -24,7 +24,7 @@ from esrally_ebs.session.keeper import KeeperService, read_page
 from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Member
-from esrally_ebs.telemetry import ebs
+from esrally_ebs.telemetry import sources
 from esrally_ebs.telemetry.observation import observe
 from esrally_ebs.telemetry.sampler import CUT, Sampler, Watch
 
@@ -65,7 +65,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
-    monkeypatch.setattr(ebs, "StatisticsReader", partial(StatisticsReader, ioctl=made.ioctl))
+    monkeypatch.setattr(sources, "StatisticsReader", partial(StatisticsReader, ioctl=made.ioctl))
     return made
 
 
@@ -78,7 +78,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     for name, number in (("nvme71n1", "259:2"), ("nvme72n1", "259:3"), ("loop3", "7:3")):
         made.mount(str(tmp_path / name), f"/dev/{name}", number)
         (made.roots.dev / name).touch()
-    monkeypatch.setattr(ebs, "Roots", lambda: made.roots)
+    monkeypatch.setattr(sources, "Roots", lambda: made.roots)
     return made
 
 
@@ -207,11 +207,14 @@ def test_by_sudo_the_keeper_reads_what_a_disk_tells_of_itself(
 ) -> None:
     steps._volumes["gp3"] = arm(tmp_path, "nvme71n1")
     (machine.roots.dev / "nvme71n1").rename(tmp_path / "roots")  # no others' than the keeper's
-    steps._readers["gp3"] = [ebs.StatisticsReader(tmp_path / "roots")]
+    steps._readers["gp3"] = [sources.StatisticsReader(tmp_path / "roots")]
     rows = {point.metric: point.value for point in sampler(arm(tmp_path, "nvme71n1")).sample()}
     assert (rows["ebs.exceeded_s.iops"], rows[CUT]) == (7.0, 0)
     (event,) = observed(tmp_path, "nvme71n1")
-    assert (event.fields["begin"]["ebs.exceeded_s.iops"], event.fields["end"]["ebs.exceeded_s.iops"]) == (
+    assert (
+        event.fields["begin"]["ebs.exceeded_s.iops"],
+        event.fields["end"]["ebs.exceeded_s.iops"],
+    ) == (
         14,
         21,
     )

@@ -15,7 +15,7 @@ from fake_machine import LOCAL_MODEL, FakeMachine
 from esrally_ebs.aws.ebs_statistics import ADMIN_COMMAND, COMMAND, COUNTERS, Bin, LogPage, StatisticsReader
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.telemetry.ebs import EXCEEDED, EbsStatistics, ebs_statistics
+from esrally_ebs.telemetry.sources import EXCEEDED, EbsStatistics, ebs_statistics
 
 PAGE = struct.pack("<II11Q", 0x3C23B510, 0, *range(100, 111)).ljust(4096, b"\0")
 

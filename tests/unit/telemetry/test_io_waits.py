@@ -8,7 +8,7 @@ import pytest
 
 from esrally_ebs.machine.tracefs import THREAD_EVENTS, EventFormat, TracedEvents
 from esrally_ebs.store.encoding import TRACE
-from esrally_ebs.telemetry.io_waits import IoWaits
+from esrally_ebs.telemetry.block_trace import IoWaits
 
 SWITCH, WAKING = THREAD_EVENTS
 FORMATS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.volumes.virtual.histogram import BINS, bin_of, middle_ns
+from esrally_ebs.volumes.virtual.state import BINS, bin_of, middle_ns
 
 
 @given(nanoseconds=st.floats(1, 17e9))
