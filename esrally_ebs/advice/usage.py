@@ -32,6 +32,7 @@ _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
 # own the log shows no more than that.
 _AT_LIMIT = 0.95
+_LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any number
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 
 
@@ -237,7 +238,7 @@ def _cost(interval: Interval, limit: Limit, model: Model) -> float:
         (interval.writes, interval.written_bytes, limit.writes),
     ):
         if count > 0:
-            mean = max(1, round(size / count))
+            mean = max(1, round(min(size / count, _LARGEST_MEAN)))
             operations = operations_of(mean, of.max_io_bytes)
             charged = max(charged_bytes(mean, False, of.max_io_bytes, of.merges_over), of.least_bytes)
             cost += weight * count * (operations if limit.counts == "operations" else charged)

@@ -85,8 +85,13 @@ def read_prices(path: str | None) -> PriceList:
     if path is None:
         return ours
     try:
-        with Path(path).expanduser().open() as file:
-            text = file.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
+        file = Path(path).expanduser()
+        if (
+            file.exists() and not file.is_file()
+        ):  # a plan, or a session, of others may name a pipe or a terminal
+            raise ValueError("that is no file")
+        with file.open() as opened:
+            text = opened.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(

@@ -90,8 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _be_who_called(words: Sequence[str]) -> None:
     """Under sudo, go on as the calling user where root is needed for some steps only, or for nothing."""
     command = next((word for word in words if not word.startswith("-")), "")
-    if command not in _AS_ROOT:
-        go_on_as_caller(sys.orig_argv[1:], needs_root=command not in _WITHOUT_ROOT)
+    reads_alone = command == "trace" and any(word.partition("=")[0] == "--from" for word in words)
+    if reads_alone or command not in _AS_ROOT:
+        go_on_as_caller(sys.orig_argv[1:], needs_root=not reads_alone and command not in _WITHOUT_ROOT)
 
 
 def _take_any_text() -> None:

@@ -84,6 +84,10 @@ def test_a_command_that_reads_is_the_caller_s(shared: Path, sudo: dict[str, str]
     assert (made.returncode, made.stderr) == (0, "")
     (session,) = (shared / "home" / "ebs" / "sessions").iterdir()
     assert {path.stat().st_uid for path in session.rglob("*")} == {NOBODY}
+    trace = ROOT / "tests" / "golden" / "traces" / "iolog-v3.txt"
+    kept = shared / "home" / "of-another-tool"
+    made = call("esrally-ebs", "trace", f"--from={trace}", "--size=1GiB", "--output", kept, env=sudo)
+    assert {path.stat().st_uid for path in (kept, *kept.rglob("*"))} == {NOBODY}, made.stderr
     session.rename(tmp_path / "roots")  # where only root may look
     assert "Permission denied" in call("esrally-ebs", "report", tmp_path / "roots", env=sudo).stderr
     alone = {**sudo, "SUDO_UID": "0"}

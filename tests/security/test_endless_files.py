@@ -1,5 +1,6 @@
 """Files without an end, and pipes: what a user names is read up to a bound, and refused in one line."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ def test_a_device_without_an_end_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_prices_without_an_end_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="/dev/zero: not JSON"):
-        read_prices("/dev/zero")
+def test_prices_that_are_no_file_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", "/dev/tty", str(tmp_path / "pipe")):
+        with pytest.raises(PlanError, match=f"{path}: prices cannot be read: that is no file"):
+            read_prices(path)

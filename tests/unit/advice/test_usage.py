@@ -124,6 +124,11 @@ def test_of_several_volumes_of_cloudwatch_one_must_be_named() -> None:
     assert [one.reads for one in parse_usage(text, "log", "vol-2")] == [6, 12]
 
 
+def test_next_to_no_ios_of_any_size_are_replayed() -> None:
+    hardly = replace(QUIET, reads=1e-300, read_bytes=1e300)
+    assert replay_usage([hardly], model_for(GP3)).limited_s in (0, 60)
+
+
 def test_json_of_another_form_is_refused_in_our_words() -> None:
     with pytest.raises(FormatError, match="no answer of get-metric-data"):
         parse_usage('{"MetricDataResults": {"a": 1}}', "x")
