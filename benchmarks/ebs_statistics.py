@@ -89,7 +89,7 @@ def cost(volumes: int, seconds: float, folder: Path, sink: Sink) -> tuple[float,
     readers = [StatisticsReader(folder / "device", ioctl=Volume().ioctl) for _ in range(volumes)]
     sampled = Sampled([EbsStatistics([reader.read]) for reader in readers])
     began, wall = time.process_time(), time.monotonic()
-    with SamplerThread(sampled, counted):  # type: ignore[arg-type] - has the one method that is used
+    with SamplerThread(sampled.sample, counted):
         time.sleep(seconds)
     spent = (time.process_time() - began) / (time.monotonic() - wall)
     for reader in readers:

@@ -17,7 +17,7 @@ from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.report import render_svg
 from esrally_ebs.report.model import Figures, Plot, Report, curve_through
 from esrally_ebs.studies import VirtualRunner, run_study
-from esrally_ebs.studies.render import RENDERERS
+from esrally_ebs.studies.published import RENDERERS
 
 _KINDS: Sequence[tuple[str, str, str, Mapping[str, float], float]] = (
     ("I/Os and IOPS", "published", "rate", COUNTS, 1.0),

@@ -15,7 +15,7 @@ from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
 from esrally_ebs.rally import any_track
 from esrally_ebs.session import runs
 from esrally_ebs.store import find_session, load_session
-from esrally_ebs.studies.render import RENDERERS
+from esrally_ebs.studies.published import RENDERERS
 
 app = typer.Typer()
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from esrally_ebs.rally import patches
 from esrally_ebs.rally.coordinator_client import Coordinator, CoordinatorClient
-from esrally_ebs.rally.progress import line_writer
-from esrally_ebs.rally.sample_recorder import DrivenSession
+from esrally_ebs.rally.sample_recorder import DrivenSession, line_writer
 from esrally_ebs.store.context import Context, load_context
 
 ACTIVATION = "ebs.activation"  # of section "driver", which Rally sends to all its processes

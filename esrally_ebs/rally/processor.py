@@ -35,7 +35,7 @@ from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
-from esrally_ebs.rally.progress import line_writer
+from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session import reaper

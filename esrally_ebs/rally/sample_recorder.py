@@ -1,8 +1,10 @@
-"""In Rally's driver: samples and once-a-second telemetry into the session folder, and when rounds end."""
+"""In Rally's driver: samples and telemetry into the session folder, when rounds end, how far the race is."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,6 @@ from esrally_ebs.node import api
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally.coordinator_client import CoordinatorClient
 from esrally_ebs.rally.knee import StepRule
-from esrally_ebs.rally.progress import StageLines
 from esrally_ebs.rally.schedule import block_of, round_of
 from esrally_ebs.session.hosts import DataHosts, hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
@@ -31,6 +32,48 @@ from esrally_ebs.store.context import ENOUGH, LOST, STEP, Context
 from esrally_ebs.telemetry.gc_log import GcLog, Pause
 from esrally_ebs.telemetry.sampler import Sampler, SamplerThread, Watch
 from esrally_ebs.volumes.emulated.control import read_state
+
+
+def line_writer(is_quiet: bool) -> Callable[[str], None]:
+    """What writes a line to stdout unless that is a terminal; a reader that has gone is no error."""
+
+    def write(text: str) -> None:
+        if not is_quiet and not sys.stdout.isatty():
+            with suppress(OSError):
+                sys.stdout.write(f"[INFO] {text}\n")
+                sys.stdout.flush()
+
+    return write
+
+
+class StageLines:
+    """In Rally's driver: says when the race comes to another stage, and how many tasks are left."""
+
+    def __init__(
+        self, rounds: int, *, write: Callable[[str], None], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rounds = rounds
+        self._write = write
+        self._now = now
+        self._began_s = now()
+        self._stage = ""
+
+    def begins(self, block: Block, left: int) -> None:
+        """A task of this block is next; ``left`` tasks are to come, this one included."""
+        stage = self._stage_of(block)
+        if stage != self._stage:
+            self._stage = stage
+            minutes, seconds = divmod(round(self._now() - self._began_s), 60)
+            self._write(f"{stage}: {left} tasks left, {minutes} min {seconds:02} s so far")
+
+    def _stage_of(self, block: Block) -> str:
+        if block.work is Work.FIO:
+            return "fio again" if block.round else "fio"
+        if block.work is Work.START:
+            return f"start {block.start} of the nodes"
+        if block.work is Work.INDEXING and block.phase is Phase.MEASURE:
+            return "indexing"
+        return f"round {block.round} of {self._rounds}" if block.round else "warm-up"
 
 
 class StopRule:
@@ -196,8 +239,8 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         """Start sampling."""
         self._writer = self._folder.part_writer("telemetry")
         hosts = hosts_of(self._context)
-        sampler = _HostsSampler(hosts, self._on_cut) if hosts else self._sampler()
-        self._thread = SamplerThread(sampler, partial(self._keep, self._writer))
+        sample = partial(_sample_hosts, hosts, self._on_cut) if hosts else self._sampler().sample
+        self._thread = SamplerThread(sample, partial(self._keep, self._writer))
         self._thread.start()
 
     def _sampler(self) -> Sampler:
@@ -241,19 +284,12 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._on_stop()
 
 
-class _HostsSampler:
-    """Samples of arms that are on other machines."""
-
-    def __init__(self, hosts: DataHosts, on_cut: Callable[[str, str], None]) -> None:
-        self._hosts = hosts
-        self._on_cut = on_cut
-
-    def sample(self) -> list[TelemetryPoint]:
-        """As Sampler."""
-        second = self._hosts.sample()
-        for node, reason in second.cuts:
-            self._on_cut(node, reason)
-        return second.points
+def _sample_hosts(hosts: DataHosts, on_cut: Callable[[str, str], None]) -> list[TelemetryPoint]:
+    """Of arms that are on other machines, as a Sampler's."""
+    second = hosts.sample()
+    for node, reason in second.cuts:
+        on_cut(node, reason)
+    return second.points
 
 
 class DrivenSession:

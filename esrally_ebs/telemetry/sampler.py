@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
@@ -127,21 +127,16 @@ def _sources(
         yield statistics
 
 
-class Samples(Protocol):
-    """A Sampler, or what asks one on another machine."""
-
-    def sample(self) -> list[TelemetryPoint]:
-        """All values now."""
-
-
 class SamplerThread:
     """Samples on the beat of ``interval_s``, counted from the start; a beat that is late is left out.
 
     A sink that fails is tried again at the next beat; the first failure stays in ``error``.
     """
 
-    def __init__(self, sampler: Samples, sink: Sink, *, interval_s: float = 1.0) -> None:
-        self._sampler = sampler
+    def __init__(
+        self, sample: Callable[[], list[TelemetryPoint]], sink: Sink, *, interval_s: float = 1.0
+    ) -> None:
+        self._sample = sample
         self._sink = sink
         self._interval_s = interval_s
         self._stopping = threading.Event()
@@ -187,7 +182,7 @@ class SamplerThread:
 
     def _beat(self) -> None:
         try:
-            self._sink(self._sampler.sample())
+            self._sink(self._sample())
         except Exception as error:  # noqa: BLE001 - a thread has no caller: its owner looks at .error
             self.error = self.error or error
 

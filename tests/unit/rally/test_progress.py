@@ -10,7 +10,7 @@ import pytest
 
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.rally.patches.outcome import RaceSuccess
-from esrally_ebs.rally.progress import StageLines, line_writer
+from esrally_ebs.rally.sample_recorder import StageLines, line_writer
 
 SEARCH = Block(arm="a", cluster="default", work=Work.SEARCH, task="q", round=1)
 

@@ -15,8 +15,7 @@ from esrally_ebs.errors import FormatError
 from esrally_ebs.report.html.plots import plot
 from esrally_ebs.report.model import Plot, curve_through, plain_table
 from esrally_ebs.studies import names, read_study
-from esrally_ebs.studies.published import Parts, Result, Status, compare, parse_study, summary
-from esrally_ebs.studies.render import RENDERERS
+from esrally_ebs.studies.published import RENDERERS, Parts, Result, Status, compare, parse_study, summary
 
 DATA = {
     "title": "A study",

@@ -27,7 +27,7 @@ def sampled() -> Iterator[Callable[[Callable[[list[TelemetryPoint]], None]], Sam
 
     def start(sink: Callable[[list[TelemetryPoint]], None]) -> SamplerThread:
         sampler = Sampler([(NOWHERE, None)], read_state=silent)
-        threads.append(SamplerThread(sampler, sink, interval_s=0.02))
+        threads.append(SamplerThread(sampler.sample, sink, interval_s=0.02))
         threads[-1].start()
         return threads[-1]
 
@@ -85,7 +85,7 @@ def test_the_thread_gives_way_to_everybody_else() -> None:
         niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
 
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    with SamplerThread(Sampler([], read_state=silent), sink, interval_s=60.0):
+    with SamplerThread(Sampler([], read_state=silent).sample, sink, interval_s=60.0):
         pass
 
     assert set(niceness) == {10}
@@ -93,7 +93,7 @@ def test_the_thread_gives_way_to_everybody_else() -> None:
 
 
 def test_stopping_does_not_wait_for_the_next_beat() -> None:
-    thread = SamplerThread(Sampler([], read_state=silent), lambda points: None, interval_s=60.0)
+    thread = SamplerThread(Sampler([], read_state=silent).sample, lambda points: None, interval_s=60.0)
     thread.start()
     begin = time.monotonic()
     thread.stop()
@@ -104,14 +104,14 @@ def test_stopping_does_not_wait_for_the_next_beat() -> None:
 
 def test_leaving_the_context_ends_the_thread_with_its_last_rows_delivered() -> None:
     rows: list[list[TelemetryPoint]] = []
-    with SamplerThread(Sampler([(NOWHERE, None)], read_state=silent), rows.append, interval_s=60.0):
+    with SamplerThread(Sampler([(NOWHERE, None)], read_state=silent).sample, rows.append, interval_s=60.0):
         pass
 
     assert len(rows) == 1
 
 
 def test_a_thread_that_was_never_started_can_be_stopped() -> None:
-    SamplerThread(Sampler([], read_state=silent), lambda points: None).stop()
+    SamplerThread(Sampler([], read_state=silent).sample, lambda points: None).stop()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -119,7 +119,7 @@ def test_a_thread_that_died_by_itself_is_an_error_when_it_is_stopped() -> None:
     def sink(points: list[TelemetryPoint]) -> None:
         raise SystemExit  # ends a thread without a word
 
-    thread = SamplerThread(Sampler([], read_state=silent), sink)
+    thread = SamplerThread(Sampler([], read_state=silent).sample, sink)
     thread.start()
     until = time.monotonic() + 5
     while thread.is_alive and time.monotonic() < until:
@@ -130,7 +130,7 @@ def test_a_thread_that_died_by_itself_is_an_error_when_it_is_stopped() -> None:
 
 
 def test_a_thread_that_ends_as_asked_has_no_error() -> None:
-    thread = SamplerThread(Sampler([], read_state=silent), lambda points: None, interval_s=0.01)
+    thread = SamplerThread(Sampler([], read_state=silent).sample, lambda points: None, interval_s=0.01)
     thread.start()
     thread.stop()
     thread.stop()
