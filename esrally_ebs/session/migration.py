@@ -4,8 +4,9 @@ The plan's fio jobs run in passes over the arm; each pass is an event with the p
 began and when it ended, so that a pass that saw two phases is known as one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from statistics import median
 
 from esrally_ebs.aws import modify
@@ -51,9 +52,9 @@ class Migration:
         for warning in modify.check_free(self.volume, last, at_s=self.clock.epoch()):
             self._note("warning", text=warning)
         self._note("settings", before=now.text, after=target.text)
-        rounds = _Rounds()
+        rounds = chain((_FIRST,), count(_LAST + 1))
         for _ in range(self.passes):
-            self._pass(rounds.next(), BEFORE, lambda: BEFORE)
+            self._pass(next(rounds), BEFORE, lambda: BEFORE)
         since = modify.begin(self.api, self.volume, now, target)
         self._note("asked")
         modify.follow(
@@ -64,12 +65,14 @@ class Migration:
             since=since,
         )
         for left in reversed(range(self.passes)):
-            self._pass(_LAST if left == 0 else rounds.next(), AFTER, lambda: AFTER)
+            self._pass(_LAST if left == 0 else next(rounds), AFTER, lambda: AFTER)
 
-    def _during(self, rounds: "_Rounds", progress: modify.ModificationProgress, since: float | None) -> None:
+    def _during(
+        self, rounds: Iterator[int], progress: modify.ModificationProgress, since: float | None
+    ) -> None:
         self._note("progress", state=progress.state, percent=progress.percent)
         if progress.state in modify.UNDER_WAY:
-            self._pass(rounds.next(), progress.state, lambda: self._state(since))
+            self._pass(next(rounds), progress.state, lambda: self._state(since))
 
     def _pass(self, round_: int, phase: str, phase_then: Callable[[], str]) -> None:
         self.measure(round_)
@@ -81,18 +84,6 @@ class Migration:
     def _note(self, what: str, **fields: object) -> None:
         event = {"what": what, "volume": self.volume, **fields}
         self.record(Event(at_s=self.clock.epoch(), kind="modification", arm=self.arm, fields=event))
-
-
-class _Rounds:
-    """0, then 2 and on: 1 is kept for the last pass."""
-
-    def __init__(self) -> None:
-        self._next = _FIRST
-
-    def next(self) -> int:
-        number = self._next
-        self._next = max(_LAST, number) + 1
-        return number
 
 
 def volume_of(volume: Volume) -> str:

@@ -20,10 +20,10 @@ from esrally_ebs.store.context import Member
 from esrally_ebs.telemetry.sources import (
     DISKSTATS,
     EbsStatistics,
-    Limiters,
     ReadPage,
     ReadState,
     ebs_statistics,
+    limiters,
 )
 from esrally_ebs.volumes.emulated.control import read_state
 
@@ -107,7 +107,7 @@ def device_counters(volume: Volume, read_text: ReadText = Path.read_text) -> Map
 def _emulator(volume: Volume, read_state: ReadState) -> Mapping[str, float]:
     if volume.control is None:
         return {}
-    values = Limiters(volume.control, read_state).read(0.0)
+    values = limiters(volume.control, read_state)
     kept = [value for value in values if value.metric.startswith(_EMULATOR)]
     return {value.metric: value.value for value in kept if value.metric != "emulator.credits_capacity"}
 

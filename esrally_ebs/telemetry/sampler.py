@@ -18,8 +18,6 @@ from esrally_ebs.machine.procfs import ReadText
 from esrally_ebs.model import Event, Node, TelemetryPoint, Volume
 from esrally_ebs.telemetry.sources import (
     Device,
-    IndexWork,
-    Limiters,
     Memory,
     ReadPage,
     ReadState,
@@ -27,6 +25,8 @@ from esrally_ebs.telemetry.sources import (
     Source,
     Value,
     ebs_statistics,
+    index_work,
+    limiters,
 )
 
 CUT = "cut"  # the metric that says how many of an arm's sources gave nothing at that second
@@ -96,7 +96,7 @@ class Sampler:
 
     def _read(self, source: Source, arm: str) -> list[Value]:
         try:
-            values = source.read(self._clock.monotonic())
+            values = source(self._clock.monotonic())
         except Exception as error:  # noqa: BLE001 - whatever it is, the other sources go on and the row says so
             if source not in self._failing:
                 self._failing.add(source)
@@ -115,16 +115,16 @@ def _sources(
     read_page: ReadPage | None,
 ) -> Iterator[Source]:
     if volume.device is not None:
-        yield Device(volume.device, read_text)
+        yield Device(volume.device, read_text).read
     if node is not None and node.memory_cgroup is not None:
-        yield Memory(node.memory_cgroup, read_text)
-    if volume.control is not None:
-        yield Limiters(volume.control, read_state)
+        yield Memory(node.memory_cgroup, read_text).read
+    if (control := volume.control) is not None:
+        yield lambda _: limiters(control, read_state)
     if node is not None and read_work is not None:
-        yield IndexWork(node, read_work)
+        yield lambda _: index_work(node, read_work)
     statistics = ebs_statistics(volume, read_page=read_page)
     if statistics is not None:
-        yield statistics
+        yield statistics.read
 
 
 class SamplerThread:

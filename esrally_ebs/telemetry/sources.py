@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from esrally_ebs.aws.ebs_statistics import Bin, LogPage, StatisticsReader
 from esrally_ebs.aws.identity import identify
@@ -56,11 +55,8 @@ class Value:
     unit: str
 
 
-class Source(Protocol):
-    """Anything that is sampled."""
-
-    def read(self, now_s: float) -> list[Value]:
-        """The values at ``now_s`` of the monotonic clock; rates need an earlier call."""
+# The values at that time of the monotonic clock; rates need an earlier call.
+Source = Callable[[float], list[Value]]
 
 
 class Device:
@@ -126,38 +122,27 @@ class Memory:
         return values
 
 
-class Limiters:
-    """Every number in the state of an emulated volume: bucket levels, credits, time waited for each limit."""
-
-    def __init__(self, control: Path, read_state: ReadState) -> None:
-        self._control = control
-        self._read_state = read_state
-
-    def read(self, now_s: float) -> list[Value]:
-        """One value per number, named by its path: ``emulator.levels.iops``."""
-        return list(_numbers(("emulator",), self._read_state(self._control)))
+def limiters(control: Path, read_state: ReadState) -> list[Value]:
+    """Every number in the state of an emulated volume, named by its path: ``emulator.levels.iops``."""
+    return list(_numbers(("emulator",), read_state(control)))
 
 
-class IndexWork:
-    """Merges and refreshes of a node's open indices: those under way, and all since they were opened."""
+def index_work(node: Node, read_work: ReadWork) -> list[Value]:
+    """Merges and refreshes of a node's open indices: those under way, and all since they were opened.
 
-    def __init__(self, node: Node, read_work: ReadWork) -> None:
-        self._node = node
-        self._read_work = read_work
-
-    def read(self, now_s: float) -> list[Value]:
-        """Counters, which begin anew when the indices are opened again; nothing while none is open."""
-        total = self._read_work(self._node)
-        if not total:
-            return []
-        merges, refreshes = total["merges"], total["refresh"]
-        return [
-            Value("index.merging", merges["current"], ""),
-            Value("index.merges", merges["total"], ""),
-            Value("index.merge_s", merges["total_time_in_millis"] / 1000, "s"),
-            Value("index.refreshes", refreshes["total"], ""),
-            Value("index.refresh_s", refreshes["total_time_in_millis"] / 1000, "s"),
-        ]
+    Counters begin anew when the indices are opened again; there is nothing while none is open.
+    """
+    total = read_work(node)
+    if not total:
+        return []
+    merges, refreshes = total["merges"], total["refresh"]
+    return [
+        Value("index.merging", merges["current"], ""),
+        Value("index.merges", merges["total"], ""),
+        Value("index.merge_s", merges["total_time_in_millis"] / 1000, "s"),
+        Value("index.refreshes", refreshes["total"], ""),
+        Value("index.refresh_s", refreshes["total_time_in_millis"] / 1000, "s"),
+    ]
 
 
 def _numbers(path: tuple[str, ...], state: object) -> Iterator[Value]:
