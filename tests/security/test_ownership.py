@@ -16,10 +16,12 @@ from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.private import private_directory, require_unchangeable
 from esrally_ebs.machine.processes import Process
+from esrally_ebs.model import VolumeSpec
 from esrally_ebs.node import dataset, life
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.session import reaper
 from esrally_ebs.store import running
+from esrally_ebs.volumes import backends as volumes
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -116,6 +118,16 @@ def test_no_session_begins_below_a_directory_that_others_may_write_to(
             use("a")
     assert main(["clean"]) == 3
     assert (tmp_path / "theirs" / "run" / "a" / "owner").exists()
+
+
+@needs_root
+def test_no_arm_lies_in_a_directory_that_another_user_may_exchange(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0, mount=tmp_path / "theirs")
+    with pytest.raises(SetupError, match=f"volume 'a': {tmp_path}/theirs may be changed by user {NOBODY}"):
+        volumes.attach(spec, tmp_path / "run" / "s" / "a")
+    assert not any((tmp_path / "theirs").iterdir())
 
 
 @needs_root
