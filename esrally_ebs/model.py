@@ -34,7 +34,7 @@ STEAL_TO_WARN_OF = 0.02
 NODE_USER = 1000  # "elasticsearch" in the official image and in ours
 BY_HAND = "by-hand"  # begins the names of sessions that only 'volumes up' and 'down' begin and end
 MAX_SESSION_NAME = 81  # characters
-_SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION_NAME - 1}}}", re.ASCII)
+SESSION = rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION_NAME - 1}}}$"
 
 
 def session_name(text: str, *, by_hand: bool = False) -> str:
@@ -42,7 +42,7 @@ def session_name(text: str, *, by_hand: bool = False) -> str:
 
     ``by_hand`` says whether volumes that the user attached may be meant. Raises PlanError for any other text.
     """
-    if not _SESSION_NAME.fullmatch(text):
+    if not re.fullmatch(SESSION, text):
         raise PlanError(
             f"session {text!r}: is not a name; use up to {MAX_SESSION_NAME} letters, digits and ._- (not"
             " first)"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import pyarrow as pa
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic takes Python 3.11's own for none
 
 from esrally_ebs.errors import FormatError
-from esrally_ebs.model import Check, Event, Kind, State, Volume
+from esrally_ebs.model import SESSION, Check, Event, Kind, State, Volume
 from esrally_ebs.plan import Plan
 from esrally_ebs.store.encoding import Time, first_problem, plain
 
@@ -98,7 +98,7 @@ class SessionRecord:
     """``session.json``: all of a session that is in no table."""
 
     format: int = FORMAT
-    id: str
+    id: Annotated[str, Field(pattern=SESSION)]
     kind: str  # race | baseline | simulate ...
     state: State = State.RUNNING
     reason: str = ""  # why it failed or was cancelled; empty otherwise

@@ -3,23 +3,25 @@
 ``--race-id="$UNSET"`` once removed the whole run directory, ``--race-id=/data`` removed /data.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import golden_session
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_plan import small_plan
 
 from esrally_ebs.cli import main
-from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import session_name, short_name
 from esrally_ebs.node import engine
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.session import clean
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps
-from esrally_ebs.store import SessionFolder, list_sessions, running
+from esrally_ebs.store import SessionFolder, list_sessions, load_session, running
 
 BAD = ["", ".", "..", "/data", "a/b", "../victim", ".hidden", "-rf", "a b", "a\nb", "\u00e4", "x" * 82]
 
@@ -132,3 +134,13 @@ def test_an_empty_name_is_no_session(
     SessionFolder.create(run.parent / "home", "only", kind="race", plan=small_plan())
     assert main(command) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("id_", [*BAD, "x\naccept = ['lateness']", "$(reboot)"])
+def test_a_session_of_others_has_a_name_that_plans_and_commands_may_quote(id_: str, tmp_path: Path) -> None:
+    path = golden_session.record(tmp_path)
+    record = json.loads((path / "session.json").read_text())
+    del record["crc32"]
+    (path / "session.json").write_text(json.dumps(record | {"id": id_}))
+    with pytest.raises(FormatError, match=r"id: .* does not fit its format"):
+        load_session(path)
