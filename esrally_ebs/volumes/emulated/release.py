@@ -55,9 +55,10 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     directory = directory.resolve()
     record = read_record(directory)
     daemons = _daemons_of(directory)
-    if not _open_up(directory):
+    if _open_up(directory):
+        _settle(directory / MOUNT_NAME)
+    else:
         _end(daemons, signal.SIGKILL, clock)  # requests fail from here on, so nothing below can hang
-    _settle(directory / MOUNT_NAME)
     _unmount(directory / MOUNT_NAME)
     for member in sorted(directory.glob(f"*/{RECORD_NAME}")):
         detach(member.parent, clock=clock)
@@ -231,7 +232,10 @@ def _settle(point: Path) -> None:
 
     Unmounting here ends it only when those end, by when its daemon has gone; made read-only, it is whole now.
     """
-    if mount_at(point) is not None:
+    if (mount := mount_at(point)) is not None:
+        # XFS writes again for ever what an image without room refuses, and each sync(2) waits for it
+        for retries in Path("/sys/fs/xfs", Path(mount.source).name).glob("error/metadata/*/max_retries"):
+            retries.write_text("0")
         with contextlib.suppress(CommandError):  # something writes to it, or it answers with errors
             run(["mount", "--options", "remount,ro", point], timeout_s=_UNMOUNT_S)
 
