@@ -296,7 +296,11 @@ def test_work_with_shards_is_repeated_in_rounds_as_a_search_is() -> None:
 @pytest.mark.parametrize(
     ("work", "nodes", "why"),
     [
-        (shard_work(kind="resize"), 2, "kind: 'resize' is not one of replica, relocation, restore, merge"),
+        (
+            shard_work(kind="resize"),
+            2,
+            "kind: 'resize' is not one of replica, node-loss, relocation, restore, merge",
+        ),
         (shard_work(kind="merge"), 2, "index: is missing"),
         (shard_work(kind="merge", index="i"), 1, "moves shards between nodes; set node.count = 2 or more"),
         (shard_work(2, kind="merge", index="i"), 2, "2 clients would move the same shards; give it 1"),
