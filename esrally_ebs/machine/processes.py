@@ -120,10 +120,14 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -
         ) from error
     while True:
         try:
-            code = process.wait()
+            return as_shells_say(process.wait())
         except KeyboardInterrupt:
             continue  # it got the same signal and is taking things down
-        return code if code >= 0 else 128 - code  # as a shell says of what a signal ended
+
+
+def as_shells_say(code: int) -> int:
+    """An exit code of 128 and the signal's number where a signal ended the process."""
+    return code if code >= 0 else 128 - code
 
 
 def last_lines(text: str) -> str:

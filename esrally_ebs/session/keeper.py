@@ -28,7 +28,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
-from esrally_ebs.machine.processes import at_terminal
+from esrally_ebs.machine.processes import as_shells_say, at_terminal
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.session import reaper
 from esrally_ebs.session.asking import (
@@ -42,6 +42,7 @@ from esrally_ebs.session.asking import (
     say_nothing,
 )
 from esrally_ebs.session.root_steps import RootSteps, StartReaper
+from esrally_ebs.store import running
 from esrally_ebs.store.context import Context
 from esrally_ebs.telemetry.sources import ReadPage
 
@@ -333,8 +334,8 @@ def main(argv: Sequence[str]) -> int:
     until = time.monotonic() + _PATIENCE_S
     while not steps.is_over and time.monotonic() < until:  # race control, or the reaper, takes it down
         time.sleep(_POLL_S)
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    running.await_removal()  # a thread of this process may be at it
+    return as_shells_say(os.waitstatus_to_exitcode(status))
 
 
 def _on_signals(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:

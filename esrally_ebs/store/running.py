@@ -155,6 +155,12 @@ def remove(session: str, names: Iterable[str]) -> list[str]:
     return []
 
 
+def await_removal() -> None:
+    """Wait for whoever removes a session's folder: it has gone before the directory's mark has."""
+    with suppress(SetupError), locked(run_dir()):
+        pass
+
+
 def _mark() -> None:
     mark = run_dir() / MARK
     if _is(stat.S_ISREG, mark):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -231,3 +232,28 @@ def test_a_daemon_or_loop_of_another_mount_namespace_is_not_ours(run: Path) -> N
         alive = process.poll() is None
         process.kill()
     assert alive
+
+
+def test_who_ends_with_its_session_waits_until_the_mark_has_gone_too(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper's thread that removed a session was cut off between the two."""
+    dead("killed")
+    is_last, may_go_on = threading.Event(), threading.Event()
+
+    def unmark() -> None:
+        is_last.set()
+        assert may_go_on.wait(10)
+        real()
+
+    real = running._unmark
+    monkeypatch.setattr(running, "_unmark", unmark)
+    removing = threading.Thread(target=clean.take_down, args=("killed",))
+    removing.start()
+    assert is_last.wait(10)
+    assert not running.is_ours("killed")
+    threading.Timer(0.2, may_go_on.set).start()
+    running.await_removal()
+    assert not (run / running.MARK).exists()
+    removing.join()
+    running.await_removal()  # where there is none
