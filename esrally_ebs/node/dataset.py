@@ -5,7 +5,6 @@ Takes a source and a way to start a node, gives a data directory in the cache, k
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,10 +14,11 @@ from typing import Any, Protocol
 
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import FormatError, MeasurementError, SetupError
-from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.private import opened_below, private_directory
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec, short_name
 from esrally_ebs.node import api, identity
+from esrally_ebs.node.page_cache import sync_filesystem
 from esrally_ebs.store.encoding import dump, parse_sealed, seal
 from esrally_ebs.store.files import sync_folder
 from esrally_ebs.units import format_bytes
@@ -219,7 +219,8 @@ def _copy(source: Path, volume: Volume, go_on: Callable[[], object]) -> None:
     with control.unlimited(volume.control):
         try:
             shutil.copytree(source, target, symlinks=True, copy_function=copy_file, dirs_exist_ok=True)
-            os.sync()
+            with opened_below(target) as folder:
+                sync_filesystem(folder)  # not all: any other's that hangs would be waited for
         except OSError as error:
             raise SetupError(
                 f"arm {volume.spec.name}: copying the index to {volume.mount}: {error}"
