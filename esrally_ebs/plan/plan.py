@@ -235,7 +235,6 @@ class Plan(Section):
         for wrong, what in (
             (self.modify, "[modify]"),
             (self.trace, "trace"),
-            (self.node.count > 1, "node.count"),
             (self.design.nodes == "one", 'design.nodes = "one"'),
             (self.design.starts > 1, "design.starts"),
             (self.design.knee, "design.knee"),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import elasticsearch
@@ -176,9 +175,8 @@ class Search:
         return observed(self.runner, self.request_.block)
 
     def _require_nodes(self) -> None:
-        if len(self.arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in self.arm.nodes):
-            # copies of its shards may answer in its stead
-            raise SetupError(f"arm {self.arm.name}: one of its nodes has died; start the race again")
+        if not self.context.hosts_at:  # else their host looks at them when it reads counters
+            diagnosis.require_nodes(self.arm)
 
     @contextmanager
     def _perturbed(self) -> Iterator[None]:
@@ -281,6 +279,8 @@ def observed_here(block: Block) -> AbstractAsyncContextManager[dict[str, Any]]:
     context = activation.current()
     members, folder = context.arm(block.arm).members, SessionFolder(context.folder)
     hosts = hosts_of(context)
+    if not hosts:  # a load host cannot look
+        diagnosis.require_nodes(context.arm(block.arm))
     counters = partial(hosts.counters, block.arm) if hosts else None
     return observe(members, folder, block, read_page=read_page(), counters=counters)
 

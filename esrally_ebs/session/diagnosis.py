@@ -39,6 +39,12 @@ def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
     )
 
 
+def require_nodes(arm: Arm) -> None:
+    """Raise SetupError when a node of an arm's cluster has died: copies of its shards may answer instead."""
+    if len(arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in arm.nodes):
+        raise SetupError(f"arm {arm.name}: one of its nodes has died; start the race again")
+
+
 def _volume(volume: Volume) -> str | None:
     try:
         if volume.control is not None:

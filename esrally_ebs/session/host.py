@@ -146,7 +146,9 @@ class HostSteps(RootSteps):
 
     def counters(self, arm: str) -> list[dict[str, float]]:
         """What each volume of an arm, and the node on it, have done so far."""
-        return counters_of(self._arm(arm).members)
+        own = self._arm(arm)
+        diagnosis.require_nodes(own)
+        return counters_of(own.members)
 
     def round_trip_s(self, arm: str) -> float:
         """How long an arm's node takes to answer on this machine (s)."""
@@ -156,9 +158,11 @@ class HostSteps(RootSteps):
     def sample(self) -> Second:
         """Telemetry of all arms now, by this machine's clock."""
         if self._sampler is None:
-            arms = [(volume, self._nodes.get(name)) for name, volume in self._volumes.items()]
+            members = (member for name in self._arms for member in self._arm(name).members)
             self._sampler = Sampler(
-                arms, read_state=read_state, on_cut=lambda node, why: self._cuts.append((node, why))
+                [(member.volume, member.node) for member in members],
+                read_state=read_state,
+                on_cut=lambda node, why: self._cuts.append((node, why)),
             )
         points = self._sampler.sample()
         cuts, self._cuts = self._cuts, []

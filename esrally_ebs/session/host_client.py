@@ -243,19 +243,24 @@ class HostClient(Asking):
 
 
 class Forward:
-    """A port of 127.0.0.1 (and ``also_at``) that leads to a node's on a host, over SSH, until it is closed.
+    """Ports of 127.0.0.1 (and ``also_at``) that lead over SSH to those of a host's nodes, until it is closed.
 
     The command there is ``cat``: when this process dies its input ends, and with it the connection.
     """
 
-    def __init__(self, host: HostPlan, arm: str, port: int, also_at: str = "") -> None:
-        """Open it. Raises SetupError when the node does not answer through it."""
-        self.port = lasting_port(also_at)
+    def __init__(self, host: HostPlan, arm: str, ports: Sequence[int], also_at: str = "") -> None:
+        """Open it. Raises SetupError when the first node does not answer through it."""
+        self.ports = tuple(lasting_port(also_at) for _ in ports)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        ways = [f"-L{own}:{self.port}:127.0.0.1:{port}" for own in ("127.0.0.1", also_at) if own]
+        ways = [
+            f"-L{at}:{own}:127.0.0.1:{port}"
+            for own, port in zip(self.ports, ports, strict=True)
+            for at in ("127.0.0.1", also_at)
+            if at
+        ]
         self._process = _ssh(host, "exec cat", self._errors, "-oExitOnForwardFailure=yes", *ways)
         until = time.monotonic() + _FORWARDS_S
-        while not api.is_ready(self.port):
+        while not api.is_ready(self.ports[0], nodes=len(ports)):
             if self._process.poll() is not None or time.monotonic() > until:
                 why = last_said(self._process, self._errors)
                 self.close()

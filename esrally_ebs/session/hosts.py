@@ -58,7 +58,7 @@ class DataHosts(RootSteps):
         self._start_helper = start_helper
         self._clients: dict[str, HostClient] = {}
         self._host_of = {arm.name: str(arm.host) for arm in plan.arm}
-        self._forwards: dict[str, Forward] = {}  # by arm
+        self._forwards: dict[str, Forward] = {}  # by the first node of an arm
         self._clocks: dict[str, _Clock] = {}  # by host
         self.facts: dict[str, dict[str, Any]] = {}  # by host
 
@@ -137,18 +137,19 @@ class DataHosts(RootSteps):
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
     ) -> tuple[Node, ...]:
-        """Start an arm's node where the arm is; its port is one of this machine that leads there over SSH."""
-        (arm,) = on
-        own = replace(settings, also_at="")
-        (node,) = self._client(arm).steps.start_nodes(on=on, settings=own)
-        host = next(host for host in self._plan.host if host.name == self._host_of[arm])
-        forward = self._forwards[arm] = Forward(host, arm, node.port, settings.also_at)
-        return (replace(node, arm=arm, host="127.0.0.1", port=forward.port),)
+        """Start an arm's nodes where the arm is; their ports are of this machine and lead there over SSH."""
+        first = on[0]
+        started = self._client(first).steps.start_nodes(on=on, settings=replace(settings, also_at=""))
+        host = next(host for host in self._plan.host if host.name == self._host_of[first])
+        ports = [node.port for node in started]
+        forward = self._forwards[first] = Forward(host, first, ports, settings.also_at)
+        here = zip(started, forward.ports, strict=True)
+        return tuple(replace(node, host="127.0.0.1", port=port) for node, port in here)
 
     def check_ways(self) -> Check:
         """What the way to each arm's node adds to a request, and whether arms differ by it."""
         ways_s = {
-            arm: api.round_trip_s(forward.port) - self._client(arm).steps.round_trip_s(arm=arm)
+            arm: api.round_trip_s(forward.ports[0]) - self._client(arm).steps.round_trip_s(arm=arm)
             for arm, forward in self._forwards.items()
         }
         shown = ", ".join(
@@ -169,8 +170,7 @@ class DataHosts(RootSteps):
             super().stop_nodes(on)
             return
         self._client(on[0]).steps.stop_nodes(on=on)
-        for arm in on:
-            self._forwards.pop(arm).close()
+        self._forwards.pop(on[0]).close()
 
     def content_hash(self, on: tuple[str, ...]) -> str:
         return self._client(on[0]).steps.content_hash(on=on)
@@ -220,7 +220,8 @@ class DataHosts(RootSteps):
             cause = self._client(arm).steps.cause(arm=arm)
         except EbsError as error:  # SSH was lost, for one
             return str(error)
-        host, forward = self._host_of[arm], self._forwards.get(arm)
+        assert self._context is not None, "nothing is diagnosed before it was published"
+        host, forward = self._host_of[arm], self._forwards.get(self._context.arm(arm).volume.spec.name)
         if not cause and forward and forward.is_lost:
             return f"host {host}: SSH's way to the node of arm {arm} was lost; start the race again"
         return cause and f"host {host}: {cause}"

@@ -69,10 +69,11 @@ class DataHost:
             return str(self.run) in process.cwd()
         return False
 
-    def containers(self) -> list[str]:
-        """Those of all sessions on it."""
+    def containers(self, node: str = "") -> list[str]:
+        """Those of all sessions on it; only those of a node of that name."""
         where = ["-H", self.docker] if self.docker else []
         words = ["docker", *where, "ps", "-aq", "--filter", f"label=esrally-ebs.run={self.run}"]
+        words += ["--filter", f"label=esrally-ebs.arm={node}"] if node else []
         done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30)
         return done.stdout.split()
 

@@ -143,10 +143,10 @@ def test_a_port_leads_to_one_of_a_host_until_it_is_closed(
             assert node.stdout is not None
             port = int(node.stdout.readline())
             assert not api.is_ready(port)  # it is not this machine's
-            forward = Forward(HostPlan(name="a", ssh=f"ssh://root@{host.address}"), "gp3", port)
-            assert api.get(forward.port, "/")["status"] == "green"
+            forward = Forward(HostPlan(name="a", ssh=f"ssh://root@{host.address}"), "gp3", [port])
+            assert api.get(forward.ports[0], "/")["status"] == "green"
             forward.close()
-            assert not api.is_ready(forward.port)
+            assert not api.is_ready(forward.ports[0])
         finally:
             node.kill()
     coordinator.until(coordinator.is_clean)

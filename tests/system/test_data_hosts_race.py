@@ -131,6 +131,43 @@ def test_clean_sees_what_the_second_engine_of_a_host_holds(
     assert list(hosts.held(tmp_path)) == []
 
 
+@pytest.fixture(scope="module")
+def of_clusters(coordinator: Coordinator) -> str:
+    """A plan whose arms are two nodes each, on one host each; its file."""
+    plan = coordinator.plan.partition("[[baseline]]")[0] + NODE_TABLE.replace("[node]", "[node]\ncount = 2")
+    (coordinator.homes.rally / "clusters.toml").write_text(plan + "".join(h.table for h in coordinator.hosts))
+    return "clusters.toml"
+
+
+def test_an_arm_may_be_a_cluster_on_its_host(coordinator: Coordinator, of_clusters: str) -> None:
+    ran = raced(
+        *(coordinator.homes, f"--include-tasks={TASKS[0]}"),
+        **{"plan": of_clusters, "rounds": 2, "iterations": 2, "warmup_iterations": 1},
+        **{"number_of_shards": 2, "number_of_replicas": 1},
+    )
+    checks = {check.name: check.ok for check in ran.session.checks}
+    assert (checks["allocation"], checks["routing"], checks["hits"]) == (True, True, True)
+    assert max(row["resident_before"] for row in ran.measured) <= 0.01
+    nodes = {f"{arm}-{number}" for arm in ("gp2", "gp3") for number in (1, 2)}
+    assert set(ran.session.telemetry["arm"].to_pylist()) == nodes
+    observed = [event.fields["nodes"] for event in ran.session.events if event.kind == "io"]
+    assert {name for each in observed for name in each} == nodes
+    coordinator.until_clean()
+
+
+@pytest.mark.usefixtures("done")
+def test_a_node_of_a_clusters_host_that_dies_is_named(coordinator: Coordinator, of_clusters: str) -> None:
+    text = (coordinator.homes.rally / of_clusters).read_text().replace("iterations = 3", "iterations = 9_999")
+    with race(coordinator.homes.pack, text) as running:
+        running.reach(has_made_cold)
+        engine_ = coordinator.hosts[1].docker
+        (second,) = coordinator.hosts[1].containers("gp3-2")
+        engine.run(["docker", "-H", engine_, "kill", second], timeout_s=30)
+        assert running.exit_code() != 0
+        assert running.error.startswith("host b: arm gp3: its node gp3-2 has died: killed from outside")
+        coordinator.until_clean()
+
+
 def has_made_cold(race: Race) -> bool:
     events = race.folder / "events.jsonl"
     return events.exists() and '"kind": "io"' in events.read_text()
