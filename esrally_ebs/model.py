@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import ConfigDict, Field
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.units import GIB, KIB, Bytes, Rate, parse_seconds
+from esrally_ebs.units import GIB, KIB, MAX_BYTES, Bytes, Rate, parse_seconds
 
 NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
@@ -146,7 +146,7 @@ class VolumeSpec:
     name: Annotated[str, Field(pattern=NAME)]
     type: str  # gp2, gp3, io2 ..., or "directory" / "mounted"
     size_bytes: Annotated[Bytes, Field(alias="size", gt=0)] = 100 * GIB
-    iops: Annotated[int, Field(gt=0)] | None = None
+    iops: Annotated[int, Field(gt=0, le=MAX_BYTES)] | None = None
     throughput_bytes_per_s: Annotated[Rate | None, Field(alias="throughput", gt=0)] = None
     encrypted: bool = True
     mount: Path | None = None  # for real mounts and directories
@@ -172,7 +172,7 @@ class VolumeSpec:
     host: Annotated[str, Field(pattern=NAME)] | None = None  # the [[host]] that has it; None = this machine
     # What a plan's arm does not say itself.
     aws: AwsSpec | None = None  # the plan's [aws], for a volume that is to be made there
-    readahead_bytes: int = 128 * KIB  # the session's
+    readahead_bytes: Bytes = 128 * KIB  # the session's
 
     @property
     def backend(self) -> Backend:
@@ -197,7 +197,7 @@ class Volume:
     lowest: tuple[str, ...] = ()  # the last devices below ``device``, where that is not the last itself
     filesystem: str = ""
     mount_options: str = ""
-    readahead_bytes: int | None = None
+    readahead_bytes: Bytes | None = None
     scheduler: str | None = None
     identity: str = ""  # EBS volume id, or what else tells it from all others
     control: Path | None = None  # the emulator's control socket

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import golden_session
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from golden_session import sample
 from small_plan import small_plan
 from stored import ROW, SAMPLE
 
@@ -124,7 +124,12 @@ def test_no_flipped_bit_of_samples_changes_them_silently(tmp_path: Path) -> None
     folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
     draw = random.Random(1)
     with folder.part_writer("samples") as writer:
-        writer.add([sample("gp2", n % 7, "t", 1.7e9 + n, draw.lognormvariate(-4, 0.3)) for n in range(300)])
+        writer.add(
+            [
+                golden_session.sample("gp2", n % 7, "t", 1.7e9 + n, draw.lognormvariate(-4, 0.3))
+                for n in range(300)
+            ]
+        )
     path = next((folder.path / "samples").iterdir())
     whole = path.read_bytes()
     before = load_session(folder.path).samples
@@ -210,6 +215,19 @@ def test_nothing_is_written_through_a_link_in_a_session_folder(home: Path, tmp_p
     folder.write_file("report.md", "replaced, not followed")
     assert victim.read_text() == ""
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("of_spec", [{"iops": "9" * 400}, {"readahead_bytes": "9" * 400}, None])
+def test_a_number_of_400_digits_in_quotes_is_refused(of_spec: dict[str, str] | None, tmp_path: Path) -> None:
+    path = golden_session.record(tmp_path)
+    record = json.loads((path / "session.json").read_text())
+    del record["crc32"]
+    record["arms"][0]["spec"].update(of_spec or {})
+    if of_spec is None:
+        record["arms"][0]["readahead_bytes"] = "9" * 400
+    (path / "session.json").write_text(json.dumps(record))
+    with pytest.raises(FormatError, match="does not fit its format"):
+        load_session(path)
 
 
 def test_a_home_that_is_no_utf8_is_written_and_read(tmp_path: Path) -> None:
