@@ -233,10 +233,10 @@ def _settle(point: Path) -> None:
     Unmounting here ends it only when those end, by when its daemon has gone; made read-only, it is whole now.
     """
     if (mount := mount_at(point)) is not None:
-        # XFS writes again for ever what an image without room refuses, and each sync(2) waits for it
-        for retries in Path("/sys/fs/xfs", Path(mount.source).name).glob("error/metadata/*/max_retries"):
-            retries.write_text("0")
-        with contextlib.suppress(CommandError):  # something writes to it, or it answers with errors
+        with contextlib.suppress(CommandError, OSError):  # something writes to it, or it answers with errors
+            # XFS writes again for ever what an image without room refuses, and each sync(2) waits for it
+            for retries in Path("/sys/fs/xfs", Path(mount.source).name).glob("error/metadata/*/max_retries"):
+                retries.write_text("0")
             run(["mount", "--options", "remount,ro", point], timeout_s=_UNMOUNT_S)
 
 
