@@ -108,10 +108,10 @@ class VirtualMachine:
         return {"driver": "raw", "node-name": name, "discard": "unmap", "file": file}
 
     @contextmanager
-    def booted(self, command: str, *, services: bool = True, large: bool = False) -> Iterator[None]:
+    def booted(self, command: str, *, services: bool = True) -> Iterator[None]:
         """The guest runs a shell command as its user, and powers off; QEMU is killed when the block ends.
 
-        Without ``services`` there is no systemd, which halves the time. ``large``: for a race.
+        Without ``services`` there is no systemd, which halves the time.
         """
         (self.share / "command").write_text(command)
         for name in ("output", "code"):
@@ -122,8 +122,7 @@ class VirtualMachine:
         # Without AVX, which is slow to emulate; pyarrow needs SSE 4.2
         words = ["-accel", accelerator, "-cpu", "max" if accelerator == "kvm" else "Nehalem"]
         # With room for one more: alone, a processor is emulated without barriers, and disks miss requests
-        words += ["-smp", "2", "-m", "6144"] if large else ["-smp", "1,maxcpus=2", "-m", "2048"]
-        words += ["-display", "none", "-nodefaults", "-no-reboot"]
+        words += ["-smp", "1,maxcpus=2", "-m", "2048", "-display", "none", "-nodefaults", "-no-reboot"]
         words += ["-serial", f"file:{self.folder}/console"]
         words += ["-qmp", f"unix:{monitor},server=on,wait=off"]
         words += ["-kernel", str(_BUILT / "vmlinuz"), "-initrd", str(_BUILT / "initrd")]
