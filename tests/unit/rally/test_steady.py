@@ -38,7 +38,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node) -> Sess
     """A session of which this process makes the requests."""
     folder = SessionFolder.create(tmp_path, "s", kind="race", plan=PLAN, started_at=1.0)
     arm = SimpleNamespace(name="gp2", volumes=(None,), nodes=(), named=str)
-    context = SimpleNamespace(plan=PLAN, folder=folder.path, arms=(arm,), arm=lambda name: arm)
+    own = {"arms": (arm,), "arm": lambda name: arm, "hosts_at": ""}
+    context = SimpleNamespace(plan=PLAN, folder=folder.path, **own)
     monkeypatch.setattr(runners.activation, "current", lambda: context)
     monkeypatch.setattr(runners, "device_counters", lambda volume: {"device.read_bytes": node.read_bytes})
     monkeypatch.setattr(runners, "observed", lambda *_: runners.nullcontext())
