@@ -37,7 +37,8 @@ def test_an_arm_gets_the_same_bytes_back_before_each_block_and_writes_last_as_lo
     assert checks["documents"].value == "3000"
     restored = [event for event in session.events if event.kind == "brought-back"]
     assert Counter(event.arm for event in restored) == {"gp2": 3, "gp3": 3}  # the warm-up and two rounds
-    assert {event.number("resident") for event in restored} == {0.0}
+    # a page that is being written stays
+    assert max(event.number("resident") or 0.0 for event in restored) <= session.plan.cache.max_resident
     phases = defaultdict(list)
     for row in session.samples.to_pylist():
         assert row["success"]
