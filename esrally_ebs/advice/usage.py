@@ -185,15 +185,12 @@ def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -
                 f"{timedelta(seconds=time_s)}; give one recording at a time"
             )
         try:
-            read, written = (
-                next(values[name] * size for name, size in of_titles.items() if name in values)
-                for of_titles in (_READ, _WRITTEN)
-            )
+            read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
             reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
-        except (StopIteration, RuntimeError, KeyError):
+        except KeyError as error:
             raise FormatError(
                 f"{source}: its columns do not say how many I/Os and bytes; give {_KINDS}"
-            ) from None
+            ) from error
         if "r/s" not in values:  # of I/Os that may be either the bytes are, too
             read, written = read + written, 0.0
         yield Interval(
@@ -203,6 +200,12 @@ def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -
             writes=seconds * writes,
             written_bytes=seconds * written,
         )
+
+
+def _bytes_of(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
+    """Bytes a second by whichever of these columns there is; KeyError without one."""
+    title = next((title for title in sizes if title in values), "")
+    return values[title] * sizes[title]
 
 
 def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float = 1.0) -> Usage:
