@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import KIB
 
 _DEVICES = Path("/sys/dev/block")
+_WRITTEN = ("elasticsearch", "fio")  # what nodes and jobs write on a volume of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,17 @@ def mount_holding(path: Path) -> Mount:
     if mount is None:
         raise SetupError(f"{path}: on no mount of /proc/self/mountinfo; is /proc mounted?")
     return mount
+
+
+def remove_mount_point(point: Path) -> None:
+    """Remove a mount point that we made, and what we wrote beneath its volume after others unmounted that.
+
+    OSError when it is still one, or somebody else's files are there.
+    """
+    if not any(mount.mount_point.is_relative_to(point) for mount in mounts()):
+        for name in _WRITTEN:
+            shutil.rmtree(point / name, ignore_errors=True)
+    point.rmdir()
 
 
 def unmounted(volume: Volume) -> str | None:

@@ -23,7 +23,7 @@ from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, adopt, on_disks,
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
-from esrally_ebs.machine.mounts import describe, mount_at
+from esrally_ebs.machine.mounts import describe, mount_at, remove_mount_point
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
@@ -104,7 +104,7 @@ def detach(directory: Path, *, say: Say = lambda text: None) -> None:
         if mount_at(directory / MOUNT_NAME) is not None:
             raise SetupError(f"{directory / MOUNT_NAME}: its device is gone, but not the mount; umount it")
         if (directory / MOUNT_NAME).is_dir():
-            (directory / MOUNT_NAME).rmdir()
+            remove_mount_point(directory / MOUNT_NAME)
         drop_record(directory)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.machine.mounts import mount_at, mounts
+from esrally_ebs.machine.mounts import mount_at, mounts, remove_mount_point
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.volumes.emulated import control
@@ -289,4 +289,4 @@ def _remove_files(directory: Path) -> None:
     for name in _OWN_FILES:
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not there, or still a mount point: then it is among the leftovers
-        (directory / MOUNT_NAME).rmdir()
+        remove_mount_point(directory / MOUNT_NAME)
