@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -165,6 +166,23 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 return
+
+
+def members_of(kernel_session: int) -> list[Process]:
+    """All processes of one of the kernel's sessions (setsid)."""
+    members = []
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == kernel_session and (process := Process.of(pid)):
+                members.append(process)
+    return members
+
+
+def kill_all(processes: Iterable[Process]) -> None:
+    """Kill -9 those that are this user's."""
+    for process in processes:
+        with suppress(PermissionError):
+            process.signal(signal.SIGKILL)
 
 
 def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:

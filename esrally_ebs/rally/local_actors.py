@@ -3,17 +3,22 @@
 Rally's actors talk through queues here, as Rally has it where there is no network. By default they listen on
 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
 chooses early, and has no setting for it. Where sockets are wanted, they are opened at the address that was
-named. An unknown track parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which
-Python reads when it starts, calls ``install`` in the commands ``esrally`` and ``esrallyd``.
+named. Actors whose command was killed are ended. An unknown track parameter and a track's syntax error become
+one line. ``esrally_ebs.pth``, which Python reads when it starts, calls ``install`` in the commands
+``esrally`` and ``esrallyd``.
 """
 
 import importlib.abc
 import importlib.util
 import logging
+import mmap
 import multiprocessing
 import os
+import select
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.machinery import ModuleSpec
 from ipaddress import IPv4Address, ip_address
@@ -23,9 +28,20 @@ from typing import Any
 import psutil
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import interrupt_again, is_root
+from esrally_ebs.machine.processes import (
+    Process,
+    be_called,
+    interrupt_again,
+    is_root,
+    kill_all,
+    members_of,
+)
 from esrally_ebs.machine.resources import actors_address, sockets_wanted
 from esrally_ebs.rally import any_track
+
+LEAVE_S = 5.0  # for actors whose command has ended
+_POLL_S = 0.1
+_STAYS = mmap.mmap(-1, 4)  # shared by all that are forked: the process that has a session to take down, or 0
 
 
 def install() -> None:
@@ -98,7 +114,67 @@ def _use_queues(actor: ModuleType) -> None:
     transport.MAX_ADMIN_QUEUESIZE = transport.MAX_ACTOR_QUEUESIZE = 0
     # Spawn, where Rally's configuration wants it, hands a queue's descriptor on twice, which Python refuses.
     _fork_actors()
+    if command := Process.of(os.getpid()):
+        _end_actors_after(command)
     actor.use_offline_actor_system()
+
+
+def stay() -> None:
+    """This process has a session to take down: until it says ``leave``, actors outlive their command."""
+    _STAYS[:] = os.getpid().to_bytes(len(_STAYS))
+
+
+def leave() -> None:
+    """The session has been taken down."""
+    _STAYS[:] = bytes(len(_STAYS))
+
+
+def _end_actors_after(command: Process) -> None:
+    """Have actors that their command has left behind ended, by a process that the parent of all starts."""
+    from thespian.system.multiprocCommon import MultiProcAdmin
+
+    init = MultiProcAdmin.__init__
+
+    def watched(self: Any, *arguments: Any) -> None:
+        init(self, *arguments)
+        _in_background(partial(_outlive, command, os.getsid(0)))
+
+    MultiProcAdmin.__init__ = watched
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    """In a process of its own, of which nobody waits for output or end."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nowhere, descriptor)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            work()
+    finally:
+        os._exit(0)
+
+
+def _outlive(command: Process, actors: int) -> None:
+    be_called("ebs-actors")
+    with suppress(ProcessLookupError):
+        select.select([os.pidfd_open(command.pid)], [], [])
+    while command.alive or _someone_stays():
+        time.sleep(_POLL_S)
+    until = time.monotonic() + LEAVE_S
+    while (left := members_of(actors)) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    kill_all(left)
+
+
+def _someone_stays() -> bool:
+    pid = int.from_bytes(_STAYS[:])
+    return pid != 0 and Process.of(pid) is not None
 
 
 def _fork_actors() -> None:

@@ -38,7 +38,6 @@ from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
 from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
-from esrally_ebs.session import reaper
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
 from esrally_ebs.units import one_line
@@ -197,7 +196,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         main_pid = main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)
         live = LiveSession(steps)
-        patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go, main_pid))
+        patches.install(patches.RACE_CONTROL, RaceEnd(live, self.cfg, is_quiet, load_may_go))
         with hearing_cancel():
             context = live.prepare()
         install(context.path, write)
@@ -270,26 +269,25 @@ class RaceEnd:
         cfg: Any,
         is_quiet: bool,
         load_may_go: Callable[[], None],
-        main_pid: int | None,
     ) -> None:
         self._cfg = cfg
         self._live = live
         self._is_quiet = is_quiet
         self.load_may_go = load_may_go
         self.first_fault = live.first_fault
-        self._see_off = reaper.seeing_off(main_pid) if main_pid else lambda: None
+        local_actors.stay()
 
     def fail(self, error: EbsError) -> None:
         """Record why the race cannot go on, and take down what is left."""
         self.load_may_go()
         self._live.fail(error)
-        self._see_off()
+        local_actors.leave()
 
     def end(self, cancelled: bool) -> None:
         """Take down what is left, however the race ended. Perhaps called twice."""
         self.load_may_go()
         self._live.end(cancelled)
-        self._see_off()
+        local_actors.leave()
 
     def complete(self) -> None:
         """Keep Rally's own record, print the report, and send what was recorded to Rally's metrics store."""
@@ -299,7 +297,7 @@ class RaceEnd:
             console.println(self._live.complete())
         finally:  # what cannot be compared is kept there, too
             metrics_store.keep(self._cfg, self._live.folder.path, warn=console.warn)
-            self._see_off()
+            local_actors.leave()
 
     def last_line(self) -> str:
         """Where the report is."""

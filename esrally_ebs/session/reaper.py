@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import setproctitle
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import Process, kill_all, members_of
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
@@ -32,13 +32,11 @@ TAKE_DOWN = signal.SIGUSR1  # has the keeper do so, which has to end first what 
 _PATIENCE_S = 20.0
 _KEEPER_S = 10.0
 _STARTS_S = 60.0  # on a starved machine
-_LEAVE_S = 5.0  # for actors whose command has ended
 _SYNC_EVERY_S = 1.0  # the writers take up to 2 s more; 5 s may be lost, on a starved machine, too
 
 
 def start(session: str, folder: Path, pids: Sequence[int], uid: int = 0) -> Callable[[], None]:
-    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down,
-    and after a race once Rally has gone.
+    """Start the reaper, which watches the caller of this, too; it ends once the session has been taken down.
 
     ``uid`` is the user whose the other processes and the session's record are. Returns what waits until it
     watches, to be called before anything is recorded that a power cut must not take; raises SetupError.
@@ -137,7 +135,7 @@ def _end(died: Process, processes: Sequence[Process], actors: int | None, text: 
             _tell(process, text)
             process.signal(signal.SIGKILL)
     if actors is not None:
-        _kill(_members(actors))
+        kill_all(members_of(actors))
 
 
 def _wait_for_keeper(keeper: Process, directory: Path) -> None:
@@ -146,41 +144,6 @@ def _wait_for_keeper(keeper: Process, directory: Path) -> None:
     until = time.monotonic() + _KEEPER_S
     while directory.exists() and keeper.alive and time.monotonic() < until:
         time.sleep(0.1)
-
-
-def _members(session: int) -> list[Process]:
-    """All processes of one of the kernel's sessions."""
-    pids = [pid for pid in psutil.pids() if _session_of(pid) == session]
-    return [process for process in map(Process.of, pids) if process is not None]
-
-
-def _kill(processes: Iterable[Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(PermissionError):  # of another user
-            process.signal(signal.SIGKILL)
-
-
-def see_off(command: Process, actors: int) -> None:
-    """Wait for Rally's command, which ends its actors last of all, and end those that it has left behind."""
-    watch([command], lambda: None)
-    until = time.monotonic() + _LEAVE_S
-    while (left := _members(actors)) and time.monotonic() < until:
-        time.sleep(0.1)
-    _kill(left)
-
-
-def seeing_off(command: int) -> Callable[[], None]:
-    """What race control calls once its session has ended: without its command, nobody ends Rally's actors.
-
-    The reaper does, but it may have been killed as well.
-    """
-    process, actors = Process.of(command), actor_session(os.getpid(), command)
-
-    def end_if_left() -> None:
-        if actors is not None and not (process and process.alive):
-            _kill(sorted(_members(actors), key=lambda member: member.pid == os.getpid()))  # this one last
-
-    return end_if_left
 
 
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:
@@ -197,13 +160,6 @@ def _tell(process: Process, text: str) -> None:
     with contextlib.suppress(OSError), Path(f"/proc/{process.pid}/fd/2").open("a") as stderr:
         if process.alive:  # what was opened is its own, and not that of a later one with its pid
             stderr.write(f"[ERROR] Cannot race. {text}\n")
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def main(argv: Sequence[str]) -> None:
@@ -231,8 +187,6 @@ def main(argv: Sequence[str]) -> None:
     if directory.exists():
         reap(session, folder, died, processes, actors, keeper, user)
     sync()
-    if actors is not None:
-        (user.do if user else _at_once)(partial(see_off, processes[1], actors))
 
 
 def _patience_s(directory: Path, processes: Sequence[Process]) -> float:

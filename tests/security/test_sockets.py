@@ -5,12 +5,15 @@ What listens during a race is in tests/system/test_faults.py.
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from esrally_ebs.checks.requirements import look
@@ -127,3 +130,42 @@ def test_the_doctor_sees_actors_that_listen(monkeypatch: pytest.MonkeyPatch) -> 
         assert look().listening == ("0.0.0.0:1900",)
         monkeypatch.setenv("ESRALLY_EBS_ACTORS", "sockets")
         assert look().listening == ()
+
+
+KILLED = """
+import os, psutil, signal
+from esrally import actor, log, racecontrol
+from esrally_ebs.rally import local_actors
+log.install_default_log_config()
+system = actor.bootstrap_actor_system()
+system.createActor(racecontrol.BenchmarkActor)
+here = [one.pid for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == os.getcwd()]
+actors = [pid for pid in here if pid != os.getpid()]
+if os.fork() == 0:  # whoever takes a session down
+    os.setsid()
+    local_actors.stay()
+    print(os.getpid(), *actors, flush=True)
+    signal.pause()
+os.waitpid(-1, os.WNOHANG)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="looks at all processes")
+def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_more(tmp_path: Path) -> None:
+    (tmp_path / "esrally").write_text(f"{HOOK.read_text()}\n{KILLED}")
+    env = {**os.environ, "PYTHONNOUSERSITE": "1", "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "esrally"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        stays, *actors = map(int, command.stdout.readline().split())
+        assert len(actors) >= 3  # their parent, their log, race control
+        command.kill()
+        time.sleep(local_actors.LEAVE_S + 1)
+        assert all(psutil.pid_exists(pid) for pid in actors)
+        os.kill(stays, signal.SIGKILL)
+        until = time.monotonic() + 30
+        while any(psutil.pid_exists(pid) for pid in actors):
+            assert time.monotonic() < until, "actors are still there"
+            time.sleep(0.1)

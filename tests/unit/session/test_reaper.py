@@ -1,10 +1,8 @@
 """The reaper's wait."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -59,22 +57,6 @@ def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
     while (run / "s").exists():
         assert time.monotonic() < until, "its folder is still there"
         time.sleep(0.1)
-
-
-@pytest.mark.parametrize(("lasts_s", "ended"), [("0.3", 0), ("60", -signal.SIGKILL)])
-def test_actors_that_a_killed_command_left_are_ended(
-    monkeypatch: pytest.MonkeyPatch, lasts_s: str, ended: int
-) -> None:
-    monkeypatch.setattr(reaper, "_LEAVE_S", 1.0)
-    with subprocess.Popen(["sleep", lasts_s], start_new_session=True) as actor:
-        actors = actor.pid  # the kernel's id of its session
-        with subprocess.Popen(["sleep", "60"]) as command:
-            process = Process.of(command.pid)
-            assert process is not None
-            threading.Timer(0.2, command.kill).start()
-            threading.Timer(0.5, actor.poll).start()  # a parent takes note of one that has ended
-            reaper.see_off(process, actors)
-    assert actor.returncode == ended
 
 
 def test_the_keeper_takes_down_what_it_is_about_to_bring_up(tmp_path: Path) -> None:
