@@ -25,7 +25,7 @@ from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.context import ENDING
+from esrally_ebs.store.context import ENDING, STAYS
 from esrally_ebs.store.files import sync_folder
 
 TAKE_DOWN = signal.SIGUSR1  # has the keeper do so, which has to end first what it is about
@@ -184,7 +184,9 @@ def main(argv: Sequence[str]) -> None:
     began = time.monotonic()
     while directory.exists() and time.monotonic() - began < _patience_s(directory, processes):
         time.sleep(0.2)
-    if directory.exists():
+    if (directory / STAYS).exists():
+        take_down(session)  # once more: what held it may have gone; its record says what stays
+    elif directory.exists():
         reap(session, folder, died, processes, actors, keeper, user)
     sync()
 

@@ -31,7 +31,7 @@ from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.store import running
-from esrally_ebs.store.context import ENDING, OF_CALLER, Context, Member
+from esrally_ebs.store.context import ENDING, OF_CALLER, STAYS, Context, Member
 from esrally_ebs.telemetry.gc_log import log_of
 from esrally_ebs.telemetry.sources import readers_of
 from esrally_ebs.volumes import backends as volumes
@@ -337,6 +337,9 @@ class RootSteps:
             for reader in (reader for readers in self._readers.values() for reader in readers):
                 reader.close()
             problems = clean.take_down(self._session)
+            with suppress(OSError):  # gone, as all else is; or a full disk
+                if problems:
+                    (self._run / STAYS).touch()
             for each in (self._volumes, self._lent, self._nodes, self._readers):
                 each.clear()
             return problems

@@ -13,6 +13,7 @@ FILE = "context.json"
 NEW = f"{FILE}.new"  # until it is whole
 FIO_PID = "fio.pid"  # of the fio that runs: its pid and start time
 ENDING = "ending"  # there once its owner takes the session down
+STAYS = "stays"  # there once it has, all but what could not be
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
 LOST = "lost"  # why a load host that is gone ends the race, once one is
 STEP = "step"  # the rate and the length of each arm's next step in search of a knee

@@ -6,12 +6,15 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.session import reaper
-from esrally_ebs.store.context import ENDING
+from esrally_ebs.session.clean import take_down
+from esrally_ebs.store import running
+from esrally_ebs.store.context import ENDING, STAYS
 
 
 def test_records_are_forced_to_disk_until_a_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +60,28 @@ def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
     while (run / "s").exists():
         assert time.monotonic() < until, "its folder is still there"
         time.sleep(0.1)
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as above
+def test_a_session_of_which_something_stays_was_not_killed(run: Path, tmp_path: Path) -> None:
+    """Its owner has said so, and its command must be let say it."""
+    folder, session = running.begin("s"), tmp_path / "home" / "sessions" / "s"
+    session.mkdir(parents=True)
+    (folder / "somebody's").touch()
+    (folder / STAYS).touch()
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleep) as control, subprocess.Popen(sleep) as command:
+        wait = reaper.start("s", session, [control.pid, command.pid])
+        (reaping,) = (one for one in psutil.Process().children() if one.pid not in (control.pid, command.pid))
+        wait()
+        control.kill()
+        control.wait()
+        assert reaping.wait(60) == 0
+        assert command.poll() is None
+        command.kill()
+    assert not any(session.iterdir())
+    (folder / "somebody's").unlink()
+    assert take_down("s") == []
 
 
 def test_the_keeper_takes_down_what_it_is_about_to_bring_up(tmp_path: Path) -> None:
