@@ -221,6 +221,10 @@ def trace_command(
     today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
     if (mount is None) == (source is None):
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
+    if mount is not None and seconds is None:
+        raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
+    # by sudo what comes after it is the caller's
+    recorder = tracing.MountRecorder(mount, today, seconds=seconds, pid=pid) if mount and seconds else None
     if absent := [path for path in log or [] if not path.is_file()]:
         raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
     require_known_format(log or [])  # rather than after the minutes that are recorded
@@ -230,12 +234,8 @@ def trace_command(
         if not ios.num_rows:
             raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
         folder = tracing.record_trace(ios, source, today, logs=logs, output=output)
-    elif mount is not None:
-        if seconds is None:
-            raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
-        folder = tracing.record_mount(
-            mount, today, seconds=seconds, pid=pid, logs=logs, output=output, say=complain
-        )
+    elif recorder is not None:
+        folder = recorder.record(logs=logs, output=output, say=complain)
     session = load_session(folder)
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
     intervals = intervals_of(ios)

@@ -2,19 +2,27 @@
 
 mount, for some seconds  ---> session folder of kind ``trace`` <--- query log
 or another tool's trace  -/
+
+What reads the mount's tracepoints is root's; the rest is the user's who called.
 """
 
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.aws.identity import identify
-from esrally_ebs.errors import MeasurementError, PlanError
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.machine.caller import Caller, caller
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe
 from esrally_ebs.machine.resources import home
@@ -23,7 +31,7 @@ from esrally_ebs.model import Kind, Phase, Sample, State, TimedRequest, Volume, 
 from esrally_ebs.plan import Plan
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.session import reaper
-from esrally_ebs.session.asking import Say
+from esrally_ebs.session.asking import Say, refusal, result_of
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.session.manual import attached
 from esrally_ebs.store import SessionFolder, running
@@ -33,6 +41,7 @@ from esrally_ebs.telemetry.block_trace import threads_at
 KIND = "trace"
 ARM = "mount"
 _ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
+_END = b"end"
 _MAX_CORES = 0.1  # that recording may take before it is a warning
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
 
@@ -43,74 +52,128 @@ def volume_at(path: Path, today: VolumeSpec) -> Volume:
     return next((arm for arm in attached() if arm.device and arm.device == volume.device), volume)
 
 
-def record_mount(
-    path: Path,
-    today: VolumeSpec,
-    *,
-    seconds: float,
-    pid: int | None,
-    logs: Logs | None,
-    output: Path | None,
-    say: Say,
-) -> Path:
-    """Record the I/Os of the mount that ``path`` lies on; returns the session's folder.
+class MountRecorder:
+    """A process of root's that records the I/Os of the mount that a path lies on, once it is asked to.
 
-    ``pid`` is the node's process; None: all that use the mount. ``logs`` gives requests, and what must be
-    known of them. Raises SetupError where the machine cannot;
-    whatever happens, nothing stays on the machine but the session's folder.
+    By sudo this process is the user's who called from here on: it writes the session's folder and reads logs.
+    ``pid`` is the node's process; None: all that use the mount. Raises SetupError where the machine cannot.
     """
-    queues, notes = block_trace.queues_of(path)
-    require_tracing()
-    threads, unwatched = threads_at(path, pid)
-    notes = (*notes, unwatched) if unwatched else notes
-    with _folder(volume_at(path, today), output) as (folder, session, arm):
-        for note in notes:
-            folder.add_warning(note)
-        parts = iter(range(block_trace.MAX_IOS))
-        running.begin(session)
+
+    def __init__(self, path: Path, today: VolumeSpec, *, seconds: float, pid: int | None) -> None:
+        self._path, self._seconds = path, seconds
+        self._queues, notes = block_trace.queues_of(path)
+        require_tracing()
+        self._threads, unwatched = threads_at(path, pid)
+        self._notes = (*notes, unwatched) if unwatched else notes
+        self._volume, self._session = volume_at(path, today), str(uuid.uuid4())
+        user = caller()
+        self._told, teller = Pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            self._told.close()
+            self._record(teller, user)
+        teller.close()
+        if user is not None:
+            user.become()
+
+    def record(self, *, logs: Logs | None, output: Path | None, say: Say) -> Path:
+        """Returns the session's folder; whatever happens, nothing else stays on the machine.
+
+        ``logs`` gives requests, and what must be known of them. Raises what was raised where it is recorded.
+        """
+        with self._ended(), _folder(self._volume, self._session, output) as (folder, arm):
+            for note in self._notes:
+                folder.add_warning(note)
+            self._told.send_bytes(os.fsencode(folder.path))
+            names = ", ".join(queue.name for queue in self._queues)
+            say(f"recording the requests of {names} for {self._seconds:g} s; Ctrl-C ends it")
+            parts = iter(range(block_trace.MAX_IOS))
+            while isinstance(told := self._next(), pa.Table):
+                folder.write_trace(arm, told, next(parts))
+            summary, problems = result_of(told)
+            cores = summary.processor_s / summary.seconds
+            say(
+                f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
+                f" {summary.in_flight:,} requests in flight at the end;"
+                f" recording took {cores:.3f} of a processor"
+            )
+            if self._threads:
+                watched = f"{len(self._threads):,} threads were watched"
+                say(f"{watched}; {summary.waited_for:,} I/Os had one asleep for them")
+            if cores > _MAX_CORES:
+                folder.add_warning(
+                    f"recording took {cores:.2f} of a processor, which requests may have missed"
+                )
+            for warning in (*_of_lost(summary), *problems):
+                folder.add_warning(warning)
+            if not summary.ios:
+                raise MeasurementError(
+                    f"--mount {self._path}: nothing was read or written in {self._seconds:g} s;"
+                    " record for longer"
+                )
+            _note(folder, arm, summary.ios, summary.lost, summary.lost_waits)
+            _add_requests(folder, self._session, arm, logs)
+        return folder.path
+
+    def _next(self) -> Any:  # noqa: ANN401 - I/Os, or how it ended
         try:
-            reaper.start(session, folder.path, [os.getpid()])()
-            names = ", ".join(queue.name for queue in queues)
-            say(f"recording the requests of {names} for {seconds:g} s; Ctrl-C ends it")
-            summary = block_trace.record(
-                session,
-                queues,
-                arm,
-                seconds=seconds,
-                keep=lambda ios: folder.write_trace(arm, ios, next(parts)),
-                threads=threads,
-            )
+            return self._told.recv()
+        except EOFError as error:
+            raise SetupError("trace: the process that records was killed; record again") from error
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """After the block that process has ended, too."""
+        try:
+            yield
         finally:
-            problems = take_down(session)
-        cores = summary.processor_s / summary.seconds
-        say(
-            f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
-            f" {summary.in_flight:,} requests in flight at the end; recording took {cores:.3f} of a processor"
-        )
-        if threads:
-            say(f"{len(threads):,} threads were watched; {summary.waited_for:,} I/Os had one asleep for them")
-        if cores > _MAX_CORES:
-            folder.add_warning(f"recording took {cores:.2f} of a processor, which requests may have missed")
-        for warning in (*_of_lost(summary), *problems):
-            folder.add_warning(warning)
-        if not summary.ios:
-            raise MeasurementError(
-                f"--mount {path}: nothing was read or written in {seconds:g} s; record for longer"
-            )
-        _note(folder, arm, summary.ios, summary.lost, summary.lost_waits)
-        _add_requests(folder, session, arm, logs)
-    return folder.path
+            with suppress(OSError, EOFError):
+                self._told.send_bytes(_END)
+                while True:
+                    self._told.recv_bytes()
+            os.waitpid(self._child, 0)
+
+    def _record(self, teller: Connection, user: Caller | None) -> NoReturn:
+        """Record once told where the session's folder is, tell I/Os and the end, and exit."""
+        try:
+            os.setpgid(0, 0)  # of Ctrl-C it is told
+            folder = Path(os.fsdecode(teller.recv_bytes()))
+            running.begin(self._session)
+            try:
+                reaper.start(self._session, folder, [os.getpid()], user.uid if user else 0)()
+                threading.Thread(target=_obey, args=(teller,), daemon=True).start()
+                summary = block_trace.record(
+                    self._session,
+                    self._queues,
+                    self._volume.spec.name,
+                    seconds=self._seconds,
+                    keep=teller.send,
+                    threads=self._threads,
+                )
+            finally:
+                problems = take_down(self._session)
+            teller.send({"result": (summary, problems)})
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits for it hears of it
+            teller.send(refusal(error))
+        finally:
+            os._exit(0)
+
+
+def _obey(teller: Connection) -> None:
+    """End the recording when told to; where nobody is there any more, leave the rest to the reaper."""
+    with suppress(EOFError, OSError):
+        if teller.recv_bytes() == _END:
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+    os._exit(1)
 
 
 def record_trace(
     ios: pa.Table, source: Path, today: VolumeSpec, *, logs: Logs | None, output: Path | None
 ) -> Path:
     """Keep another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder."""
-    with _folder(Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), output) as (
-        folder,
-        session,
-        arm,
-    ):
+    volume, session = Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), str(uuid.uuid4())
+    with _folder(volume, session, output) as (folder, arm):
         folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
         _note(folder, arm, ios.num_rows, 0)
         _add_requests(folder, session, arm, logs)
@@ -118,14 +181,13 @@ def record_trace(
 
 
 @contextmanager
-def _folder(volume: Volume, output: Path | None) -> Iterator[tuple[SessionFolder, str, str]]:
-    """A session's folder, its id and its arm; complete when the block ends well."""
-    session = str(uuid.uuid4())
+def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple[SessionFolder, str]]:
+    """A session's folder and its arm; complete when the block ends well."""
     plan = Plan(name=KIND, arm=(volume.spec,), cache=CachePlan(mode="warm"))
     folder = SessionFolder.create(home(), session, kind=KIND, plan=plan, path=output)
     try:
         folder.update(arms=[volume])
-        yield folder, session, volume.spec.name
+        yield folder, volume.spec.name
     except BaseException as error:
         cancelled = isinstance(error, KeyboardInterrupt)
         folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+import shared_python
 
 from esrally_ebs.machine.tracefs import tracefs
 from esrally_ebs.model import State
@@ -154,6 +155,30 @@ def test_what_a_thread_sleeps_for_is_told_from_what_it_has_read_ahead(
     assert pc.all(pc.less(seen["slept_s"], seen["done_s"])).as_py()
     assert pc.all(pc.less_equal(seen["done_s"], seen["woken_s"])).as_py()
     assert ahead["waiter"].null_count == 100
+    assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
+
+
+def test_by_sudo_what_is_recorded_is_the_callers_who_reads_the_logs(
+    mount: Path, instances: Path, tmp_path: Path
+) -> None:
+    with shared_python.environment() as folder:
+        env = shared_python.by_sudo(folder, tmp_path / "run")
+        roots, output = folder / "slow.log", folder / "home" / "out"
+        roots.touch(mode=0o600)
+        words = [str(folder / "bin" / "esrally-ebs"), *trace(mount, 3, output)[1:]]
+        refused = subprocess.run(
+            [*words, f"--log={roots}"], env=env, capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 2
+        assert re.fullmatch(rf".*{roots}: Permission denied; .*\n", refused.stderr)
+        with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, cwd="/") as recorder:
+            await_(lambda: is_on(instances))
+            subprocess.run(fio(mount, 1), check=True, capture_output=True)
+            said = recorder.communicate(timeout=60)[1]
+        assert recorder.returncode == 0, said
+        assert {path.stat().st_uid for path in (output, *output.rglob("*"))} == {shared_python.NOBODY}
+        assert SessionFolder(output).read_trace().num_rows > 1000
+        assert load_session(output).state is State.COMPLETE
     assert [*instances.glob("esrally-ebs-*"), *(tmp_path / "run").glob("*")] == []
 
 

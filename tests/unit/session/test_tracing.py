@@ -127,10 +127,10 @@ def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--seconds" in capsys.readouterr().err
 
 
-def test_a_log_that_is_none_is_refused_before_anything_is_recorded(
+def test_a_log_that_is_none_is_refused_before_a_trace_is_read(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "notes.txt").write_text("nothing that was asked\n")
-    words = ["--mount", "/nowhere", "--seconds", "86400", "--log", str(home / "notes.txt")]
+    words = ["--from", "/nowhere", "--log", str(home / "notes.txt")]
     assert main(["trace", "--size", "500GiB", *words]) in (2, 3, 4)
     assert "is of a known format" in capsys.readouterr().err
