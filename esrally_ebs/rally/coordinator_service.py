@@ -33,6 +33,7 @@ from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import LOST, Context
 
 _SLOW_S = 10.0  # who connects says at once that it may
+_MAX_SILENT = 64  # that have not; a load host says so within milliseconds
 _DAEMONS_PORT = 1900
 _NO_LINE = (ValueError, LookupError, TypeError, RecursionError)  # reading JSON that nobody of ours wrote
 
@@ -123,6 +124,7 @@ class CoordinatorService:
         names = ("context", "now", "make_cold", "between", "is_over", "fault")
         self._steps = Answering(CoordinatorSteps(), names)
         self._is_over = False
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # who has connected and not said that it may
 
     def start(self) -> None:
         """Listen in a thread of its own."""
@@ -138,9 +140,21 @@ class CoordinatorService:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer), suppress(OSError, asyncio.TimeoutError, *_NO_LINE):
-            hello = json.loads(await asyncio.wait_for(reader.readline(), _SLOW_S))
+            hello = json.loads(await self._hello(reader, writer))
             if hmac.compare_digest(str(hello["token"]).encode(), self.coordinator.token.encode()):
                 await self._converse(str(hello["version"]), reader, writer)
+
+    async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """The first line; whoever has kept it longest is sent away where too many do."""
+        self._silent[writer] = None
+        if len(self._silent) > _MAX_SILENT:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.close()
+        try:
+            return await asyncio.wait_for(reader.readline(), _SLOW_S)
+        finally:
+            self._silent.pop(writer, None)
 
     async def _converse(
         self, version: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +63,23 @@ def events(context: Context, kind: str) -> list[dict[str, object]]:
 
 def test_the_session_is_the_coordinators(client: CoordinatorClient, context: Context) -> None:
     assert client.context == context
+
+
+def test_callers_who_say_nothing_keep_nobody_out(coordinator: Coordinator, context: Context) -> None:
+    most = coordinator_service._MAX_SILENT
+    with ExitStack() as stack:
+        address = (coordinator.host, coordinator.port)
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(most + 3)]
+        made = CoordinatorClient(coordinator)
+        assert made.context == context
+        made.close()
+        for first in silent[:3]:
+            first.settimeout(5.0)
+            assert first.recv(1) == b""
+        last = silent[-1]
+        last.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            last.recv(1)
 
 
 @pytest.fixture
