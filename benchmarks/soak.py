@@ -40,8 +40,7 @@ from esrally_ebs.store.session import SessionSummary  # noqa: E402
 
 MAX_LOST_MIB = 512  # of memory and of disk, beside what others on the machine do meanwhile
 DISK = f"size={2 * 1024**3},mode=0755"  # where sessions are recorded: a tmpfs that a fault may fill
-ENDS_S, GONE_S, FROZEN_S = 240.0, 30.0, 3.0
-UNNOTICED_S = 0.5  # from the last look at a volume until its job is recorded
+ENDS_S, GONE_S, FROZEN_S, UNNOTICED_S = 240.0, 30.0, 3.0, 0.5  # the last: until a job is recorded
 _POLL_S, FILLER = 0.05, "filler"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SUBREAPER = 36  # of prctl: what loses its parent becomes this process's child
@@ -391,10 +390,11 @@ def _check_records(
         jobs = [event for event in SessionFolder(one.path).events() if event.kind == FIO_EVENT]
         if any(job.arm == outcome.unmounted and job.at_s > struck_at + UNNOTICED_S for job in jobs):
             outcome.wrong.append("a job was recorded that had no volume to measure")
-        # struck while it ended, or told to end while it took down, a session has all that was to be measured
+        # struck while it ended, told to while it took down, or left to race control: it has all the same
+        has_all = abs(outcome.exit_code) % 128 in SIGNALS or "reaper and" in outcome.fault
         was_over = one.ended_at is not None and struck_at > one.ended_at
-        was_told = one.state is State.COMPLETE and abs(outcome.exit_code) % 128 in SIGNALS
-        if (one.state is State.COMPLETE) != (outcome.exit_code == 0) and not (was_over or was_told):
+        wanted = outcome.exit_code == 0 or (has_all and one.state is State.COMPLETE)
+        if (one.state is State.COMPLETE) != wanted and not was_over:
             outcome.wrong.append(f"exit code {outcome.exit_code}, and it is {one.state}: {one.reason}")
 
 
