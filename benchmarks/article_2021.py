@@ -23,7 +23,7 @@ from esrally_ebs.session import clean
 from esrally_ebs.store import running
 from esrally_ebs.studies import read_study
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes.backends import open_volume
+from esrally_ebs.volumes.backends import attach
 from esrally_ebs.volumes.emulated.control import change
 from esrally_ebs.volumes.fio import PERCENTILES, parse_fio
 
@@ -81,7 +81,7 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
     directory = running.begin(f"article-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack:
         stack.callback(clean.take_down, directory.name)
-        volumes = {s.name: stack.enter_context(open_volume(s, directory / s.name)) for s in specs}
+        volumes = {s.name: attach(s, directory / s.name) for s in specs}
         for volume in volumes.values():
             change(_control(volume), unlimited=True)
             _fio(volume, "write", 1024, 1)

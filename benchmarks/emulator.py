@@ -22,7 +22,7 @@ from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.session import clean
 from esrally_ebs.store import running
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes.backends import open_volume
+from esrally_ebs.volumes.backends import attach
 from esrally_ebs.volumes.emulated.control import change
 from esrally_ebs.volumes.emulated.daemon.process import PROCESS_NAME
 
@@ -52,7 +52,7 @@ def main() -> None:
     directory = running.begin(f"bench-{os.getpid()}")  # so that nobody's clean takes it for abandoned
     with ExitStack() as stack, steal_reported():
         stack.callback(clean.take_down, directory.name)
-        volume, fast = (stack.enter_context(_laid_out(of, directory)) for of in (spec, most))
+        volume, fast = (_laid_out(of, directory) for of in (spec, most))
         print(f"{'what':<58}{'target':>9}{'measured':>12}{'off by':>9}{'daemon':>12}")
         _latency_rows(volume, volume.mount / "fio")
         _cap_rows(volume, volume.mount / "fio", depth=64)
@@ -60,14 +60,13 @@ def main() -> None:
         _reference_rows(volume, stack.enter_context(_plain_loop()))
 
 
-@contextmanager
-def _laid_out(spec: VolumeSpec, directory: Path) -> Iterator[Volume]:
+def _laid_out(spec: VolumeSpec, directory: Path) -> Volume:
     """A volume with a file of 1 GiB."""
-    with open_volume(spec, directory / spec.name) as volume:
-        change(_control(volume), unlimited=True)
-        _fio(volume.mount / "fio", "write", 1024, 16, extra=["--size=1g", "--end_fsync=1"])
-        change(_control(volume), unlimited=False)
-        yield volume
+    volume = attach(spec, directory / spec.name)
+    change(_control(volume), unlimited=True)
+    _fio(volume.mount / "fio", "write", 1024, 16, extra=["--size=1g", "--end_fsync=1"])
+    change(_control(volume), unlimited=False)
+    return volume
 
 
 def _latency_rows(volume: Volume, file: Path) -> None:

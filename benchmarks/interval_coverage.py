@@ -37,8 +37,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from esrally_ebs.analysis.compare import compare
-from esrally_ebs.analysis.pooling import common_ratio
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, critical_t, edges
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Mean, Pair, critical_t, edges
 from esrally_ebs.analysis.summary import PERCENTILES, has_enough_requests, is_known_alone, summarize_blocks
 
 Floats = npt.NDArray[np.float64]
@@ -113,7 +112,7 @@ def together(count: int, name: str, off: float, groups: int, seed: int) -> Float
             a, b = times(draw, name, *TOGETHER)
             pair = Pair(ArmTimes(list(a)), ArmTimes(list(b * np.exp(draw.normal(0, off)))))
             ratios.append(pair.ratio(PERCENTILES[0], CONFIDENCE))
-        common = common_ratio([(ratio, TOGETHER[0], CONFIDENCE) for ratio in ratios], CONFIDENCE)
+        common = Mean(tuple(np.log([ratio.value for ratio in ratios]))).ratio(CONFIDENCE)
         hits[group] = holds(common, RATIO), holds(ratios[0], RATIO)
     return hits
 

@@ -10,7 +10,7 @@ estimates themselves. Pure.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from esrally_ebs.analysis.compare import Verdict, verdict_of
@@ -55,12 +55,6 @@ def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> t
         if means:
             pooled += _judged(means, sessions[0].arms[0], other, len(others), margin, confidence)
     return tuple(pooled)
-
-
-def common_ratio(ratios: Iterable[tuple[Estimate, int, float]], confidence: float) -> Estimate:
-    """The common ratio of sessions with its interval; each has a ratio, its rounds and its confidence."""
-    own = [_with_error(*one) for one in ratios]
-    return _mean([one for one in own if one is not None]).ratio(confidence)
 
 
 def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float, float] | None:

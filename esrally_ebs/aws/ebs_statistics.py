@@ -15,15 +15,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from esrally_ebs.errors import FormatError, SetupError
 from esrally_ebs.machine.processes import run as run_tool
 
 PAGE_BYTES = 4096
-Origin = Literal["ebs", "instance-store"]
 
-_MAGIC: Mapping[int, Origin] = {0x3C23B510: "ebs", 0xEC2C0D7E: "instance-store"}
+_MAGIC = frozenset({0x3C23B510, 0xEC2C0D7E})  # of EBS, of an instance store
 _HEAD = struct.Struct("<2I11Q")  # magic, version, the eleven counters
 _HISTOGRAMS = (512, 2056)  # offsets: of reads, of writes
 _BIN = struct.Struct("<2Q2I")  # lower, upper, count, reserved
@@ -61,8 +60,6 @@ class Bin:
 class LogPage:
     """The whole page: counters by the names that Amazon's own reader prints, and latency histograms."""
 
-    origin: Origin
-    version: int
     counters: Mapping[str, int]  # COUNTERS; *_time and *_exceeded_* in us; the queue length is of this moment
     reads: tuple[Bin, ...]
     writes: tuple[Bin, ...]
@@ -75,19 +72,13 @@ def parse_log_page(page: bytes, source: str) -> LogPage:
     """
     if len(page) < PAGE_BYTES:
         raise _broken(source, f"{len(page)} bytes, a page has {PAGE_BYTES}")
-    magic, version, *counters = _HEAD.unpack_from(page)
+    magic, _, *counters = _HEAD.unpack_from(page)
     if magic not in _MAGIC:
         raise _broken(
             source, f"it begins with 0x{magic:08X}, not with the mark of EBS or of an instance store"
         )
     reads, writes = (_histogram(page, offset, source) for offset in _HISTOGRAMS)
-    return LogPage(
-        origin=_MAGIC[magic],
-        version=version,
-        counters=dict(zip(COUNTERS, counters, strict=True)),
-        reads=reads,
-        writes=writes,
-    )
+    return LogPage(counters=dict(zip(COUNTERS, counters, strict=True)), reads=reads, writes=writes)
 
 
 def parse_stats_json(text: str, source: str) -> LogPage:
@@ -104,7 +95,7 @@ def parse_stats_json(text: str, source: str) -> LogPage:
         raise _broken(source, f"not the JSON of ebsnvme or nvme amzn ({error!r})") from error
     for bins in (reads, writes):
         _check_bins(bins, source)
-    return LogPage(origin="ebs", version=0, counters=counters, reads=reads, writes=writes)
+    return LogPage(counters=counters, reads=reads, writes=writes)
 
 
 def _histogram(page: bytes, offset: int, source: str) -> tuple[Bin, ...]:

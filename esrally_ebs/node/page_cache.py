@@ -5,7 +5,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,12 +137,13 @@ def residency(directory: Path) -> Residency:
     when the directory cannot be read.
     """
     on_overlay = mount_holding(directory).filesystem == "overlay"
-    return _measured(directory, pages_in_core if on_overlay else cached_pages)
-
-
-def residency_by_mincore(directory: Path) -> Residency:
-    """The same by mincore(2) alone: what older kernels use, and the check of the other."""
-    return _measured(directory, pages_in_core)
+    pages = pages_in_core if on_overlay else cached_pages
+    resident = total = 0
+    for descriptor, facts in open_files(directory):
+        # The last page counts only as far as the file goes.
+        resident += min(pages(descriptor, facts.st_size) * PAGE_BYTES, facts.st_size)
+        total += facts.st_size
+    return Residency(resident_bytes=resident, total_bytes=total)
 
 
 def open_files(directory: Path) -> Iterator[tuple[int, os.stat_result]]:
@@ -176,12 +177,3 @@ def opened(path: Path) -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _measured(directory: Path, pages: Callable[[int, int], int]) -> Residency:
-    resident = total = 0
-    for descriptor, facts in open_files(directory):
-        # The last page counts only as far as the file goes.
-        resident += min(pages(descriptor, facts.st_size) * PAGE_BYTES, facts.st_size)
-        total += facts.st_size
-    return Residency(resident_bytes=resident, total_bytes=total)

@@ -6,8 +6,7 @@ backend has a choice. ``detach(directory)`` releases all of it from that path al
 entry point of the group ``esrally_ebs.volumes`` adds such a module for the type of its name.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +39,6 @@ __all__ = [
     "grow",
     "leftovers",
     "lend",
-    "open_volume",
     "sweep_aws",
     "sweep_images",
     "this_owner",
@@ -82,16 +80,6 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
 def caveats(spec: VolumeSpec) -> tuple[str, ...]:
     """What must be known of an arm before its figures are believed, one line each."""
     return _emulated.caveats(spec) if spec.backend is Backend.EMULATED else _aws.caveats(spec)
-
-
-@contextmanager
-def open_volume(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) -> Iterator[Volume]:
-    """Attach a volume for the time of the ``with``; see ``attach``."""
-    volume = attach(spec, directory, backing=backing)
-    try:
-        yield volume
-    finally:
-        detach(directory)
 
 
 def attach(

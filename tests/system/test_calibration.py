@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attached import open_volume
 from emulated_arms import control_of, daemon_of, lay_out, spec_of
 
 from esrally_ebs.errors import SetupError
@@ -29,8 +30,8 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
 
     monkeypatch.setattr(os, "preadv", watched)
     with (
-        volumes.open_volume(spec_of("a"), arms / "a") as full,
-        volumes.open_volume(spec_of("b"), arms / "b") as empty,
+        open_volume(spec_of("a"), arms / "a") as full,
+        open_volume(spec_of("b"), arms / "b") as empty,
     ):
         read_from.clear()  # what attaching read
         lay_out(full, 64)
@@ -53,7 +54,7 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
 
 
 def test_a_volume_that_dies_before_or_while_it_is_calibrated_is_one_line(arms: Path) -> None:
-    with volumes.open_volume(spec_of(), arms / "a") as volume:
+    with open_volume(spec_of(), arms / "a") as volume:
         lay_out(volume, 64)
         with ThreadPoolExecutor(1) as pool:
             calibrating = pool.submit(volumes.calibrate_on_data, [volume])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
 from esrally_ebs.errors import SetupError
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.system
 
 
 def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
-    with volumes.open_volume(spec_of(readahead_bytes=64 * 1024), arms / "a") as volume:
+    with open_volume(spec_of(readahead_bytes=64 * 1024), arms / "a") as volume:
         before = parse_diskstats(Path("/proc/diskstats").read_text(), "diskstats")[str(volume.device)]
         (volume.mount / "file").write_bytes(os.urandom(4 * MIB))
         os.sync()
@@ -42,7 +43,7 @@ def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
 
 def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
     spec = spec_of(size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
-    with volumes.open_volume(spec, arms / "a") as volume:
+    with open_volume(spec, arms / "a") as volume:
         job = fio(
             volume,
             "--rw=randwrite",
@@ -60,7 +61,7 @@ def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
 
 @pytest.mark.parametrize("rw", ["randread", "randwrite"])
 def test_the_iops_cap_is_held_within_3_per_cent(arms: Path, rw: str) -> None:
-    with volumes.open_volume(spec_of(throughput_bytes_per_s=500 * MIB), arms / "a") as volume:
+    with open_volume(spec_of(throughput_bytes_per_s=500 * MIB), arms / "a") as volume:
         lay_out(volume, 256)
         change(control_of(volume), drain=True)  # saved tokens are spent while fio ramps up
         options = ("--bs=16k", "--ioengine=libaio", "--iodepth=32", "--size=256m", "--time_based")
@@ -70,7 +71,7 @@ def test_the_iops_cap_is_held_within_3_per_cent(arms: Path, rw: str) -> None:
 
 
 def test_a_full_bucket_lets_one_second_of_its_rate_through_at_once(arms: Path) -> None:
-    with volumes.open_volume(spec_of(), arms / "a") as volume:
+    with open_volume(spec_of(), arms / "a") as volume:
         lay_out(volume, 250)
         job = fio(volume, "--rw=read", "--bs=256k", "--ioengine=libaio", "--iodepth=32", "--size=250m")
         # 125 MiB are saved up, the other 125 MiB come at 125 MiB/s: one second in all.
@@ -78,7 +79,7 @@ def test_a_full_bucket_lets_one_second_of_its_rate_through_at_once(arms: Path) -
 
 
 def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
-    with volumes.open_volume(spec_of(type_="io2", iops=10_000), arms / "a") as volume:
+    with open_volume(spec_of(type_="io2", iops=10_000), arms / "a") as volume:
         lay_out(volume, 64)
         options = ("--rw=randread", "--bs=16k", "--ioengine=psync", "--size=64m")
         job = fio(volume, *options, "--time_based", "--runtime=3")
@@ -90,7 +91,7 @@ def test_latency_at_depth_one_is_near_its_target(arms: Path) -> None:
 def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
     # 100 GiB: 300 IOPS and 5.4 million credits, of which 0.1 % = 5400 are left. The first three seconds or so
     # run at 3000 IOPS; in the last two there is nothing but the 300 a second that come in.
-    with volumes.open_volume(spec_of(type_="gp2", size_bytes=100 * GIB), arms / "a") as volume:
+    with open_volume(spec_of(type_="gp2", size_bytes=100 * GIB), arms / "a") as volume:
         lay_out(volume, 64)
         change(control_of(volume), credits=0.001)
         options = (
@@ -111,8 +112,8 @@ def test_gp2_with_few_credits_falls_to_its_baseline(arms: Path) -> None:
 
 def test_two_volumes_keep_their_own_limits_and_devices(arms: Path) -> None:
     with (
-        volumes.open_volume(spec_of("a"), arms / "a") as first,
-        volumes.open_volume(spec_of("b", "io2", iops=1000), arms / "b") as second,
+        open_volume(spec_of("a"), arms / "a") as first,
+        open_volume(spec_of("b", "io2", iops=1000), arms / "b") as second,
     ):
         assert first.device != second.device
         change(control_of(second), drain=True)
@@ -125,7 +126,7 @@ def test_two_volumes_keep_their_own_limits_and_devices(arms: Path) -> None:
 @pytest.mark.beside
 def test_a_discard_gives_space_back_to_the_backing_store(arms: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
-    with volumes.open_volume(spec_of(), arms / "a", backing=image) as volume:
+    with open_volume(spec_of(), arms / "a", backing=image) as volume:
         lay_out(volume, 64)
         used = image.stat().st_blocks * 512
         (volume.mount / "fio").unlink()
@@ -146,7 +147,7 @@ def test_the_file_system_is_clean_after_load_and_unmount(
     with image.open("r+b") as file:
         file.truncate(2 * GIB)
     run(["mkfs.xfs", "-q", image], timeout_s=60)
-    with volumes.open_volume(spec_of(), arms / "a", backing=image) as volume:
+    with open_volume(spec_of(), arms / "a", backing=image) as volume:
         for number in range(200):
             (volume.mount / f"file-{number}").write_bytes(os.urandom(50_000))
         for number in range(0, 200, 2):
@@ -212,7 +213,7 @@ def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_no
 
 
 def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
-    with volumes.open_volume(spec_of(), arms / "a") as volume:
+    with open_volume(spec_of(), arms / "a") as volume:
         process = daemon_of(volume)
         process.signal(signal.SIGINT)
         time.sleep(0.2)

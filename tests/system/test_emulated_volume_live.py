@@ -15,6 +15,7 @@ from mmap import mmap
 from pathlib import Path
 
 import pytest
+from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
 
 from esrally_ebs.cli import main
@@ -39,7 +40,7 @@ def test_a_scaled_burst_and_its_recovery_take_as_long_as_the_arithmetic_says(arm
     # lasts 5400 / 2700 = 2 s; half of it comes back in 2700 / 300 = 9 s, a ninth of that in 1 s. Beside other
     # work fewer reads may be asked for, and then the burst lasts longer by as many: never shorter.
     spec = spec_of(type_="gp2", size_bytes=100 * GIB, time_scale=1000)
-    with volumes.open_volume(spec, arms / "a") as volume:
+    with open_volume(spec, arms / "a") as volume:
         lay_out(volume, 64)
         control = control_of(volume)
         change(control, credits=1.0, refill=True)
@@ -63,7 +64,7 @@ def test_a_scaled_burst_and_its_recovery_take_as_long_as_the_arithmetic_says(arm
 
 def test_a_read_never_sees_half_a_write(arms: Path) -> None:
     spec = spec_of(size_bytes=40 * GIB, iops=16_000, throughput_bytes_per_s=1000 * MIB)
-    with volumes.open_volume(spec, arms / "a") as volume:
+    with open_volume(spec, arms / "a") as volume:
         lay_out(volume, 1)
         descriptor = os.open(volume.mount / "fio", os.O_RDWR | os.O_DIRECT)
         stop = threading.Event()
@@ -110,7 +111,7 @@ def test_what_was_flushed_is_in_the_image_after_the_daemon_is_killed(
 
 @pytest.mark.parametrize("by", ["device", pytest.param("btrfs", marks=needs_btrfs)])
 def test_striped_volumes_do_as_much_as_all_of_them_and_leave_nothing(arms: Path, by: str) -> None:
-    with volumes.open_volume(spec_of(stripes=3, striped_by=by), arms / "a") as volume:
+    with open_volume(spec_of(stripes=3, striped_by=by), arms / "a") as volume:
         lay_out(volume, 256)
         control = control_of(volume)
         change(control, drain=True)
@@ -140,7 +141,7 @@ def test_a_dead_volume_of_another_is_not_in_the_way_of_a_stripe_and_stays(arms: 
     other = volumes.attach(spec_of("other"), arms / "other")
     daemon_of(other).signal(signal.SIGKILL)
     try:
-        with volumes.open_volume(spec_of(stripes=2, striped_by="btrfs"), arms / "a") as volume:
+        with open_volume(spec_of(stripes=2, striped_by="btrfs"), arms / "a") as volume:
             assert volume.filesystem == "btrfs"
         assert mount_at(other.mount) is not None
     finally:
@@ -158,7 +159,7 @@ def test_the_volumes_of_an_instance_share_its_limit_across_daemons(arms: Path) -
     # A t3.small lets 2,085 Mbit/s = 260.6 MB/s through, and each of the volumes could do 250 MiB/s.
     def of(name: str) -> object:
         spec = spec_of(name, throughput_bytes_per_s=250 * MIB, instance="t3.small")
-        return volumes.open_volume(spec, arms / name)
+        return open_volume(spec, arms / name)
 
     with of("a") as first, of("b") as second:  # type: ignore[attr-defined]
         for volume in (first, second):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attached import open_volume
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.processes import run
@@ -39,7 +40,7 @@ def _spec(mount: Path, name: str = "gp2") -> VolumeSpec:
 
 def test_a_real_mount_is_described_and_left_as_it_is(mount: Path, tmp_path: Path) -> None:
     (mount / "mine").write_text("x")
-    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+    with open_volume(_spec(mount), tmp_path / "arm") as volume:
         assert volume.kind is Kind.DIRECTORY  # a device that is not EBS
         assert volume.mount.parent == mount
         assert volume.filesystem == "ext4"
@@ -61,7 +62,7 @@ def test_bytes_by_layer_tell_a_cache_below_the_file_system(mount: Path, tmp_path
         after = snapshot(volume, read_state=read_state)
         return tuple(after[name] - before[name] for name in ("device.read_bytes", "lowest.read_bytes"))
 
-    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+    with open_volume(_spec(mount), tmp_path / "arm") as volume:
         (volume.mount / "index").write_bytes(os.urandom(32 * MIB))
         read, reached = read_cold(volume)
         assert read >= 32 * MIB
@@ -75,7 +76,7 @@ def test_an_index_that_is_already_on_the_mount_is_not_the_sessions(mount: Path, 
     theirs = mount / "elasticsearch"
     theirs.mkdir()
     (theirs / "node.lock").touch()
-    with volumes.open_volume(_spec(mount), tmp_path / "arm") as volume:
+    with open_volume(_spec(mount), tmp_path / "arm") as volume:
         assert volume.mount / "elasticsearch" != theirs
         (volume.mount / "elasticsearch").mkdir()
         (volume.mount / "elasticsearch" / "ours").touch()

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from attached import open_volume
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.mounts import mount_holding
@@ -68,7 +69,7 @@ def test_a_package_can_add_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_directory_made_for_a_volume_goes_with_it(tmp_path: Path) -> None:
     arm = tmp_path / "arm"
-    with volumes.open_volume(_spec(), arm) as volume:
+    with open_volume(_spec(), arm) as volume:
         assert volume.kind is Kind.DIRECTORY
         assert volume.filesystem == mount_holding(tmp_path).filesystem
         (volume.mount / "file").write_text("x")
@@ -78,7 +79,7 @@ def test_a_directory_made_for_a_volume_goes_with_it(tmp_path: Path) -> None:
 def test_a_directory_that_was_there_before_stays_with_all_it_holds(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("x")
-    with volumes.open_volume(_spec(mount=tmp_path / "data"), tmp_path / "arm"):
+    with open_volume(_spec(mount=tmp_path / "data"), tmp_path / "arm"):
         pass
     assert (tmp_path / "data" / "file").read_text() == "x"
 
@@ -100,7 +101,7 @@ def test_an_attached_volume_is_detached_by_its_directory_alone_and_twice_does_no
 
 def test_a_directory_takes_one_volume_at_a_time(tmp_path: Path) -> None:
     with (
-        volumes.open_volume(_spec(), tmp_path / "arm"),
+        open_volume(_spec(), tmp_path / "arm"),
         pytest.raises(SetupError, match="a volume is attached there already"),
     ):
         volumes.attach(_spec(), tmp_path / "arm")
@@ -131,7 +132,7 @@ def test_two_arms_on_one_device_are_refused_by_name() -> None:
 
 
 def test_a_directory_has_no_buckets_to_wait_for(tmp_path: Path) -> None:
-    with volumes.open_volume(_spec(), tmp_path / "arm") as volume:
+    with open_volume(_spec(), tmp_path / "arm") as volume:
         assert volumes.wait_refilled(volume, clock=_counting_clock()) == 0.0
 
 
