@@ -24,7 +24,7 @@ from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of, fill, 
 from esrally_ebs.volumes.virtual import kernel, machine_code
 from esrally_ebs.volumes.virtual.arrays import arrays, beginning, devices_of, empty_tally, joined, lists
 from esrally_ebs.volumes.virtual.output import fio_json
-from esrally_ebs.volumes.virtual.state import FioJobs, Host, RandomDraws
+from esrally_ebs.volumes.virtual.state import FioJobs, Host, RandomDraws, Simulation, Volumes
 from esrally_ebs.volumes.virtual.transfer import requests_of
 
 __all__ = [
@@ -173,17 +173,14 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
     _hold_back_untouched(tasks, volumes, buckets)
     tally = convert(empty_tally(len(tasks), seconds))
     serve: Kernel = _compiled() if compiled else kernel.serve
-    ended_s = float(
-        serve(
-            buckets,
-            convert(devices),
-            convert(load),
-            Host(len(instance.limits), BETWEEN_S, AGAIN),
-            convert(draws_of(drawn, volumes[0].seed, most_ios, most_ios * split)),
-            tally,
-            convert(beginning(devices, load, len(buckets.levels))),
-        )
+    simulation = Simulation(
+        volumes=Volumes(buckets, convert(devices), Host(len(instance.limits), BETWEEN_S, AGAIN)),
+        load=convert(load),
+        draws=convert(draws_of(drawn, volumes[0].seed, most_ios, most_ios * split)),
+        tally=tally,
+        state=convert(beginning(devices, load)),
     )
+    ended_s = float(serve(simulation))
     waited = _put_back(volumes, instance, buckets, ended_s)
     return [fio_json(task.job, number, tally, waited[task.volume]) for number, task in enumerate(tasks)]
 

@@ -53,6 +53,7 @@ def devices_of(models: Sequence[Model]) -> Devices:
         per_byte_s=[service.line_s()[1] for service in services],
         sigma=[float(service.sigma) for service in services],
         queue=[places(model) for model in models],
+        next_offset=[-1] * (sum(counts) + 1),  # one more, for a last volume without limits
     )
 
 
@@ -74,7 +75,7 @@ def empty_tally(jobs: int, seconds: int) -> Tally:
     )
 
 
-def beginning(devices: Devices, load: FioJobs, buckets: int) -> KernelState:
+def beginning(devices: Devices, load: FioJobs) -> KernelState:
     """Every process about to submit its first I/O."""
     job_of = [job for job, clones in enumerate(load.clones) for _ in range(clones)]
     processes, count = len(job_of), len(devices.own)
@@ -100,7 +101,6 @@ def beginning(devices: Devices, load: FioJobs, buckets: int) -> KernelState:
         waiting=[0] * (count * processes),
         waiting_count=[0] * count,
         favoured=[-1] * count,
-        next_offset=[-1] * (buckets + 1),
         issued=[0] * len(load.clones),
         used=[0, 0],
         event_s=[0.0] * (processes + count),

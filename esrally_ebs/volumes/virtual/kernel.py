@@ -10,7 +10,6 @@ then is not the device's: with depth d and n processes it is n (d - 1) I/Os divi
 published runs show just that number (63 of 1 x 64, 1020 of 4 x 256, 242 of 16 x 16).
 """
 
-from esrally_ebs.volumes.emulated.law.buckets import Buckets
 from esrally_ebs.volumes.virtual.state import (
     COMPLETION,
     KINDS,
@@ -18,11 +17,8 @@ from esrally_ebs.volumes.virtual.state import (
     RATE,
     SUBMISSION,
     WHOLE,
-    Devices,
-    FioJobs,
-    Host,
     KernelState,
-    RandomDraws,
+    Simulation,
     Tally,
     bin_of,
 )
@@ -72,26 +68,18 @@ def record(tally: Tally, row: int, waited_s: float, took_s: float, done_s: float
         tally.latency_in_second[second] += took_s
 
 
-def submit(
-    buckets: Buckets,
-    devices: Devices,
-    load: FioJobs,
-    host: Host,
-    draws: RandomDraws,
-    state: KernelState,
-    process: int,
-    now_s: float,
-) -> None:
+def submit(sim: Simulation, process: int, now_s: float) -> None:
     """One I/O of a process on its way."""
+    load, draws, state = sim.load, sim.draws, sim.state
     job = state.job_of[process]
     toss = state.issued[job] % draws.write_count[job]
     write = 1 if draws.writes[draws.first_write[job] + toss] else 0
     state.issued[job] += 1
     state.left[process] -= 1
-    saved = merged_part(state, devices, load, process)
-    offset = next_offset(state, load, draws, process, write)
+    saved = merged_part(sim, process)
+    offset = next_offset(sim, process, write)
     size, device = load.block_bytes[job], load.device[job]
-    took_s = transfer(buckets, devices, host, state, draws, device, write, offset, size, saved, now_s)
+    took_s = transfer(sim, device, write, offset, size, saved, now_s)
     asked_s = state.asked_s[process]
     first, count = state.flying_first[process], state.flying_count[process]
     flight = push(state.done_s, state.flight, first, count, now_s + took_s)
@@ -101,8 +89,9 @@ def submit(
     state.write[flight] = write
 
 
-def fits(devices: Devices, load: FioJobs, state: KernelState, process: int, now_s: float) -> bool:
+def fits(sim: Simulation, process: int, now_s: float) -> bool:
     """Whether the device has room for one more I/O of this process."""
+    devices, load, state = sim.volumes.devices, sim.load, sim.state
     job = state.job_of[process]
     device = load.device[job]
     first, count = state.tag_first[device], state.tag_count[device]
@@ -114,14 +103,15 @@ def fits(devices: Devices, load: FioJobs, state: KernelState, process: int, now_
     return count + needed <= devices.queue[device] or count == 0
 
 
-def chosen(state: KernelState, draws: RandomDraws, host: Host, device: int) -> int:
+def chosen(sim: Simulation, device: int) -> int:
     """Which of the processes that wait for a place gets it, taken off the list: often the same one again, as
     it runs already, and otherwise any.
     """
+    draws, state = sim.draws, sim.state
     first, count = device * len(state.job_of), state.waiting_count[device]
     index = 0
     if count > 1:
-        again = uniform(state, draws) < host.again
+        again = uniform(state, draws) < sim.volumes.host.again
         index = int(uniform(state, draws) * count)
         for other in range(count):
             if again and state.waiting[first + other] == state.favoured[device]:
@@ -133,8 +123,9 @@ def chosen(state: KernelState, draws: RandomDraws, host: Host, device: int) -> i
     return process
 
 
-def next_s(state: KernelState, load: FioJobs, host: Host, process: int, now_s: float) -> float:
+def next_s(sim: Simulation, process: int, now_s: float) -> float:
     """When a process that has just submitted does its next thing."""
+    load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
     more = state.left[process] > 0 and now_s < load.until_s[job]
     if more and state.flying_count[process] < load.depth[job]:
@@ -142,8 +133,9 @@ def next_s(state: KernelState, load: FioJobs, host: Host, process: int, now_s: f
     return max(now_s, state.done_s[state.flying_first[process]]) + host.between_s
 
 
-def take(state: KernelState, load: FioJobs, tally: Tally, process: int, done_s: float) -> None:
+def take(sim: Simulation, process: int, done_s: float) -> None:
     """A process takes its first completion."""
+    state = sim.state
     first, count = state.flying_first[process], state.flying_count[process]
     flight = pop(state.done_s, state.flight, first, count)
     state.flying_count[process] = count - 1
@@ -151,26 +143,17 @@ def take(state: KernelState, load: FioJobs, tally: Tally, process: int, done_s: 
     row = 2 * job + state.write[flight]
     submitted_s = state.submitted_s[flight]
     waited_s = submitted_s - state.begun_s[flight]
-    record(tally, row, waited_s, done_s - submitted_s, done_s, load.from_s[job])
+    record(sim.tally, row, waited_s, done_s - submitted_s, done_s, sim.load.from_s[job])
 
 
-def wake(
-    buckets: Buckets,
-    devices: Devices,
-    load: FioJobs,
-    host: Host,
-    draws: RandomDraws,
-    state: KernelState,
-    events: int,
-    device: int,
-    now_s: float,
-) -> int:
+def wake(sim: Simulation, events: int, device: int, now_s: float) -> int:
     """Places in a device's queue are free: let in who waits; the number of events then."""
+    state = sim.state
     first = device * len(state.job_of)
-    while state.waiting_count[device] > 0 and fits(devices, load, state, state.waiting[first], now_s):
-        process = chosen(state, draws, host, device)
-        submit(buckets, devices, load, host, draws, state, process, now_s)
-        events = plan(state, events, next_s(state, load, host, process, now_s), process)
+    while state.waiting_count[device] > 0 and fits(sim, state.waiting[first], now_s):
+        process = chosen(sim, device)
+        submit(sim, process, now_s)
+        events = plan(state, events, next_s(sim, process, now_s), process)
     if state.waiting_count[device] > 0:
         events = plan_device(state, events, device)
     return events
@@ -189,18 +172,17 @@ def plan_device(state: KernelState, events: int, device: int) -> int:
     return plan(state, events, at_s, len(state.job_of) + device)
 
 
-def rests_until(
-    load: FioJobs, host: Host, state: KernelState, tally: Tally, process: int, now_s: float
-) -> float:
+def rests_until(sim: Simulation, process: int, now_s: float) -> float:
     """When a process with a rate of its own goes on that may not submit yet; -1 when it may.
 
     The n-th I/O is due n gaps after the start, so what was late is caught up. Before fio sleeps it waits for
     all that is in flight (with ``io_submit_mode=inline``), so that only who is behind has many.
     """
+    load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
     first = state.flying_first[process]
     while state.flying_count[process] > 0 and state.done_s[first] + host.between_s <= now_s:
-        take(state, load, tally, process, state.done_s[first])
+        take(sim, process, state.done_s[first])
     due_s = (load.ios_per_clone[job] - state.left[process]) * load.gap_s[job]
     if now_s >= due_s:
         return -1.0
@@ -209,70 +191,54 @@ def rests_until(
     return due_s
 
 
-def step(
-    buckets: Buckets,
-    devices: Devices,
-    load: FioJobs,
-    host: Host,
-    draws: RandomDraws,
-    state: KernelState,
-    tally: Tally,
-    process: int,
-    now_s: float,
-) -> float:
+def step(sim: Simulation, process: int, now_s: float) -> float:
     """A process takes a completion, if it must, and submits, if it may; when it is its turn again, or -1 when
     it waits for a place in the queue, or -2 when it is done.
     """
+    load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
     more = state.left[process] > 0 and now_s < load.until_s[job]
     if more and load.gap_s[job] > 0.0:
-        rests_s = rests_until(load, host, state, tally, process, now_s)
+        rests_s = rests_until(sim, process, now_s)
         if rests_s >= 0.0:
             return rests_s
     flying = state.flying_count[process]
     if flying > 0 and (not more or flying == load.depth[job]):
-        take(state, load, tally, process, now_s - host.between_s)
+        take(sim, process, now_s - host.between_s)
         flying -= 1
     if not more:
         if flying == 0:
             return -2.0
         return max(now_s, state.done_s[state.flying_first[process]] + host.between_s)
     state.asked_s[process] = now_s
-    state.waited[process] = not fits(devices, load, state, process, now_s)
+    state.waited[process] = not fits(sim, process, now_s)
     if state.waited[process]:
         return -1.0
-    submit(buckets, devices, load, host, draws, state, process, now_s)
-    return next_s(state, load, host, process, now_s)
+    submit(sim, process, now_s)
+    return next_s(sim, process, now_s)
 
 
-def serve(
-    buckets: Buckets,
-    devices: Devices,
-    load: FioJobs,
-    host: Host,
-    draws: RandomDraws,
-    tally: Tally,
-    state: KernelState,
-) -> float:
+def serve(sim: Simulation) -> float:
     """Run the jobs on buckets whose levels are those of this moment; the seconds until all I/Os are done."""
+    state = sim.state
     processes = len(state.job_of)
     events = processes
     while events > 0:
         now_s, who = state.event_s[0], state.event[0]
         if who >= processes:
             pop(state.event_s, state.event, 0, events)
-            events = wake(buckets, devices, load, host, draws, state, events - 1, who - processes, now_s)
+            events = wake(sim, events - 1, who - processes, now_s)
             continue
-        again_s = step(buckets, devices, load, host, draws, state, tally, who, now_s)
+        again_s = step(sim, who, now_s)
         if again_s >= 0.0:
             settle(state.event_s, state.event, 0, events, again_s, who)
             continue
         pop(state.event_s, state.event, 0, events)
         events -= 1
         if again_s == -1.0:
-            device = load.device[state.job_of[who]]
+            device = sim.load.device[state.job_of[who]]
             state.waiting[device * processes + state.waiting_count[device]] = who
             state.waiting_count[device] += 1
             if state.waiting_count[device] == 1:
                 events = plan_device(state, events, device)
-    return max(tally.ended_s)
+    return max(sim.tally.ended_s)

@@ -15,7 +15,7 @@ from esrally_ebs.catalog.limits import Model, of_each
 from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of
 from esrally_ebs.volumes.virtual import machine_code
 from esrally_ebs.volumes.virtual.arrays import arrays, devices_of
-from esrally_ebs.volumes.virtual.state import Devices, Host
+from esrally_ebs.volumes.virtual.state import Host, Volumes
 from esrally_ebs.volumes.virtual.transfer import length_of, request
 
 Column = npt.NDArray[Any]
@@ -57,26 +57,15 @@ def refill(buckets: Buckets, of_credits: Sequence[bool], now_s: float) -> None:
             buckets.filled_s[i] = now_s
 
 
-def io_s(
-    thread: Thread,
-    devices: Devices,
-    host: Host,
-    buckets: Buckets,
-    next_offset: MutableSequence[int],
-    normals: Sequence[float],
-    event: int,
-    now_s: float,
-) -> float:
+def io_s(thread: Thread, volumes: Volumes, normals: Sequence[float], event: int, now_s: float) -> float:
     """The seconds that an I/O takes, as long as the slowest request that it is split into."""
     offset = thread.offset[event]
     end = offset + thread.size[event]
     normal = normals[event % len(normals)]
     took_s = 0.0
     while offset < end:
-        length = length_of(devices, 0, offset, end - offset)
-        one_s = request(
-            buckets, devices, host, next_offset, 0, thread.write[event], offset, length, 0.0, normal, now_s
-        )
+        length = length_of(volumes.devices, 0, offset, end - offset)
+        one_s = request(volumes, 0, thread.write[event], offset, length, 0.0, normal, now_s)
         took_s = max(took_s, one_s)
         offset += length
     return took_s
@@ -84,19 +73,16 @@ def io_s(
 
 def run(
     thread: Thread,
-    devices: Devices,
-    host: Host,
-    buckets: Buckets,
+    volumes: Volumes,
     of_credits: Sequence[bool],
     normals: Sequence[float],
-    next_offset: MutableSequence[int],
     done_s: MutableSequence[float],
     latency_s: MutableSequence[float],
 ) -> float:
     """Replay all requests, whose latencies are filled in; when the last one ends."""
     now_s = began_s = thread.rest_s[0]
     number = 0
-    refill(buckets, of_credits, now_s)
+    refill(volumes.buckets, of_credits, now_s)
     for event in range(len(thread.size)):
         now_s += thread.compute_s[event]
         for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
@@ -104,7 +90,7 @@ def run(
         if thread.size[event] > 0:
             took_s = 0.0
             if thread.path_s[event] < np.inf:
-                took_s = io_s(thread, devices, host, buckets, next_offset, normals, event, now_s)
+                took_s = io_s(thread, volumes, normals, event, now_s)
             done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
             continue
         latency_s[number] = now_s - began_s
@@ -113,7 +99,7 @@ def run(
             now_s += thread.rest_s[number]
             began_s = now_s
             if thread.refilled[number]:
-                refill(buckets, of_credits, now_s)
+                refill(volumes.buckets, of_credits, now_s)
     return float(now_s)
 
 
@@ -133,12 +119,9 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
     buckets = arrays(buckets)
     _compiled()(
         thread,
-        arrays(devices_of([model])),
-        Host(len(model.instance_limits), 0.0, 0.0),
-        buckets,
+        Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0)),
         np.array([limit.of_credits for limit in limits]),
         normals,
-        np.full(len(limits), -1),
         done_s,
         latency_s,
     )

@@ -6,6 +6,8 @@ from collections.abc import MutableSequence, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from esrally_ebs.volumes.emulated.law.buckets import Buckets
+
 # The device's max_sectors_kb, unless an I/O of the type is larger (1 MiB of HDD types): larger I/Os are split
 # before they arrive.
 REQUEST_BYTES = 256 * 1024
@@ -33,6 +35,7 @@ class Devices(NamedTuple):
     per_byte_s: Sequence[float]
     sigma: Sequence[float]
     queue: Sequence[int]  # requests that the device holds
+    next_offset: MutableSequence[int]  # by the first bucket of a member: where its last request ended
 
 
 class FioJobs(NamedTuple):
@@ -111,11 +114,28 @@ class KernelState(NamedTuple):
     waiting: MutableSequence[int]  # by device, as many as there are processes: those that found it full
     waiting_count: MutableSequence[int]
     favoured: MutableSequence[int]  # by device: the process that got the last place
-    next_offset: MutableSequence[int]  # by the first bucket of a member: where its last I/O ended
     issued: MutableSequence[int]  # by job
     used: MutableSequence[int]  # normals and uniforms
     event_s: MutableSequence[float]  # a heap: when it is the turn of
     event: MutableSequence[int]  # a process, or, counted on from them, a device
+
+
+class Volumes(NamedTuple):
+    """The volumes under load, with what is in their buckets and their instance's."""
+
+    buckets: Buckets
+    devices: Devices
+    host: Host
+
+
+class Simulation(NamedTuple):
+    """All that the kernel works on."""
+
+    volumes: Volumes
+    load: FioJobs
+    draws: RandomDraws
+    tally: Tally
+    state: KernelState
 
 
 def bin_of(nanoseconds: float) -> int:

@@ -10,9 +10,16 @@ the place, and the id in it, can be given out again.
 from collections.abc import MutableSequence
 
 from esrally_ebs.catalog.limits import charged_bytes, operations_of
-from esrally_ebs.volumes.emulated.law.buckets import Buckets, charge_buckets
+from esrally_ebs.volumes.emulated.law.buckets import charge_buckets
 from esrally_ebs.volumes.emulated.law.queue import drawn_s, saved_of
-from esrally_ebs.volumes.virtual.state import REQUEST_BYTES, Devices, FioJobs, Host, KernelState, RandomDraws
+from esrally_ebs.volumes.virtual.state import (
+    REQUEST_BYTES,
+    Devices,
+    KernelState,
+    RandomDraws,
+    Simulation,
+    Volumes,
+)
 
 
 def push(keys: MutableSequence[float], ids: MutableSequence[int], first: int, count: int, key: float) -> int:
@@ -67,15 +74,16 @@ def uniform(state: KernelState, draws: RandomDraws) -> float:
     return draws.uniforms[at % len(draws.uniforms)]
 
 
-def next_offset(state: KernelState, load: FioJobs, draws: RandomDraws, process: int, write: int) -> int:
+def next_offset(sim: Simulation, process: int, write: int) -> int:
     """Where a process's next I/O goes; every job has a file of its own."""
+    load, state = sim.load, sim.state
     job = state.job_of[process]
     blocks = max(1, load.file_bytes[job] // load.block_bytes[job])
     if load.sequential[job]:
         block = state.positions[2 * process + write]
         state.positions[2 * process + write] = block + 1 if block + 1 < blocks else 0
     else:
-        block = int(uniform(state, draws) * blocks)
+        block = int(uniform(state, sim.draws) * blocks)
     return (job << 45) + block * load.block_bytes[job]
 
 
@@ -97,10 +105,7 @@ def requests_of(devices: Devices, device: int, size: int) -> int:
 
 
 def request(
-    buckets: Buckets,
-    devices: Devices,
-    host: Host,
-    next_offset: MutableSequence[int],
+    volumes: Volumes,
     device: int,
     write: int,
     offset: int,
@@ -109,10 +114,8 @@ def request(
     normal: float,
     now_s: float,
 ) -> float:
-    """The seconds that one request takes: its wait, and its service time by a ``normal`` draw.
-
-    ``next_offset`` is where the last request of each member ended, by the member's first bucket.
-    """
+    """The seconds that one request takes: its wait, and its service time by a ``normal`` draw."""
+    devices = volumes.devices
     member = 0
     at = offset
     if devices.stripes[device] > 1:
@@ -121,14 +124,14 @@ def request(
         at = chunk // devices.stripes[device] * devices.chunk_bytes[device]
         at += offset % devices.chunk_bytes[device]
     first = devices.first[device] + member * devices.own[device]
-    continues = next_offset[first] == at
-    next_offset[first] = at + length
+    continues = devices.next_offset[first] == at
+    devices.next_offset[first] = at + length
     most, over = devices.max_io_bytes[device], devices.merge_over_bytes[device]
     wait_s = charge_buckets(
-        buckets,
+        volumes.buckets,
         first,
         first + devices.own[device],
-        host.shared,
+        volumes.host.shared,
         write,
         operations_of(length, most) - saved,
         max(charged_bytes(length, continues, most, over), devices.least_bytes[device]),
@@ -140,49 +143,33 @@ def request(
 
 
 def transfer(
-    buckets: Buckets,
-    devices: Devices,
-    host: Host,
-    state: KernelState,
-    draws: RandomDraws,
-    device: int,
-    write: int,
-    offset: int,
-    size: int,
-    saved: float,
-    now_s: float,
+    sim: Simulation, device: int, write: int, offset: int, size: int, saved: float, now_s: float
 ) -> float:
     """The seconds that one I/O takes: as long as the slowest of the requests that it is split into.
 
     ``saved`` of its one operation is part of the I/O before, with which it was merged.
     """
+    volumes, draws, state = sim.volumes, sim.draws, sim.state
     took_s = 0.0
     end = offset + size
     while offset < end:
-        length = length_of(devices, device, offset, end - offset)
+        length = length_of(volumes.devices, device, offset, end - offset)
         normal = draws.normals[state.used[0] % len(draws.normals)]
         state.used[0] += 1
-        request_s = request(
-            buckets, devices, host, state.next_offset, device, write, offset, length, saved, normal, now_s
-        )
-        push(
-            state.tag_s,
-            state.tag,
-            state.tag_first[device],
-            state.tag_count[device],
-            now_s + request_s,
-        )
+        request_s = request(volumes, device, write, offset, length, saved, normal, now_s)
+        push(state.tag_s, state.tag, state.tag_first[device], state.tag_count[device], now_s + request_s)
         state.tag_count[device] += 1
         took_s = max(took_s, request_s)
         offset += length
     return took_s
 
 
-def merged_part(state: KernelState, devices: Devices, load: FioJobs, process: int) -> float:
+def merged_part(sim: Simulation, process: int) -> float:
     """What of a sequential I/O's operation is part of the one before: it waits in the queue beside it."""
+    load, state = sim.load, sim.state
     job = state.job_of[process]
-    size, device = load.block_bytes[job], load.device[job]
-    beside = state.waited[process] and state.flying_count[process] > 0
-    if beside and load.sequential[job] and not load.sync[job]:
-        return saved_of(size, devices.max_io_bytes[device], devices.merge_over_bytes[device])
-    return 0.0
+    alone = not state.waited[process] or state.flying_count[process] == 0
+    if alone or load.sync[job] or not load.sequential[job]:
+        return 0.0
+    devices, device = sim.volumes.devices, load.device[job]
+    return saved_of(load.block_bytes[job], devices.max_io_bytes[device], devices.merge_over_bytes[device])

@@ -1,14 +1,19 @@
 """The event loop by itself, with a volume of numbers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esrally_ebs.catalog.limits import Limit
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.model import VolumeSpec
 from esrally_ebs.volumes.emulated.law.buckets import buckets_of
-from esrally_ebs.volumes.virtual.arrays import beginning, empty_tally
+from esrally_ebs.volumes.virtual.arrays import beginning, devices_of, empty_tally
 from esrally_ebs.volumes.virtual.kernel import serve
-from esrally_ebs.volumes.virtual.state import Devices, FioJobs, Host, RandomDraws
+from esrally_ebs.volumes.virtual.state import Devices, FioJobs, Host, RandomDraws, Simulation, Volumes
+from esrally_ebs.volumes.virtual.transfer import request
 
 KIB, MIB = 1024, 1024**2
 
@@ -40,6 +45,7 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             per_byte_s=[2e-9 / times, 5e-9 / times],
             sigma=[0.2, 0.1],
             queue=[32],
+            next_offset=[-1, -1],
         )
         load = FioJobs(
             device=[0],
@@ -62,6 +68,16 @@ def test_a_volume_that_is_so_many_times_faster_takes_that_part_of_the_time(
             write_count=[3],
         )
         host = Host(shared=0, between_s=6e-6 / times, again=0.5)
-        return serve(buckets, devices, load, host, draws, empty_tally(1, 0), beginning(devices, load, 2))
+        volumes = Volumes(buckets, devices, host)
+        return serve(Simulation(volumes, load, draws, empty_tally(1, 0), beginning(devices, load)))
 
     assert ended_s(factor) == pytest.approx(ended_s(1) / factor)
+
+
+def test_a_volume_without_limits_has_a_place_for_where_its_last_request_ended() -> None:
+    """Machine code checks no index: without a place it would write behind an array of nothing."""
+    model = replace(model_for(VolumeSpec(name="a", type="gp3", size_bytes=MIB * 1024)), limits=())
+    volumes = Volumes(buckets_of((), 0.0), devices_of([model]), Host(0, 0.0, 0.0))
+    took_s = request(volumes, 0, 0, 0, 4 * KIB, 0.0, 0.0, 0.0)
+    assert took_s == pytest.approx(model.read.median_s(4 * KIB))
+    assert volumes.devices.next_offset == [4 * KIB]
