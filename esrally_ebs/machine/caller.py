@@ -5,6 +5,7 @@ Root is needed for volumes and caches, not for reading tracks, logs and other pe
 
 import os
 import pwd
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +44,17 @@ class Caller:
 
     def go_on(self, argv: list[str]) -> None:
         """Be this user and run a program in the place of this one; SetupError where the user may not."""
+        self.go_on_here(argv[0])
+        os.execv(argv[0], argv)
+
+    def go_on_here(self, program: str = sys.executable) -> None:
+        """Be this user from here on; SetupError where the user may not use what runs."""
         self.become()
-        if not os.access(argv[0], os.R_OK | os.X_OK):
+        if not os.access(program, os.R_OK | os.X_OK):
             raise SetupError(
-                f"{argv[0]}: user {self.name}, who called by sudo, may not use it; install the pack"
+                f"{program}: user {self.name}, who called by sudo, may not use it; install the pack"
                 " where all may read it, or be root alone: unset SUDO_UID"
             )
-        os.execv(argv[0], argv)
 
     def may_write(self, folder: Path) -> bool:
         """Whether the kernel lets this user make files there; asked in a process of the user's."""

@@ -74,7 +74,7 @@ class MountRecorder:
             self._record(teller, user)
         teller.close()
         if user is not None:
-            user.become()
+            user.go_on_here()
 
     def record(self, *, logs: Logs | None, output: Path | None, say: Say) -> Path:
         """Returns the session's folder; whatever happens, nothing else stays on the machine.

@@ -13,7 +13,7 @@ import pytest
 
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
-_PACKAGES = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+PACKAGES = next(Path(path) for path in sys.path if path.endswith("site-packages"))
 
 
 def as_user(uid: int, work: Callable[[], str]) -> str:
@@ -50,7 +50,7 @@ def environment() -> Iterator[Path]:
         folder.chmod(0o755)
         subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
         site = folder / "lib" / f"python{version}" / "site-packages"
-        (site / "shared.pth").write_text(f"{ROOT}\nimport site; site.addsitedir({str(_PACKAGES)!r})\n")
+        (site / "shared.pth").write_text(f"{ROOT}\nimport site; site.addsitedir({str(PACKAGES)!r})\n")
         for name, module in (("esrally", "esrally.rally"), ("esrally-ebs", "esrally_ebs.__main__")):
             script = folder / "bin" / name
             script.write_text(

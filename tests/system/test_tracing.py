@@ -171,6 +171,14 @@ def test_by_sudo_what_is_recorded_is_the_callers_who_reads_the_logs(
         )
         assert refused.returncode == 2
         assert re.fullmatch(rf".*{roots}: Permission denied; .*\n", refused.stderr)
+        (folder / "roots").mkdir(mode=0o700)
+        python = folder / "roots" / "python"
+        python.symlink_to((folder / "bin" / "python").resolve())
+        here = {**env, "PYTHONPATH": f"{shared_python.ROOT}:{shared_python.PACKAGES}"}
+        words_there = [python, "-m", "esrally_ebs", *words[1:]]
+        refused = subprocess.run(words_there, env=here, capture_output=True, text=True, check=False)
+        assert (refused.returncode, refused.stderr.count("\n")) == (3, 1), refused.stderr
+        assert "who called by sudo, may not use it" in refused.stderr
         with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, cwd="/") as recorder:
             await_(lambda: is_on(instances))
             subprocess.run(fio(mount, 1), check=True, capture_output=True)
