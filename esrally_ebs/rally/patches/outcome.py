@@ -8,7 +8,9 @@ effect where it is unpickled.
 import atexit
 import re
 import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esrally import actor, racecontrol
@@ -25,6 +27,7 @@ RALLYS_ERROR = 64  # Rally's exit code for every error
 # Where a message of Rally's goes on with lines of the track, or with a file that is gone by then.
 _LONG = re.compile(r"Lines containing the error|The (?:complete track|track file)\b")
 _SHOWN = 400  # characters of a message
+_TRACEBACK = "Traceback (most recent call last)"
 
 _EXITING = "exiting"  # as the status of Rally's own driver is then
 
@@ -66,11 +69,22 @@ def _arrive(message: str, exit_code: int, cause: object) -> RaceFailure:
 
 def failure_of(error: BaseException | None, text: str, cause: object = None) -> RaceFailure:
     """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
-    while error is not None:
-        if isinstance(error, EbsError):
-            return RaceFailure(str(error), error.exit_code)
-        error = error.__cause__ or error.__context__
-    return RaceFailure(text, RALLYS_ERROR, cause)
+    ours = error
+    while ours is not None:
+        if isinstance(ours, EbsError):
+            return RaceFailure(str(ours), ours.exit_code)
+        ours = ours.__cause__ or ours.__context__
+    if error is None or _TRACEBACK not in str(text):  # some of Rally hand the error itself
+        return RaceFailure(text, RALLYS_ERROR, cause)
+    if isinstance(error, OSError) and error.strerror:
+        where = error.filename or "what Rally reads or writes"
+        refused = SetupError(f"{where}: {error.strerror}; see that it can be, and has room, and race again")
+        return RaceFailure(str(refused), refused.exit_code)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
+    return RaceFailure(
+        f"{' '.join(what.split())[:_SHOWN]}; Rally's log has the traceback", RALLYS_ERROR, cause
+    )
 
 
 def benchmark_failure(original: Any) -> Callable[..., RaceFailure]:

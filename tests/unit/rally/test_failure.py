@@ -1,8 +1,10 @@
 """Our errors on their way through Rally's actors to its main process."""
 
 import pickle
+import re
 import subprocess
 import sys
+import traceback
 
 import pytest
 from esrally import actor, racecontrol
@@ -32,6 +34,28 @@ def test_our_error_is_found_behind_rallys_wrapping() -> None:
 def test_any_other_error_keeps_rallys_own_message_cause_and_exit_code() -> None:
     failure = failure_of(ValueError("x"), "Traceback ...", "why")
     assert (failure.message, failure.cause, failure.exit_code) == ("Traceback ...", "why", 64)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (
+            OSError(28, "No space left on device"),
+            r"what Rally reads or writes: No space left on device; .*",
+            3,
+        ),
+        (PermissionError(13, "Permission denied", "/x/race.json"), r"/x/race.json: Permission denied; .*", 3),
+        (ValueError("a\nb"), r"ValueError in test_failure.py:\d+: a b; Rally's log has the traceback", 64),
+    ],
+)
+def test_rallys_tracebacks_are_one_line(error: Exception, message: str, code: int) -> None:
+    try:
+        raise error
+    except type(error):
+        text = f"KeyError: what came first\n\n{traceback.format_exc()}"
+        failure = failure_of(error, text)
+    assert re.fullmatch(message, failure.message)
+    assert failure.exit_code == code
 
 
 @pytest.mark.usefixtures("rally")
