@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 import orjson
 
@@ -234,7 +233,7 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
     at_us, zoned = parse_time(fields.get("@timestamp") or fields["timestamp"])
     client = _client(fields.get("opaque_id") or fields.get("user.name"))
     method = fields.get("request.method") or fields["http.request.method"]
-    params = dict(parse_qsl(_text(fields.get("url.query"))))
+    params = rest.url_params(_text(fields.get("url.query")))
     search = LoggedSearch(at_us=at_us, targets="", body=_body(body or ""), client=client, zoned=zoned)
     missing = Reason.NO_BODY if body is None and not {"q", "source"} & params.keys() else None
     return rest.searches(search, method, fields["url.path"], params, missing=missing)
@@ -376,7 +375,7 @@ def _own(fields: Fields) -> Iterable[Entry]:
         hits=_number(fields.get("hits")),
         client=_text(fields.get("client")),
     )
-    params = {name: str(value) for name, value in (fields.get("params") or {}).items()}
+    params = rest.json_params(fields.get("params") or {})
     return rest.searches(search, fields["method"], fields["path"], params)
 
 

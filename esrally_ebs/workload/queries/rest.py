@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 import orjson
@@ -52,8 +52,10 @@ def searches(
     that is not because the request had none.
     """
     path, _, query = _HOST.sub("", path).partition("?")
-    params = {**dict(parse_qsl(query)), **params}
+    params = {**url_params(query), **params}
     segments = [unquote(segment) for segment in path.split("/") if segment]
+    if segments[1:2] == ["_doc"] and segments[2:] in (["_search"], ["_msearch"], ["_count"]):
+        del segments[1]  # a type, as version 7 takes it
     at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
     targets = segments[0] if at > 0 else ""
@@ -70,6 +72,22 @@ def searches(
         yield _as_search(search, params)
     else:
         yield search._replace(change="" if api == "_search" else "asynchronous search made a search")
+
+
+def url_params(query: str) -> dict[str, str]:
+    """The parameters of a URL. One without a value (``?explain``) is one, too: it is true."""
+    return dict(parse_qsl(query, keep_blank_values=True))
+
+
+def json_params(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters that stand in JSON, as a URL has them; null is as good as none."""
+    return {name: _url_text(value) for name, value in fields.items() if value is not None}
+
+
+def _url_text(value: Any) -> str:  # noqa: ANN401 - what JSON can hold
+    if isinstance(value, list):
+        return ",".join(map(_url_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def msearch(lines: Iterable[bytes], search: LoggedSearch) -> Iterator[Entry]:
@@ -114,9 +132,9 @@ def msearch_pair(header: bytes, body: bytes, search: LoggedSearch) -> Entry:
     """One search of an ``_msearch``."""
     try:
         fields = orjson.loads(header)
-        index = fields.pop("index", None) or search.targets
+        index = fields.pop("index", None) or fields.pop("indices", None) or search.targets
         targets = ",".join(index) if isinstance(index, list) else str(index)
-        own = tuple((name, str(value)) for name, value in fields.items() if name in SEARCH_PARAMS)
+        own = tuple((name, text) for name, text in json_params(fields).items() if name in SEARCH_PARAMS)
         text = body.decode()
     except (ValueError, AttributeError, TypeError):
         return Skipped(Reason.LINE)

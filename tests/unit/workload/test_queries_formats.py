@@ -116,6 +116,7 @@ def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list
         ("GET", "http://es.local:9200/i/_search", {"q": "a"}, ("i", {})),  # by a proxy
         ("get", "/i/_search?q=a", {}, ("i", {})),
         ("GET", "/i/_search?q=link:http://x.org/p/z", {}, ("i", {})),
+        ("POST", "/i/_doc/_search", {}, ("i", {})),  # with a type, as version 7 takes it
         (
             "POST",
             "/i/_count",
@@ -130,6 +131,20 @@ def test_a_request_becomes_a_search(
     (entry,) = rest.searches(LoggedSearch(0, "", ""), method, path, params)
     assert isinstance(entry, LoggedSearch)
     assert (entry.targets, json.loads(entry.body or "")) == becomes
+
+
+HEADER = {"index": "i", "request_cache": True, "expand_wildcards": ["open", "hidden"], "routing": None}
+
+
+def test_parameters_are_those_that_elasticsearch_reads(tmp_path: Path) -> None:
+    own = {"at": 0, "method": "GET", "path": "/i/_search?explain&q=a", "params": {"lenient": False}}
+    for number, lines in enumerate(((json.dumps(HEADER), BODY), (json.dumps(own),))):
+        import_logs([write(tmp_path / "log", *lines)], tmp_path / f"out{number}")
+    assert requests(tmp_path / "out0")[0]["params"] == {
+        "request_cache": "true",  # "True" is refused
+        "expand_wildcards": "open,hidden",
+    }
+    assert requests(tmp_path / "out1")[0]["params"] == {"explain": "", "q": "a", "lenient": "false"}
 
 
 def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
