@@ -30,7 +30,6 @@ class Option:
 
     @property
     def spec(self) -> VolumeSpec:
-        """The setting."""
         return self.prediction.spec
 
     @property

@@ -257,7 +257,6 @@ def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec])
 
 
 def _without_limits(model: Model) -> Model:
-    """The model without limits and latency."""
     return replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
 
 

@@ -60,7 +60,6 @@ class Recording:
 
     @property
     def requests(self) -> int:
-        """How many."""
         return len(self.began_s)
 
     def medians_s(self, chosen: Column | slice = slice(None)) -> dict[str, float]:

@@ -73,8 +73,6 @@ _MIN_LATE_ALLOWED = 20  # requests that the bound allows to be late, in all long
 
 
 class Purpose(StrEnum):
-    """What a step is for."""
-
     ALONE = "alone"
     PROBE = "probe"
     MEASURE = "measure"
@@ -82,8 +80,6 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """A step to make."""
-
     purpose: Purpose
     rate: float  # requests per second; 0 for one at a time
     seconds: float
@@ -168,7 +164,6 @@ class KneeSearch:
 
     @classmethod
     def of(cls, design: DesignPlan) -> "KneeSearch":
-        """That of a plan."""
         if design.bound is None:
             raise ValueError("the plan seeks no knee")
         return cls(

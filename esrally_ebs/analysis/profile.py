@@ -43,7 +43,6 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """How long the window was."""
         return self.end_s - self.start_s
 
 
@@ -128,7 +127,6 @@ class Profile:
     grown: Mapping[str, float]  # by counter, added up
 
     def per_request(self, counter: str) -> float | None:
-        """Growth of a counter per request."""
         grown = self.grown.get(counter)
         return None if grown is None else grown / self.requests
 

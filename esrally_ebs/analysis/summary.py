@@ -91,7 +91,6 @@ class Summary:
     warnings: tuple[str, ...]
 
     def percentile(self, percentile: int) -> Estimate:
-        """One of PERCENTILES."""
         return self.percentiles[PERCENTILES.index(percentile)]
 
     @property

@@ -33,8 +33,6 @@ class EbsVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystem:
-    """One EFS file system."""
-
     file_system_id: str
     throughput_mode: str  # bursting, provisioned, elastic
     performance_mode: str

@@ -30,7 +30,6 @@ class Identity:
 
     @property
     def mount_point(self) -> Path:
-        """Where it is mounted."""
         return self.stack.mount.mount_point
 
     @property

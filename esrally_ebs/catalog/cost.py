@@ -40,8 +40,6 @@ _WITH_INSTANCE = "instance-store"  # AWS asks nothing for it beyond the instance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """One price."""
-
     usd: float  # per unit and month
     dated: str
     source: str

@@ -45,7 +45,6 @@ def outside(number: float, low: float, high: float, unit: str) -> str:
 
 
 def volume_types() -> tuple[str, ...]:
-    """The types of the catalog."""
     return tuple(_catalog()["types"])
 
 
@@ -125,7 +124,6 @@ def instance_named(name: str, who: str) -> Mapping[str, Any]:
 
 
 def source_text(key: str) -> str:
-    """A source with its date, as text."""
     source = _catalog()["sources"][key]
     return f"{source['text']} ({source['date']})"
 

@@ -25,8 +25,6 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFacts:
-    """One arm."""
-
     volume: Volume  # as attached: file system, mount options, readahead, scheduler
     root: bool | None = False  # the system runs from one of its disks
     volume_ids: tuple[str, ...] = ()  # the EBS volumes below it
@@ -39,7 +37,6 @@ class ArmFacts:
 
     @property
     def name(self) -> str:
-        """The arm's name."""
         return self.volume.spec.name
 
     @property

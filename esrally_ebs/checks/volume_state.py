@@ -37,7 +37,6 @@ class Demand:
 
     @property
     def total(self) -> float:
-        """All of them."""
         return self.jobs + self.copy + self.race
 
 

@@ -67,7 +67,6 @@ class TracedEvents:
         return value
 
     def of(self, kind: EventFormat) -> "TracedEvents":
-        """Those of one kind."""
         mine = self.number(*kind.fields["common_type"]) == kind.id
         return TracedEvents(self.at_ns[mine], self._data[mine], self._pages)
 
@@ -201,7 +200,6 @@ class TracingInstance:
         self._write("tracing_on", "0")
 
     def remove(self) -> None:
-        """Remove it, if it is there."""
         with suppress(FileNotFoundError):
             self.path.rmdir()
 

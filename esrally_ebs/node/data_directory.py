@@ -34,7 +34,6 @@ class DataDirectory:
 
     @property
     def label(self) -> str:
-        """The directory."""
         return str(self.path)
 
     def require(self, image: str) -> None:
@@ -64,7 +63,6 @@ class DataDirectory:
         return {"data": print_, "indices": sorted(self.indices), "searched": sorted(self.searched)}
 
     def room_bytes(self) -> float:
-        """As much as it has."""
         return sum(path.stat().st_size for _, path in _files(self.path))
 
     def lay_out(self, data: Path) -> None:

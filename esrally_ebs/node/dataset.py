@@ -60,8 +60,6 @@ class Dataset:
 
 
 class Source(Protocol):
-    """What a dataset is made of."""
-
     @property
     def repository(self) -> Path | None:
         """A directory of snapshots that nodes must be able to read while they make the dataset."""

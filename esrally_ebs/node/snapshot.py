@@ -39,12 +39,10 @@ class Snapshot:
 
     @property
     def repository(self) -> Path:
-        """Where the repository is."""
         return self.path.parent
 
     @property
     def label(self) -> str:
-        """The snapshot."""
         return f"snapshot {self.path}"
 
     def require(self, image: str) -> None:

@@ -352,7 +352,6 @@ class BaselineJob(Section):
         return self.rw in ("readwrite", "randrw")
 
     def options(self) -> dict[str, str | int]:
-        """The job as options of fio."""
         options: dict[str, str | int] = {
             "rw": self.rw,
             "bs": self.bs,

@@ -42,7 +42,6 @@ def team_path() -> Path:
 
 
 def car_names() -> list[str]:
-    """All cars of the pack."""
     return sorted(team.CarLoader(str(team_path())).car_names())
 
 

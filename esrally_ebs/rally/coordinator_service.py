@@ -86,7 +86,6 @@ class CoordinatorSteps:
     """What load hosts may ask for, one method each."""
 
     def context(self) -> Context:
-        """The session."""
         return activation.current()
 
     def now(self) -> float:

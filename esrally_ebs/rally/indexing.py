@@ -40,7 +40,6 @@ class TrackIndexing:
 
     @property
     def label(self) -> str:
-        """The track."""
         return f"track {self.track.name}"
 
     def require(self, image: str) -> None:

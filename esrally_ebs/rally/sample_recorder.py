@@ -236,7 +236,6 @@ class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]
         self._pauses = {name: _pauses(session, name) for name in nodes}
 
     def on_benchmark_start(self) -> None:
-        """Start sampling."""
         self._writer = self._folder.part_writer("telemetry")
         hosts = hosts_of(self._context)
         sample = partial(_sample_hosts, hosts, self._on_cut) if hosts else self._sampler().sample

@@ -217,7 +217,6 @@ def milliseconds(metric: str, seconds: float | None) -> Cell:
 def curve_through(
     name: str, points: Iterable[tuple[float, float]], style: Literal["line", "marks"] = "line"
 ) -> Curve:
-    """A curve from its points, (across, up) each."""
     listed = list(points)
     return Curve(name=name, x=tuple(x for x, _ in listed), y=tuple(y for _, y in listed), style=style)
 

@@ -296,7 +296,6 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _held_by(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
-    """As ``held``, of one host."""
     engine = "".join(f"{name}={shlex.quote(value)} " for name, value in engine_of(host.docker).items())
     remedy = f"run '{engine}esrally-ebs clean' there"
     try:

@@ -82,7 +82,6 @@ class Context:
     hosts_at: str = ""  # the abstract socket of who asks the data hosts; empty: all arms are on this machine
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)
 
     @property

@@ -114,7 +114,6 @@ class SessionRecord:
 
     @property
     def arm_names(self) -> tuple[str, ...]:
-        """The arms, by name."""
         return tuple(arm.spec.name for arm in self.arms)
 
     @property

@@ -17,7 +17,6 @@ _POINTS = 900  # of a line in a plot
 
 
 def run(inputs: Inputs) -> Parts:
-    """All of the study."""
     spec = inputs.plan.arm[0]
     credit = next(limit for limit in model_for(spec).limits if limit.of_credits)
     return analysed(inputs, inputs.runner.phases(inputs.plan), spec, credit)

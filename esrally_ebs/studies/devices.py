@@ -47,7 +47,6 @@ class DeviceRunner:
 
     @property
     def how(self) -> str:
-        """What the figures are."""
         sessions = ", ".join(self.sessions)
         runs = f"{self.repeats} runs" if self.repeats > 1 else "one run"
         return f"measured with fio on emulated devices, {runs} of a job (session {sessions}){self.cut}"

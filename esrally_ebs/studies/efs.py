@@ -18,7 +18,6 @@ _Figures = dict[tuple[str, str, str], float]
 
 
 def run(inputs: Inputs) -> Parts:
-    """All of the study."""
     specs = {spec.name: spec for spec in inputs.plan.arm}
     runs = inputs.runner.jobs(inputs.plan, {})
     figures = observed(runs)

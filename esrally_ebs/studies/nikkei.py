@@ -22,7 +22,6 @@ _HOW_TO_RACE = (
 
 
 def run(inputs: Inputs) -> Parts:
-    """All of the study."""
     settings = inputs.study.settings
     specs = {spec.name: spec for spec in inputs.plan.arm}
     figures = observed(inputs.runner.jobs(inputs.plan, settings["reads"]))

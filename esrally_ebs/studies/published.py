@@ -57,8 +57,6 @@ _TITLES = ("figure", "unit", "published", "corrected", "ours", "error", "allowed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureKind:
-    """One kind of figure of a study."""
-
     key: str
     title: str
     unit: str  # as printed

@@ -106,7 +106,6 @@ class VirtualRunner:
 
     @property
     def how(self) -> str:
-        """What the figures are."""
         least, most = min(self._counts, default=1), max(self._counts, default=1)
         runs = f"{least} to {most} runs" if least < most else f"{most} runs" if most > 1 else "one run"
         return f"simulated in virtual time from the volume models, emulated arms; median of {runs} of a job"

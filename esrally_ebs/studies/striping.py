@@ -10,7 +10,6 @@ _Figures = Mapping[tuple[str, str, str], float]
 
 
 def run(inputs: Inputs) -> Parts:
-    """All of the study."""
     figures = observed(inputs.runner.jobs(inputs.plan, {}))
     jobs = [job.name for job in inputs.plan.baseline]
     random = [job for job in jobs if job.startswith("random")]

@@ -37,7 +37,6 @@ class Bottleneck:
 
 
 def run(inputs: Inputs) -> Parts:
-    """All of the study."""
     specs = {spec.name: spec for spec in inputs.plan.arm}
     jobs = {job.name: job for job in inputs.plan.baseline}
     runs = inputs.runner.jobs(inputs.plan, {})

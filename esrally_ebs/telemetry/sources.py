@@ -48,8 +48,6 @@ ReadPage = Callable[[str, int], LogPage]  # the page now, of an arm's disk of th
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """One value of one metric."""
-
     metric: str
     value: float
     unit: str

@@ -25,8 +25,6 @@ GONE_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeState:
-    """An EBS volume."""
-
     id: str
     state: str  # creating | available | in-use | deleting | deleted | error
     size_gib: int
@@ -190,8 +188,6 @@ def _file_system(api: Api, history: History) -> EfsState | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of AWS."""
-
     key: str
     service: str
     operation: str

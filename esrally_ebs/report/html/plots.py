@@ -117,12 +117,10 @@ def _value(value: str | float) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
-    """A straight line."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def box(x: float, y: float, width: float, height: float, class_: str) -> str:
-    """A rectangle."""
     return tag("rect", x=x, y=y, width=max(width, 0.5), height=height, class_=class_)
 
 

@@ -80,7 +80,6 @@ class SimulatedVolume:
 
     @property
     def clock_s(self) -> float:
-        """The instance's clock."""
         return self.instance.clock_s
 
     def levels(self) -> dict[str, float]:

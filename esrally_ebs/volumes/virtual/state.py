@@ -139,7 +139,6 @@ class Simulation(NamedTuple):
 
 
 def bin_of(nanoseconds: float) -> int:
-    """The bin of a latency."""
     if nanoseconds < 64.0:
         return max(0, int(nanoseconds))
     mantissa, exponent = math.frexp(nanoseconds)  # mantissa in [0.5, 1)

@@ -301,7 +301,6 @@ def _closing(log: Log) -> Iterator[Log]:
 
 
 def _format_of(logs: Iterable[Log], name: str) -> Format:
-    """The one format of all logs."""
     formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in logs}
     for log in logs:
         if log.size == 0:

@@ -162,8 +162,6 @@ class Template:
 
 
 class Templates:
-    """All templates of a workload."""
-
     def __init__(self) -> None:
         self._by_shape: dict[tuple[str, str], Template] = {}
         self._last: dict[tuple[Shape, str], Template] = {}  # the same by what is faster to look up

@@ -96,7 +96,6 @@ def open_payload() -> bytes:
 
 
 def statfs_payload(size: int) -> bytes:
-    """Answer to STATFS."""
     return _STATFS_OUT.pack(size // _PAGE, 0, 0, 0, 0, _PAGE, 255, _PAGE, 0)
 
 

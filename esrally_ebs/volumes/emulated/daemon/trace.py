@@ -16,7 +16,6 @@ class TraceRing:
     """A ring of ``CAPACITY`` I/Os in the order in which they were answered; the oldest are overwritten."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._ring = mmap.mmap(-1, CAPACITY * RECORD.size)
         self._count = 0
 
