@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
 from esrally_ebs.advice.usage import Interval, Usage, replay_usage
 from esrally_ebs.catalog import cost
-from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.catalog.volume_types import known_model, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import GIB, MIB
@@ -186,13 +186,8 @@ def usage_options(
         usage = replay_usage(intervals, model_for(spec))
         return UsageOption(spec=spec, usd=cost.monthly(spec, region, prices=prices).usd, usage=usage)
 
-    made = []
-    for spec in settings(today, types):
-        try:
-            model_for(spec)
-        except PlanError:
-            continue  # a combination that AWS does not sell
-        made.append(option(spec))
+    sold = (spec for spec in settings(today, types) if known_model(spec))
+    made = [option(spec) for spec in sold]
     made.sort(key=lambda one: _preference(one.spec, one.usd, one.usage.limited_s))
     front: list[UsageOption] = []
     for one in made:

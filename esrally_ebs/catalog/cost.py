@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
-from esrally_ebs.catalog.volume_types import efs_mode, model_for
+from esrally_ebs.catalog.volume_types import efs_mode, known_model
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, MIB
@@ -287,10 +287,10 @@ def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
     Burst credits fill at the baseline, so the slowest bucket of each kind is what stays. The instance's own
     limits are left out: they are no property of what is paid for here.
     """
-    try:
-        limits = [x for x in model_for(spec).limits if not x.name.startswith("instance")]
-    except PlanError:
+    model = known_model(spec)
+    if model is None:
         return None, None  # a directory, or a type that only AWS has
+    limits = [x for x in model.limits if not x.name.startswith("instance")]
     slowest = {kind: min((x.rate for x in limits if x.counts == kind), default=inf) for kind in _KINDS}
     iops, bytes_per_s = (None if slowest[kind] == inf else slowest[kind] * spec.stripes for kind in _KINDS)
     return iops, bytes_per_s

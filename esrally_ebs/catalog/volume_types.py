@@ -22,7 +22,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
 
-__all__ = ["instance_limits", "model_for", "volume_types"]
+__all__ = ["instance_limits", "known_model", "model_for", "volume_types"]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
 _DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
@@ -149,6 +149,14 @@ def model_for(spec: VolumeSpec) -> Model:
         chunk_bytes=spec.chunk_bytes if spec.stripes > 1 else 0,
         untouched_iops=constants.get("untouched_iops"),
     )
+
+
+def known_model(spec: VolumeSpec) -> Model | None:
+    """The same, or None: records and mounts may have what this catalog does not know or allow."""
+    try:
+        return model_for(spec)
+    except PlanError:
+        return None
 
 
 def _read(spec: VolumeSpec, constants: Constants) -> Service:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from esrally_ebs.aws.describe import EbsVolume, FileSystem, InstanceLimits
 from esrally_ebs.catalog.limits import Model
-from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import PlanError
+from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.model import Backend, Check, Severity, Volume, VolumeSpec
 from esrally_ebs.plan import Plan
 
@@ -42,12 +41,11 @@ class ArmFacts:
     @property
     def models(self) -> tuple[Model, ...]:
         """What each of its volumes can do; empty unless all of them are known and in the catalog."""
-        if not self.members or len(self.members) < len(self.volume_ids):
+        if len(self.members) < len(self.volume_ids):
             return ()
-        try:
-            return tuple(model_for(_spec(member)) for member in self.members)
-        except PlanError:  # limits that AWS has raised since the catalog's date
-            return ()
+        # AWS may have raised limits since the catalog's date
+        known = tuple(filter(None, (known_model(_spec(member)) for member in self.members)))
+        return known if len(known) == len(self.members) else ()
 
     @property
     def bursting(self) -> Model | None:
@@ -65,10 +63,7 @@ class ArmFacts:
             mode="bursting",
             one_zone=bool(system.zone),
         )
-        try:
-            return model_for(spec)
-        except PlanError:  # larger than the catalog knows
-            return None
+        return known_model(spec)
 
     def rate(self, limit: str) -> float | None:
         """``iops`` or ``throughput`` (bytes per second) of all its volumes together, bursts included."""

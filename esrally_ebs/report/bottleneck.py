@@ -11,8 +11,7 @@ from math import ceil
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
-from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import PlanError
+from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.costs import costs
@@ -133,9 +132,8 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
 
     ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of ``io_bytes`` in the mean.
     """
-    try:
-        model = model_for(spec)
-    except PlanError:
+    model = known_model(spec)
+    if model is None:
         return None
     limits = {one.name: one for one in (*model.limits, *model.instance_limits)}
     if limit not in _OF_VOLUME or limit not in limits or io_bytes is None or io_bytes < 1 or share >= 1.0:
@@ -160,11 +158,7 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
         )
     else:
         return None
-    try:
-        model_for(wanted)
-    except PlanError:
-        return None
-    return None if wanted == spec else wanted
+    return None if wanted == spec or known_model(wanted) is None else wanted
 
 
 def _more(wanted: int, now: int | None, included: int) -> int | None:

@@ -8,10 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.catalog.limits import Model
-from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Event, Kind, Phase, Volume, VolumeSpec
+from esrally_ebs.catalog.volume_types import known_model
+from esrally_ebs.model import Event, Kind, Phase, Volume
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
@@ -99,7 +97,7 @@ def _arm_cells(arm: Volume) -> tuple[Cell, ...]:
 def _provisioned(arm: Volume) -> str:
     """What the volume does for good and, after a slash, while it bursts; of a real one what the plan says."""
     spec = arm.spec
-    model = _model(spec) if arm.kind is Kind.EMULATED else None
+    model = known_model(spec) if arm.kind is Kind.EMULATED else None
     given = {"operations": spec.iops, "bytes": spec.throughput_bytes_per_s}
     parts = []
     for counts, unit, size in (("operations", "IOPS", 1), ("bytes", "MiB/s", MIB)):
@@ -113,13 +111,6 @@ def _provisioned(arm: Volume) -> str:
     if spec.read_latency != 1:
         parts.append(f"reads take {spec.read_latency:g} times as long")
     return ", ".join(parts) or "-"
-
-
-def _model(spec: VolumeSpec) -> Model | None:
-    try:
-        return model_for(spec)
-    except PlanError:  # a record of another release, whose catalog allowed it
-        return None
 
 
 def _coldness(events: Sequence[Event], arms: Sequence[str]) -> Table | None:

@@ -5,7 +5,7 @@ from math import inf
 from statistics import median
 
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
-from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Event, VolumeSpec
 from esrally_ebs.report.bottleneck import NAMES, limit_name
@@ -103,9 +103,8 @@ def _slowest(limits: Limits, size: float) -> tuple[float, str]:
 
 def limits_of(spec: VolumeSpec) -> Limits:
     """Those of a volume's catalog type, and of its instance; of credits where none are left."""
-    try:
-        model = model_for(spec)
-    except PlanError:  # a mount of which the plan says nothing
+    model = known_model(spec)
+    if model is None:
         return {}
     limits = {}
     of_volume = [(limit, spec.stripes) for limit in model.limits]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from esrally_ebs.catalog.limits import Model, Service, per_second
+from esrally_ebs.catalog.limits import Model, per_second
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
@@ -99,15 +99,10 @@ def ceilings(
         if not limit.of_credits:  # how long a burst lasts is another question
             ceiling_of[limit.name] = limit.rate * (per_operation if limit.counts == "operations" else 1.0)
     services = {"read": model.read, "write": model.write}
-    served_s = sum(x.ios * _served_s(services[x.op], job.bs) for x in run.directions) / run.ios
+    served_s = sum(x.ios * services[x.op].median_s(job.bs) for x in run.directions) / run.ios
     depth = job.numjobs * job.in_flight
     ceiling_of[QUEUE] = depth * job.bs / served_s
     return ceiling_of
-
-
-def _served_s(service: Service, size: int) -> float:
-    base_s, per_byte_s = service.line_s()
-    return base_s + per_byte_s * size
 
 
 def _merged(job: BaselineJob, model: Model) -> float:
