@@ -176,11 +176,10 @@ class Pair:
         if not self._is_spread(percentile):
             return Estimate(value)
 
-        def kept(log_ratio: float) -> bool:
-            evidence = self.evidence(percentile, ratio=math.exp(log_ratio))
-            return abs(student(evidence)) <= critical_t(len(evidence), confidence)
+        def is_kept(log_ratio: float) -> bool:
+            return self._is_kept(percentile, confidence, ratio=math.exp(log_ratio))
 
-        low, high = edges(kept, math.log(value))
+        low, high = edges(is_kept, math.log(value))
         if low is None or high is None:
             return Estimate(value)
         return Estimate(value, math.exp(low), math.exp(high))
@@ -192,12 +191,16 @@ class Pair:
         if not self._is_spread(percentile):
             return Estimate(value)
 
-        def kept(shift: float) -> bool:
-            evidence = self.evidence(percentile, shift=shift)
-            return abs(student(evidence)) <= critical_t(len(evidence), confidence)
+        def is_kept(shift: float) -> bool:
+            return self._is_kept(percentile, confidence, shift=shift)
 
-        low, high = edges(kept, value, scale=max(abs(of_a), abs(value)))
+        low, high = edges(is_kept, value, scale=max(abs(of_a), abs(value)))
         return Estimate(value) if low is None or high is None else Estimate(value, low, high)
+
+    def _is_kept(self, percentile: float, confidence: float, **truth: float) -> bool:
+        """Whether the rounds do not speak against this ratio, or shift, being true."""
+        evidence = self.evidence(percentile, **truth)
+        return abs(student(evidence)) <= critical_t(len(evidence), confidence)
 
     def _is_spread(self, percentile: float) -> bool:
         """Whether the requests beyond a tail's percentile are of enough rounds."""

@@ -263,13 +263,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
 class RaceEnd:
     """Ends the session with the race."""
 
-    def __init__(
-        self,
-        live: LiveSession,
-        cfg: Any,
-        is_quiet: bool,
-        load_may_go: Callable[[], None],
-    ) -> None:
+    def __init__(self, live: LiveSession, cfg: Any, is_quiet: bool, load_may_go: Callable[[], None]) -> None:
         self._cfg = cfg
         self._live = live
         self._is_quiet = is_quiet

@@ -19,6 +19,8 @@ from esrally_ebs import errors
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 
 Say = Callable[[str], None]
+Arguments = dict[str, Any]  # of a step, by name
+Gives = Callable[[Any], Any]
 _ERROR_SIGNS = 500  # of an answer: what was asked may be quoted in it
 
 
@@ -79,19 +81,11 @@ class Asking:
         def ask(*values: object, **named: object) -> Any:  # noqa: ANN401 - what the step gives
             bound = signature.bind(None, *values, **named).arguments
             del bound["self"]
-            return self._ask(name, gives.validate_python, **bound)
+            return self._ask(name, bound, bound.pop("say", say_nothing), gives.validate_python)
 
         return ask
 
-    def _ask(
-        self,
-        operation: str,
-        gives: Callable[[Any], Any],
-        /,
-        *,
-        say: Say = say_nothing,
-        **arguments: Any,  # noqa: ANN401 - what the step takes
-    ) -> Any:  # noqa: ANN401 - what it gives
+    def _ask(self, step: str, arguments: Arguments, say: Say, gives: Gives) -> Any:  # noqa: ANN401
         """What ``gives`` makes of a step's result; what it says meanwhile is passed on."""
         raise NotImplementedError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import esrally_ebs
 from esrally_ebs.errors import CommandError, SetupError
+from esrally_ebs.machine.kernel_trees import text
 from esrally_ebs.machine.processes import run
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
@@ -25,7 +26,7 @@ def describe(nodes: Sequence[Node], engine: Mapping[str, str | None]) -> dict[st
         "host": platform.node(),
         "kernel": platform.release(),
         "os": _os_name(),
-        "cpu": cpu_model(_cpuinfo()),
+        "cpu": cpu_model(text(Path("/proc/cpuinfo"))),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
@@ -89,10 +90,3 @@ def _os_name() -> str | None:
         return platform.freedesktop_os_release().get("PRETTY_NAME")
     except OSError:
         return None
-
-
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from queue import SimpleQueue
@@ -21,7 +21,7 @@ from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.processes import last_lines, tool_environment
 from esrally_ebs.node import api, lasting_port
 from esrally_ebs.plan.tables import HostPlan
-from esrally_ebs.session.asking import Asking, Say, request_line, result_of, say_nothing
+from esrally_ebs.session.asking import Arguments, Asking, Gives, Say, request_line, result_of
 from esrally_ebs.session.host import BEAT_S, END, MAX_REQUEST_BYTES, PATIENCE_S, HostSteps
 
 # Variables and no keys of a plan, which may be somebody else's and must not say what is run.
@@ -102,16 +102,8 @@ class HostClient(Asking):
             raise
         self._reader.start()
 
-    def _ask(
-        self,
-        operation: str,
-        gives: Callable[[Any], Any],
-        /,
-        *,
-        say: Say = say_nothing,
-        **arguments: Any,  # noqa: ANN401 - what the operation takes
-    ) -> Any:  # noqa: ANN401 - what it gives
-        """Raises the errors of the operation, which begin with the host's name."""
+    def _ask(self, step: str, arguments: Arguments, say: Say, gives: Gives) -> Any:  # noqa: ANN401
+        """Raises the errors of the step, which begin with the host's name."""
         number, answers = str(next(self._numbers)), SimpleQueue[dict[str, Any] | None]()
         with self._writing:
             self._asking[number] = answers
@@ -119,7 +111,7 @@ class HostClient(Asking):
                 answers.put(None)
         try:
             with suppress(OSError, ValueError):  # what it said last tells why
-                self._write(number.encode() + b" " + request_line(operation, arguments))
+                self._write(number.encode() + b" " + request_line(step, arguments))
             while (answer := answers.get()) is not None:
                 if "say" not in answer:
                     return gives(result_of(answer))
@@ -127,15 +119,15 @@ class HostClient(Asking):
         except EbsError as error:
             raise type(error)(f"host {self._host.name}: {error}") from error
         except _NO_ANSWER as error:
-            raise self._no_answer(operation) from error
+            raise self._no_answer(step) from error
         finally:
             self._asking.pop(number)
         if self._is_strange:
-            raise self._no_answer(operation)
+            raise self._no_answer(step)
         if self._left is None:
             raise self._lost()
         raise SetupError(
-            f"host {self._host.name}: its helper ended before {operation!r} was done: nothing came for "
+            f"host {self._host.name}: its helper ended before {step!r} was done: nothing came for "
             f"{PATIENCE_S:.0f} s, or a request of more than {MAX_REQUEST_BYTES >> 10} KiB; run it again"
         )
 

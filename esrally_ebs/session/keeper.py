@@ -33,7 +33,9 @@ from esrally_ebs.model import Node, Volume
 from esrally_ebs.session import reaper
 from esrally_ebs.session.asking import (
     Answering,
+    Arguments,
     Asking,
+    Gives,
     Say,
     line_of,
     refusal,
@@ -74,7 +76,7 @@ class KeeperClient(Asking):
 
     def gc_log(self, arm: str) -> BinaryIO:
         descriptors: list[int] = []
-        self._ask("gc_log", lambda nothing: nothing, descriptors=descriptors, arm=arm)
+        self._ask("gc_log", {"arm": arm}, say_nothing, lambda nothing: nothing, descriptors)
         return os.fdopen(descriptors[0], "rb")
 
     @contextmanager
@@ -109,21 +111,14 @@ class KeeperClient(Asking):
             return str(self.lend(descriptor, read_only=read_only))
 
     def _ask(
-        self,
-        operation: str,
-        gives: Callable[[Any], Any],
-        /,
-        *,
-        say: Say = say_nothing,
-        descriptors: list[int] | None = None,
-        **arguments: Any,  # noqa: ANN401 - what the operation takes
-    ) -> Any:  # noqa: ANN401 - what it gives
+        self, step: str, arguments: Arguments, say: Say, gives: Gives, descriptors: list[int] | None = None
+    ) -> Any:  # noqa: ANN401 - what the step gives
         """What ``gives`` makes of a result; descriptors that come with that are added to the list."""
-        lent = [arguments.pop("data")] if operation == "lend" else []
+        lent = [arguments.pop("data")] if step == "lend" else []
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(f"\0{self._address}")
-                _send_with(connection, request_line(operation, arguments), lent)
+                _send_with(connection, request_line(step, arguments), lent)
                 for line, given in _lines(connection):
                     if descriptors is not None:
                         descriptors += given

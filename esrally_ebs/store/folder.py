@@ -21,7 +21,6 @@ from esrally_ebs.store.parts import (
     PartWriter,
     compact,
     read_parts,
-    unchanged,
     write_table,
     writer_for,
 )
@@ -147,7 +146,7 @@ class SessionFolder:
             write_table(self.path / "baseline.parquet", to_table(rows_by_key.values(), BASELINE))
 
     def part_writer(
-        self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = unchanged
+        self, kind: Literal["samples", "telemetry"], row: Callable[[Any], Growing] = lambda row: row
     ) -> PartWriter:
         """A writer of rows of one kind for this process; ``row`` as in PartWriter."""
         return writer_for(self.path / kind, kind, row)

@@ -52,11 +52,6 @@ _ALWAYS_ALLOWED = 2**24  # rows or bytes that are no danger
 Growing = Sample | TelemetryPoint
 
 
-def unchanged(row: Growing) -> Growing:
-    """The row itself: what a writer makes of rows unless told otherwise."""
-    return row
-
-
 class PartWriter:
     """Takes rows and puts them on disk from a thread of its own: at once, or a while after the last time.
 
@@ -69,7 +64,7 @@ class PartWriter:
         folder: Path,
         schema: pa.Schema,
         *,
-        row: Callable[[Any], Growing] = unchanged,
+        row: Callable[[Any], Growing] = lambda row: row,
         flush_every_s: float = FLUSH_EVERY_S,
     ) -> None:
         """``row`` makes a row of what is added, in the writer's thread: adding costs next to nothing."""
@@ -263,9 +258,9 @@ def read_parts(
     tables, broken = [wanted.empty_table()], []
     with ExitStack() as files:
         with locked(folder, shared=True):  # opened files stay readable when a merge deletes them
-            opened = [(part, _opened(files, part)) for part in _live_parts(folder)[0]]
+            opened = [(part, _unless_broken(open_parquet, files, part)) for part in _live_parts(folder)[0]]
         for part, file in opened:
-            table = None if file is None else _read(file, wanted)
+            table = None if file is None else _unless_broken(read_table, file, wanted)
             if table is None:
                 broken.append(f"{folder.name}/{part.name}: {UNREADABLE}; its rows are left out")
             else:
@@ -273,16 +268,9 @@ def read_parts(
     return pa.concat_tables(tables).unify_dictionaries(), tuple(broken)
 
 
-def _opened(files: ExitStack, path: Path) -> Any:  # noqa: ANN401 - a ParquetFile, or None
+def _unless_broken(read: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - of ``read``
     try:
-        return open_parquet(files, path)
-    except BROKEN:
-        return None
-
-
-def _read(file: Any, wanted: pa.Schema) -> pa.Table | None:  # noqa: ANN401 - a ParquetFile
-    try:
-        return read_table(file, wanted)
+        return read(*arguments)
     except BROKEN:
         return None
 
@@ -351,7 +339,7 @@ def _replaced_by(merged: Path) -> list[str]:
         return []
 
 
-def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = unchanged) -> PartWriter:
+def writer_for(folder: Path, kind: str, row: Callable[[Any], Growing] = lambda row: row) -> PartWriter:
     """A writer for ``samples`` or ``telemetry``; ``row`` as in PartWriter."""
     make_directory(folder)
     flush_every_s = _TELEMETRY_FLUSH_EVERY_S if kind == "telemetry" else FLUSH_EVERY_S

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -120,7 +120,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
     if options.format != AUTO and options.format not in FORMATS:
         raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
     with ExitStack() as stack:
-        opened = [stack.enter_context(_closing(Log(path))) for path in logs]
+        opened = [stack.enter_context(closing(Log(path))) for path in logs]
         format_ = _format_of(opened, options.format)
         folder = stack.enter_context(_new_directory(output))
         ordering = Ordering(folder)
@@ -133,7 +133,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
 def require_known_format(logs: Sequence[Path]) -> None:
     """Raise FormatError for a log of no known format; one without lines so far may become any."""
     with ExitStack() as stack:
-        begun = [log for log in (stack.enter_context(_closing(Log(path))) for path in logs) if log.size]
+        begun = [log for log in (stack.enter_context(closing(Log(path))) for path in logs) if log.size]
         if begun:
             _format_of(begun, AUTO)
 
@@ -144,7 +144,7 @@ def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]
     Raises PlanError or FormatError as import_logs does, and for logs without durations.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(_closing(Log(path))) for path in logs]
+        opened = [stack.enter_context(closing(Log(path))) for path in logs]
         reading = _Reading(opened, _format_of(opened, AUTO), Options())
         timed = [
             TimedRequest(search.at_us / 1e6, search.took_ms / 1e3, request.template, search.hits)
@@ -292,19 +292,11 @@ def _indices(reading: _Reading) -> list[str]:
     return sorted(name for name in names if not set("*?") & set(name) and name[0] not in "_-")
 
 
-@contextmanager
-def _closing(log: Log) -> Iterator[Log]:
-    try:
-        yield log
-    finally:
-        log.close()
-
-
 def _format_of(logs: Iterable[Log], name: str) -> Format:
-    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in logs}
     for log in logs:
         if log.size == 0:
-            raise FormatError(f"{log.path}: is empty; name a log with searches")
+            raise _empty(log)
+    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in logs}
     (first, format_), *others = formats.items()
     for path, other in others:
         if other is not format_:
@@ -314,10 +306,12 @@ def _format_of(logs: Iterable[Log], name: str) -> Format:
     return format_
 
 
+def _empty(log: Log) -> FormatError:
+    return FormatError(f"{log.path}: is empty; name a log with searches")
+
+
 def _detected(log: Log) -> Format:
     """The format of the first line that can be of one only."""
-    if log.size == 0:
-        raise FormatError(f"{log.path}: is empty; name a log with searches")
     hints: list[str] = []
     for line, _ in zip(log.lines(), range(_LINES_TO_LOOK_AT), strict=False):
         for format_ in FORMATS.values():
@@ -328,7 +322,7 @@ def _detected(log: Log) -> Format:
     if hints:
         raise FormatError(f"{log.path}: is {hints[0]}")
     if not log.line:
-        raise FormatError(f"{log.path}: is empty; name a log with searches")
+        raise _empty(log)
     raise FormatError(
         f"{log.path}: none of its first {log.line:,} lines is of a known format; name one with --format: "
         f"{', '.join(FORMATS)}"
