@@ -21,9 +21,11 @@ from esrally_ebs.workload.queries.shapes import Shapes, Templates
 _FORMAT: Final = "strict_date_optional_time"
 _MATHS: Final = r"now((?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?(?:[+-]\d+[yMwdhHms])*)"
 _NOW: Final = re.compile(_MATHS)
-# [now-1d TO now} of query strings
+# [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
+_LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")
 _LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
-_LUCENE_NOW: Final = re.compile(rf"(?<![\w\"]){_MATHS}(?![\w\"])")
+_LUCENE_NOW: Final = re.compile(rf"(?<![\w\"]){_LUCENE_MATHS}(?![\w\"])")
+_LUCENE_SIDE: Final = re.compile(rf"(?<=[:(\s])([<>])(=?)({_LUCENE_MATHS})(?=[\s()^]|\Z)")
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
 _MAX_NAMES: Final = 10_000
@@ -69,13 +71,22 @@ class Freezer(Walk):
 
     def query_string(self, text: str) -> str:
         """The ranges of a Lucene query string, as in the URL's parameter ``q``."""
+        text = _LUCENE_SIDE.sub(_as_range, text)
         return _LUCENE_RANGE.sub(
             lambda part: _LUCENE_NOW.sub(lambda match: f'"{self._fixed(match)}"', part[0]), text
         )
 
     def _fixed(self, match: re.Match[str]) -> str:
         self.frozen += 1
-        return f"{self._anchor}||{match[1]}" if match[1] else self._anchor
+        maths = match[1].replace("\\", "")  # between quotes nothing of it is escaped
+        return f"{self._anchor}||{maths}" if maths else self._anchor
+
+
+def _as_range(side: re.Match[str]) -> str:
+    """``>=now-1d`` as the range that it is, ``[now-1d TO *]``, which takes a date between quotes."""
+    if side[1] == ">":
+        return f"{'[' if side[2] else '{'}{side[3]} TO *]"
+    return f"[* TO {side[3]}{']' if side[2] else '}'}"
 
 
 def _differs(options: dict[str, Json], walked: dict[str, Json]) -> bool:

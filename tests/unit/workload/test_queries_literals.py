@@ -71,6 +71,21 @@ def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
     assert fixed["aggs"]["days"]["date_histogram"]["extended_bounds"] == {"min": f"{AT}||-7d", "max": AT}
 
 
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("ts:>now-1h", f'ts:{{"{AT}||-1h" TO *]'),
+        ("a:b AND ts:>=now-1d\\/d", f'a:b AND ts:["{AT}||-1d/d" TO *]'),
+        ("ts:(>now-1h AND <=now)", f'ts:({{"{AT}||-1h" TO *] AND [* TO "{AT}"])'),
+        ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
+        ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
+        ("n:>5 AND size:<=nowhere", "n:>5 AND size:<=nowhere"),
+    ],
+)
+def test_a_bound_of_a_query_string_is_fixed_however_it_is_written(text: str, becomes: str) -> None:
+    assert Freezer(AT_US).query_string(text) == becomes
+
+
 def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
     lines = (query_line({"query": {"range": {"ts": {"gte": text}}}}) for text in ("now-1d", "now", "2026"))
     summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
