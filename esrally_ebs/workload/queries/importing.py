@@ -173,7 +173,10 @@ class _Reading:
         self.first: dict[Reason, str] = {}
         self.joiner = Joiner()
         self.preparer = Preparer(
-            index=options.index, hash_literals=options.hash_literals, modules=options.modules
+            index=options.index,
+            hash_literals=options.hash_literals,
+            modules=options.modules,
+            written_us=max(log.written_us for log in logs),
         )
         self.without_zone = 0
         self.with_zone = 0

@@ -28,7 +28,9 @@ class Log:
         packed = self._raw.peek(2)[:2] == _GZIP
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
         self._file = cast(IO[bytes], unpacked)
-        self.size = os.fstat(self._raw.fileno()).st_size
+        status = os.fstat(self._raw.fileno())
+        self.size = status.st_size
+        self.written_us = status.st_mtime_ns // 1000
 
     def close(self) -> None:
         self._file.close()

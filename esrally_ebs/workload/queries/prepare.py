@@ -33,7 +33,9 @@ _LATEST_US: Final = 10**18 - 1  # as many digits as the order has
 _FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
 _MAY_BE_NOW: Final = re.compile(r"""["'\[{ :=<>]now\b""")  # where a date may begin that means now
+_FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier counts from the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
+DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
 
 
@@ -170,14 +172,18 @@ class ReplayedRequest(NamedTuple):
 
 
 class Preparer:
-    """Prepares one search after the other and counts what it changes; its memory is bounded."""
+    """Prepares one search after the other and counts what it changes; its memory is bounded.
 
-    def __init__(self, *, index: str | None, hash_literals: bool, modules: bool) -> None:
+    ``written_us`` is when the log was last written: what ``now`` meant in one without dates.
+    """
+
+    def __init__(self, *, index: str | None, hash_literals: bool, modules: bool, written_us: int) -> None:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
         self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's, or the reason
         self._index = index
         self._hash = hash_literals
+        self._written_us = written_us
         self._shapes = Shapes(modules=modules)
 
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
@@ -223,25 +229,31 @@ class Preparer:
         """The body with dates fixed and literals hashed; None when it cannot be hashed."""
         body = search.body or ""
         if "now" in body and _MAY_BE_NOW.search(body):
-            freezer = Freezer(search.at_us)
+            freezer = Freezer(self._now_us(search))
             walked = freezer.body(node)
             if freezer.frozen:
                 node = walked
-                self.changed[DATES_FIXED] += 1
+                self._count_dates(search)
         if not self._hash:
             return node
         hasher = Hasher()
         hashed = hasher.body(node)
         return None if hasher.refused else hashed
 
+    def _now_us(self, search: LoggedSearch) -> int:
+        return search.at_us if search.at_us >= _FIRST_DATE_US else self._written_us
+
+    def _count_dates(self, search: LoggedSearch) -> None:
+        self.changed[DATES_FIXED if search.at_us >= _FIRST_DATE_US else DATES_GUESSED] += 1
+
     def _params(self, search: LoggedSearch) -> dict[str, str]:
         """The URL's parameters with dates fixed and literals hashed."""
         params = dict(search.params)
         if "now" in params.get("q", ""):
-            freezer = Freezer(search.at_us)
+            freezer = Freezer(self._now_us(search))
             params["q"] = freezer.query_string(params["q"])
             if freezer.frozen:
-                self.changed[DATES_FIXED] += 1
+                self._count_dates(search)
         if self._hash:
             hashes = {"q": hash_query, "routing": hash_text, "preference": _hash_preference}
             params = {name: hashes.get(name, str)(value) for name, value in params.items()}

@@ -1,6 +1,7 @@
 """Literals: what ``now`` becomes, what a hash keeps, what is left out because it cannot be asked."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,17 @@ def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
     lines = (query_line({"query": {"range": {"ts": {"gte": text}}}}) for text in ("now-1d", "now", "2026"))
     summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out")
     assert summary.changed == {"dates fixed to the time of the log": 2}
+
+
+@pytest.mark.parametrize("q", [{}, {"q": "ts:>now-1d"}])
+def test_a_log_without_dates_was_asked_when_it_was_written(q: dict[str, str], tmp_path: Path) -> None:
+    row = {"at": 5.0, "method": "POST", "path": "/i/_search", "params": q}
+    body = {} if q else {"query": {"range": {"ts": {"gte": "now-1d"}}}}
+    log = write(tmp_path / "log", json.dumps({**row, "body": body}))
+    os.utime(log, ns=(0, AT_US * 1000))
+    changed = import_logs([log], tmp_path / "out").changed
+    assert f"{AT}||-1d" in (tmp_path / "out/queries.ndjson").read_text()
+    assert changed == {"dates fixed to when the log was last written, as it has none of its own": 1}
 
 
 @pytest.mark.parametrize(
