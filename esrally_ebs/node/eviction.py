@@ -6,7 +6,7 @@ index). So the node's mapped pages are paged out first, then the rest is dropped
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,14 +17,13 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root
 from esrally_ebs.machine.procfs import Mapping, parse_maps
 from esrally_ebs.model import Node
-from esrally_ebs.node.page_cache import open_files, opened, page_out, residency, sync_filesystem
+from esrally_ebs.node.page_cache import FileId, opened, page_out, residency, sync_filesystem
 from esrally_ebs.units import format_bytes
 
 _PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists
 _RETRY_PAUSE_S = 0.2  # lets a merge or refresh that was reading the index come to its end
 
 Refill = Callable[[], float]  # waits until a volume's buckets are full; the seconds that took
-_FileId = tuple[int, int]  # st_dev, st_ino
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +73,15 @@ def evict(
     if (pids or metadata) and not is_root():
         raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
     begin = time.monotonic()
-    before = residency(directory)
+    before = after = residency(directory)
     steps = [_timed("syncfs", partial(_sync, directory))]
     if metadata:
         steps.append(_timed("drop_caches", _drop_metadata))
     refill_s = 0.0
     for number in range(_PASSES):
-        steps += [_timed("process_madvise", partial(_page_out, pid, directory)) for pid in pids]
-        steps.append(_timed("fadvise", partial(_forget, directory)))
+        files = set(after.resident.values())
+        steps += [_timed("process_madvise", partial(_page_out, pid, files)) for pid in pids]
+        steps.append(_timed("fadvise", partial(_forget, after.resident)))
         if number == 0:
             refill_s = refill()
         after = residency(directory)
@@ -122,9 +122,7 @@ def make_cold(
     refill_s = 0.0
     for attempt in range(1, retries + 2):
         clear()
-        # at once: what one node reads while another is evicted would be cached again when the search comes
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            evictions = list(pool.map(evict, nodes))
+        evictions = _at_once(evict, nodes)
         for node, eviction in zip(nodes, evictions, strict=True):
             if not eviction.bytes:
                 raise MeasurementError(
@@ -150,6 +148,14 @@ def make_cold(
     )
 
 
+def _at_once(evict: Callable[[Node], Eviction], nodes: Sequence[Node]) -> list[Eviction]:
+    """Of several nodes, what one reads while another is evicted would be cached when the search comes."""
+    if len(nodes) == 1:  # a thread would wait for its turn beside all others of the process
+        return [evict(nodes[0])]
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return list(pool.map(evict, nodes))
+
+
 def _timed(method: str, apply: Callable[[], tuple[int, int]]) -> Step:
     begin = time.monotonic()
     items, count = apply()
@@ -170,13 +176,15 @@ def _sync(directory: Path) -> tuple[int, int]:
     return 1, 0
 
 
-def _forget(directory: Path) -> tuple[int, int]:
-    files = total = 0
-    for descriptor, facts in open_files(directory):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        files += 1
-        total += facts.st_size
-    return files, total
+def _forget(files: Iterable[Path]) -> tuple[int, int]:
+    count = total = 0
+    for path in files:
+        with opened(path) as descriptor:
+            if descriptor is not None:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                count += 1
+                total += os.fstat(descriptor).st_size
+    return count, total
 
 
 def _drop_metadata() -> tuple[int, int]:
@@ -184,9 +192,8 @@ def _drop_metadata() -> tuple[int, int]:
     return 1, 0
 
 
-def _page_out(pid: int, directory: Path) -> tuple[int, int]:
-    """Page out what ``pid`` maps of the files under ``directory``, by whatever names."""
-    files = {(facts.st_dev, facts.st_ino) for _, facts in open_files(directory)}
+def _page_out(pid: int, files: Set[FileId]) -> tuple[int, int]:
+    """Page out what ``pid`` maps of these files, by whatever names."""
     inodes = {inode for _, inode in files}
     maps = total = 0
     with _process(pid) as descriptor:
@@ -231,7 +238,7 @@ def _maps_of(pid: int, inodes: Set[int]) -> list[Mapping]:
     return parse_maps(text, str(path), inodes)
 
 
-def _backed_by(pid: int, mapping: Mapping, files: set[_FileId]) -> bool:
+def _backed_by(pid: int, mapping: Mapping, files: Set[FileId]) -> bool:
     # The device in maps is the super block's, on btrfs and overlayfs not st_dev: ask the mapping itself.
     with suppress(FileNotFoundError):  # unmapped meanwhile
         mapped = Path(f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}").stat()

@@ -5,7 +5,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_holding
 
 PAGE_BYTES = mmap.PAGESIZE
+FileId = tuple[int, int]  # st_dev, st_ino
 
 # Numbers of the generic system call table (the same on every architecture since 5.1) and linux/mman.h.
 _PROCESS_MADVISE = 440
@@ -121,8 +122,9 @@ def sync_filesystem(descriptor: int) -> None:
 class Residency:
     """How much of a directory's files is in the page cache."""
 
-    resident_bytes: int
     total_bytes: int
+    resident: Mapping[Path, FileId]  # those of which a page is
+    resident_bytes: int
 
     @property
     def fraction(self) -> float:
@@ -138,26 +140,29 @@ def residency(directory: Path) -> Residency:
     """
     on_overlay = mount_holding(directory).filesystem == "overlay"
     pages = pages_in_core if on_overlay else cached_pages
-    resident = total = 0
-    for descriptor, facts in open_files(directory):
-        # The last page counts only as far as the file goes.
-        resident += min(pages(descriptor, facts.st_size) * PAGE_BYTES, facts.st_size)
-        total += facts.st_size
-    return Residency(resident_bytes=resident, total_bytes=total)
+    resident: dict[Path, FileId] = {}
+    resident_bytes = total_bytes = 0
+    for path, descriptor, facts in _open_files(directory):
+        total_bytes += facts.st_size
+        if count := pages(descriptor, facts.st_size):
+            resident[path] = (facts.st_dev, facts.st_ino)
+            # The last page counts only as far as the file goes.
+            resident_bytes += min(count * PAGE_BYTES, facts.st_size)
+    return Residency(total_bytes=total_bytes, resident=resident, resident_bytes=resident_bytes)
 
 
-def open_files(directory: Path) -> Iterator[tuple[int, os.stat_result]]:
+def _open_files(directory: Path) -> Iterator[tuple[Path, int, os.stat_result]]:
     """Descriptor (closed when the next one is asked for) and facts of each regular file with content."""
     if not directory.is_dir():
         raise SetupError(f"{directory}: not a directory; give the index's directory on the arm's mount")
     for folder, _, names in os.walk(directory):
-        for name in names:
-            with opened(Path(folder, name)) as descriptor:
+        for path in (Path(folder, name) for name in names):
+            with opened(path) as descriptor:
                 if descriptor is None:
                     continue
                 facts = os.fstat(descriptor)
                 if stat.S_ISREG(facts.st_mode) and facts.st_size:
-                    yield descriptor, facts
+                    yield path, descriptor, facts
 
 
 @contextmanager
