@@ -35,7 +35,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
 
     Hits, documents beside writes, segments, versions, volume settings, numbers of requests, failed requests,
     times that are none, coldness, what cold requests read, and lateness of emulated volumes. Of a session
-    that was ``cut``, the last round is no whole one and its requests are not counted.
+    that was ``cut``, the requests of the round in which it was are not counted.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
@@ -52,7 +52,9 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
             {arm: pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        None if seeks_knee else _requests(_whole_rounds(measured) if cut else measured, session.arm_names),
+        None
+        if seeks_knee
+        else _requests(_but(measured, cut_round(session) if cut else None), session.arm_names),
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),
@@ -171,10 +173,31 @@ def pick(values: Mapping[str, Any], keys: Iterable[str], prefix: str = "") -> di
     return {f"{prefix}{key}": values[key] for key in keys if values.get(key) not in (None, "")}
 
 
-def _whole_rounds(measured: pa.Table) -> pa.Table:
-    """All but the requests of the last round, which had not come round to all tasks and arms."""
-    last = pc.max(measured["round"]).as_py()
-    return measured.filter(pc.less(measured["round"], last)) if last else measured
+def cut_round(session: Session) -> int | None:
+    """The round in which a session was cut off, so that tasks or arms have fewer requests than in the last.
+
+    A round by itself is none, as nothing tells what is missing of it; nor is a step of a search for the knee.
+    """
+    if session.state is State.COMPLETE or session.plan.design.knee is not None:
+        return None
+    measured = session.samples.filter(pc.equal(session.samples["phase"], Phase.MEASURE.value))
+    rows = _grouped(measured, ["round", "task", "arm"]).aggregate([([], "count_all")]).to_pylist()
+    counts: dict[int, dict[tuple[str, str], int]] = {}
+    for row in rows:
+        counts.setdefault(row["round"], {})[row["task"], row["arm"]] = row["count_all"]
+    last = max(counts, default=0)
+    return last if last > 1 and counts[last] != counts.get(last - 1) else None
+
+
+def whole_rounds(session: Session) -> Session:
+    """The session without what was measured in the round in which it was cut off."""
+    cut = cut_round(session)
+    return session if cut is None else replace(session, samples=_but(session.samples, cut))
+
+
+def _but(samples: pa.Table, round_: int | None) -> pa.Table:
+    """All requests but those of a round."""
+    return samples if round_ is None else samples.filter(pc.not_equal(samples["round"], round_))
 
 
 def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:

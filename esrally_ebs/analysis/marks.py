@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.comparable import cut_round
 from esrally_ebs.analysis.profile import Profile, Profiles, profiles_of, read_windows
 from esrally_ebs.analysis.summary import rows_by
 from esrally_ebs.model import Event, Phase
@@ -48,13 +49,15 @@ def marked_blocks(
 ) -> Mapping[Block, tuple[Cause, ...]]:
     """The blocks with a cause that not all arms of the same task and round have, in order of time.
 
-    An event on every arm of a round hits them alike and marks none; two different limiters do not.
+    An event on every arm of a round hits them alike and marks none; two different limiters do not. A round
+    in which the session was cut off is not compared, so it is not marked either.
     ``compared_as`` gives a recorded block the arm and round under which it is compared with others.
     """
     requests = _requests(session.samples)
-    causes: dict[Block, list[Cause]] = {}
+    cut, causes = cut_round(session), dict[Block, list[Cause]]()
     for block, cause in _causes(session, profiles_of(read_windows(session.events)[0]), requests):
-        causes.setdefault(compared_as(block), []).append(cause)
+        if block[2] != cut:
+            causes.setdefault(compared_as(block), []).append(cause)
     begins = {compared_as(block): float(spans[0, 0]) for block, spans in requests.items()}
     arms_of: dict[tuple[str, int], set[str]] = {}
     for arm, task, round_ in begins:

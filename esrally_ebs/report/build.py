@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from esrally_ebs.analysis.beside import compare_rates, writes
-from esrally_ebs.analysis.comparable import all_checks, has_latency, is_cold
+from esrally_ebs.analysis.comparable import all_checks, cut_round, has_latency, is_cold, whole_rounds
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.summary import cold_starts
 from esrally_ebs.analysis.volumes import by_type, marked_by_type
@@ -31,7 +31,8 @@ from esrally_ebs.store.session import Session
 def build(session: Session, *, against: str | None = None) -> Report:
     """Everything there is to say about a session, from its folder alone; ``against`` as in ``find``."""
     checks = all_checks(session)
-    volumes, session = session, by_type(session, against)
+    recorded, volumes = session, whole_rounds(session)
+    session = by_type(volumes, against)
     findings = find(session, against=against, checks=checks)
     arms, of_volumes = ([arm.spec.name for arm in each.arms] for each in (session, volumes))
     scopes = [findings]
@@ -42,7 +43,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
     knees = knees_of(session)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
-    explained = causes.explain(session, findings, marked_by_type(volumes, against))
+    explained = causes.explain(session, findings, marked_by_type(recorded, against))
     shared = causes.shared_reasons(session, findings, explained)
     held_back = (
         knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
@@ -50,7 +51,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     priced = costs.costs(session)
     written = writes(session)
     rates = compare_rates(written, findings)
-    moments = conditions.moments(volumes)
+    moments = conditions.moments(recorded)
     tables: list[Table | None] = [
         conditions.arms_table(volumes.arms, session.plan.node.count),
         *(knees.tables() if knees else ()),
@@ -65,7 +66,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         costs.table(session, findings, priced),
         *baseline.tables(volumes),
         *aws.tables(volumes),
-        *conditions.tables(volumes),
+        *conditions.tables(recorded),
         conditions.moments_table(moments, of_volumes),
     ]
     plan = session.plan.name
@@ -95,13 +96,14 @@ def build(session: Session, *, against: str | None = None) -> Report:
         warnings=(
             *session.warnings,
             *_faults(session.events),
+            *_cut(recorded),
             *(tuple(beside.warnings(written, rates)) or _unknown(findings, checks)),
             *(knees.warnings() if knees else ()),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),
         ),
         figures=replace(
-            figures.figures(volumes, findings),
+            figures.figures(recorded, findings),
             moments=moments,
             cold_starts=search.cold_start_plots(starts),
             tradeoffs=costs.tradeoffs(findings, priced),
@@ -145,6 +147,11 @@ def _faults(events: Iterable[Event]) -> Iterable[str]:
         if event.kind in ("fault", "not-cold", "not-steady", "telemetry-dead"):
             where = f" on {event.arm}" if event.arm else ""
             yield f"{event.kind}{where}: {event.fields.get('text') or event.fields.get('task', '')}"
+
+
+def _cut(session: Session) -> Iterable[str]:
+    if (cut := cut_round(session)) is not None:
+        yield f"the session ended within round {cut}, which is left out"
 
 
 def _unknown(findings: Findings, checks: Sequence[Check]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from esrally_ebs.analysis.comparable import all_checks
+from esrally_ebs.analysis.comparable import all_checks, whole_rounds
 from esrally_ebs.analysis.compare import Comparison, Overall
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.rounds import Estimate
@@ -51,7 +51,7 @@ class Document:
 def documents(session: Session, environment: str) -> Iterator[Document]:
     """All documents of a session; ``environment`` is what Rally calls its ``env.name``."""
     common = _common(session, environment)
-    findings = find(by_type(session), checks=all_checks(session))
+    findings = find(by_type(whole_rounds(session)), checks=all_checks(session))
     for record, of in RECORDS.items():
         for key, fields in of(session, findings):
             yield Document(

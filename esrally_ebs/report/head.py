@@ -305,7 +305,7 @@ def next_step(
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
         wanted = max(MIN_ROUNDS, rounds + 1)
-        return f"measure {wanted - rounds} more rounds (design.rounds = {wanted})."
+        return f"measure {_number(wanted - rounds, 'more round')} (design.rounds = {wanted})."
     best = min(ranked, key=lambda result: result.ratio.value)
     step = _step(session, best, shared, arm_costs, bottlenecks)
     confirm = (
@@ -343,7 +343,7 @@ def _more_rounds(result: Overall) -> str:
     if result.more_rounds is None:
         return "measure more rounds (design.rounds); how many cannot be estimated from these"
     wanted = result.rounds + result.more_rounds
-    step = f"measure about {result.more_rounds} more rounds (design.rounds = {wanted})"
+    step = f"measure about {_number(result.more_rounds, 'more round')} (design.rounds = {wanted})"
     wide = result.more_rounds > _MANY_TIMES * result.rounds
     return f"{step}, or allow a wider design.margin" if wide else step
 

@@ -213,3 +213,9 @@ def test_marks_are_recorded_when_a_session_is_concluded(tmp_path: Path) -> None:
     (marked,) = [event for event in folder.events() if event.kind == "marked"]
     assert (marked.arm, marked.fields["task"], marked.fields["round"]) == ("gp2", TASK, 1)
     assert marked.fields["causes"][0]["kind"] == "gc"
+
+
+def test_a_round_that_was_cut_off_is_not_marked(tmp_path: Path) -> None:
+    begun = [row for row in samples() if row.round == 1 or row.arm == "gp2"]
+    fault = Event(at_s=at("gp2", 2) + 1, kind="fault", arm="gp2", fields={"text": "the node ended"})
+    assert marked_blocks(session(tmp_path, [fault], begun)) == {}

@@ -181,3 +181,36 @@ def test_an_inconclusive_verdict_whose_interval_leaves_out_0_says_why(
 def test_a_session_without_arms_measured_nothing_on_nobody(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path, "s", kind="baseline", plan=small_plan())
     assert report.build(load_session(folder.path)).verdict.endswith("Nothing was measured.")
+
+
+@pytest.mark.parametrize("state", [State.CANCELLED, State.FAILED, State.RUNNING])
+@pytest.mark.parametrize("left", [("q", ARMS), ("q", ARMS[:1]), ("r", ARMS[:1])])
+def test_a_round_that_was_cut_off_takes_no_verdict_from_those_before(
+    tmp_path: Path, state: State, left: tuple[str, tuple[str, ...]]
+) -> None:
+    samples = rows({"gp2": 1.0, "gp3": 0.8})
+    whole = built(tmp_path / "whole", [one for one in samples if one.round < ROUNDS[-1]])
+    cut = [one for one in samples if one.round < ROUNDS[-1] or (one.task == left[0] and one.arm in left[1])]
+    path = make(tmp_path / "cut", cut)
+    if state is not State.RUNNING:
+        SessionFolder(path).finish(state, ended_at=START + 600)
+    made = report.build(load_session(path))
+    assert made.verdict.endswith(whole.verdict)
+    assert (made.details, made.next_step) == (whole.details, whole.next_step)
+    of_rounds = [table for table in whole.tables if table.key == "service_time"]
+    assert [table for table in made.tables if table.key == "service_time"] == of_rounds
+    assert "the session ended within round 8, which is left out" in made.warnings
+
+
+def test_the_last_round_counts_where_a_session_ended_after_it(tmp_path: Path) -> None:
+    path = make(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}))
+    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
+    made = report.build(load_session(path))
+    assert not any("left out" in warning for warning in made.warnings)
+    (requests,) = (check.value for check in made.checks if check.name == "requests")
+    assert requests == "160"
+
+
+def test_one_round_that_is_missing_is_one_round(tmp_path: Path) -> None:
+    made = built(tmp_path, [one for one in rows({"gp2": 1.0, "gp3": 0.8}) if one.round < 6])
+    assert made.next_step == "measure 1 more round (design.rounds = 6)."
