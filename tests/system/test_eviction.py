@@ -15,7 +15,7 @@ from es_gp3 import node_of
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.machine.processes import Clock, run
 from esrally_ebs.node.eviction import evict, make_cold
-from esrally_ebs.node.page_cache import PAGE_BYTES, open_files, pages_in_core, residency
+from esrally_ebs.node.page_cache import PAGE_BYTES, pages_in_core, residency
 from esrally_ebs.volumes.emulated.backend import mkfs_btrfs
 
 pytestmark = pytest.mark.system
@@ -109,7 +109,11 @@ def test_pages_written_a_moment_ago_are_evicted_too(index: Path) -> None:
 
 def _bytes_in_core(directory: Path) -> int:
     """What mincore(2) says, which older kernels and overlays have alone, of files of whole pages."""
-    return sum(pages_in_core(file, facts.st_size) for file, facts in open_files(directory)) * PAGE_BYTES
+    pages = 0
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            pages += pages_in_core(file.fileno(), path.stat().st_size)
+    return pages * PAGE_BYTES
 
 
 def test_both_measures_agree_in_between(index: Path) -> None:
