@@ -101,9 +101,15 @@ _ISO_DATE: Final = re.compile(
     r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?(\|\|.*)?"
 )
 _TOKEN: Final = re.compile(r"\w+")
-_OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO"))
-_QUERY_WORD: Final = re.compile(r"\w+(?![\w.]*:)")  # a word before a colon is a field
+_OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
+# A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
+_QUERY_WORD: Final = re.compile(r"(_exists_:\S+|[\^~][\d.]+)|\w+(?![\w.]*:)")
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
+_OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
+_BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{_LUCENE_RANGE.pattern}|:\(?[<>]")
+_LETTER: Final = re.compile(r"[^\W\d_]")
+_POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
+_SORTED_MISSING: Final = frozenset(("_first", "_last"))
 
 
 class Hasher(Walk):
@@ -123,24 +129,29 @@ class Hasher(Walk):
         if where == "regexp" or (where in ("terms", "significant_terms") and key in ("include", "exclude")):
             self.refused = True
             return value
+        if (key == "missing" and value in _SORTED_MISSING) or (key == "from" and not where):
+            return value
+        if _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value) and _address(value) is None:
+            return value  # a number or a date: nothing would lie between others
         return hash_query(value) if where.endswith("query_string") else hash_text(value)
 
 
 def hash_query(text: str) -> str:
     """A Lucene query string with its words hashed; fields, operators and dates stay."""
-    if _ISO_DATE.search(text):
-        return _QUERY_WORD.sub(lambda word: word[0] if word[0][0].isdigit() else _hash_word(word[0]), text)
-    return _QUERY_WORD.sub(lambda word: _hash_word(word[0]), text)
+    bounds = _BOUNDS_IN_QUERY.search(text) is not None
+
+    def hashed(word: re.Match[str]) -> str:
+        return word[0] if word[1] or (bounds and word[0][0].isdigit()) else _hash_word(word[0])
+
+    return _QUERY_WORD.sub(hashed, text)
 
 
 def hash_text(text: str) -> str:
     """A string with each word hashed; what stands between them (blanks, wildcards) stays."""
-    if _ISO_DATE.fullmatch(text) or _NOW.fullmatch(text):
+    if _ISO_DATE.fullmatch(text) or _NOW.fullmatch(text) or _POINT.fullmatch(text):
         return text
-    try:
-        return _hash_address(ipaddress.ip_address(text))
-    except ValueError:
-        return _TOKEN.sub(lambda word: _hash_word(word[0]), text)
+    address = _address(text)
+    return _TOKEN.sub(lambda word: _hash_word(word[0]), text) if address is None else _hash_address(address)
 
 
 def _hash_word(word: str) -> str:
@@ -152,7 +163,14 @@ def _hash_word(word: str) -> str:
     return f"h{number:032x}"[:13]
 
 
-def _hash_address(address: Any) -> str:  # noqa: ANN401 - of version 4 or 6
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _hash_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     digest = _digest(str(address))
     if address.version == 4:
         return "10." + ".".join(str(byte) for byte in digest[:3])

@@ -9,7 +9,7 @@ import pytest
 from query_logs import query_line, requests, write
 
 from esrally_ebs.workload.queries import Options, import_logs
-from esrally_ebs.workload.queries.prepare import Freezer, hash_query, hash_text
+from esrally_ebs.workload.queries.prepare import Freezer, Hasher, hash_query, hash_text
 from esrally_ebs.workload.queries.shapes import Shapes
 
 AT_US = 1_767_348_000_123_000  # 2026-01-02T10:00:00.123Z
@@ -124,6 +124,28 @@ def test_a_hash_keeps_what_the_query_needs() -> None:
         hash_query("user:bob AND NOT status:open")
         == f"user:{hash_text('bob')} AND NOT status:{hash_text('open')}"
     )
+
+
+def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
+    lookup = {"index": "users", "id": hash_text("bob"), "path": "friends"}
+    factor = {"field_value_factor": {"field": "likes", "modifier": "log1p", "missing": 1}}
+    near = {"gauss": {"place": {"origin": "52.5,13.4", "scale": "2km"}, "multi_value_mode": "avg"}}
+    clauses = [
+        {"term": {"open": "true"}},
+        {"range": {"ts": {"gte": "1700000000000", "lt": "31/12/2026", "boost": "2.0"}}},
+        {"terms": {"user": lookup}},
+        {"query_string": {"query": "_exists_:user.name AND open:false AND n:[10 TO 20]^2.5"}},
+    ]
+    users = {"terms": {"field": "user", "missing_order": "last"}}
+    body = {
+        "from": "20",
+        "query": {"function_score": {"query": {"bool": {"filter": clauses}}, "functions": [factor, near]}},
+        "sort": [{"price": {"order": "desc", "missing": "_last"}}, {"_geo_distance": {"place": "-52.5,13"}}],
+        "aggs": {"a": {"composite": {"sources": [{"u": users}]}}},
+    }
+    asked = {**body, "query": json.loads(json.dumps(body["query"]).replace(hash_text("bob"), "bob"))}
+    assert Hasher().body(asked) == body
+    assert hash_text("10.0.0.1") in str(Hasher().body({"query": {"range": {"ip": {"gte": "10.0.0.1"}}}}))
 
 
 def test_points_and_regular_expressions(tmp_path: Path) -> None:
