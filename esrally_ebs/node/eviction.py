@@ -176,7 +176,7 @@ def _sync(directory: Path) -> tuple[int, int]:
     return 1, 0
 
 
-def _forget(files: Iterable[Path]) -> tuple[int, int]:
+def _forget(files: Iterable[str]) -> tuple[int, int]:
     count = total = 0
     for path in files:
         with opened(path) as descriptor:

@@ -123,7 +123,7 @@ class Residency:
     """How much of a directory's files is in the page cache."""
 
     total_bytes: int
-    resident: Mapping[Path, FileId]  # those of which a page is
+    resident: Mapping[str, FileId]  # by their paths, those of which a page is
     resident_bytes: int
 
     @property
@@ -138,9 +138,8 @@ def residency(directory: Path) -> Residency:
     An overlay's files have their pages in the layers below, which only mincore(2) sees. Raises SetupError
     when the directory cannot be read.
     """
-    on_overlay = mount_holding(directory).filesystem == "overlay"
-    pages = pages_in_core if on_overlay else cached_pages
-    resident: dict[Path, FileId] = {}
+    pages = pages_in_core if _is_on_overlay(directory) else cached_pages
+    resident: dict[str, FileId] = {}
     resident_bytes = total_bytes = 0
     for path, descriptor, facts in _open_files(directory):
         total_bytes += facts.st_size
@@ -151,12 +150,21 @@ def residency(directory: Path) -> Residency:
     return Residency(total_bytes=total_bytes, resident=resident, resident_bytes=resident_bytes)
 
 
-def _open_files(directory: Path) -> Iterator[tuple[Path, int, os.stat_result]]:
-    """Descriptor (closed when the next one is asked for) and facts of each regular file with content."""
+def _is_on_overlay(directory: Path) -> bool:
     if not directory.is_dir():
         raise SetupError(f"{directory}: not a directory; give the index's directory on the arm's mount")
+    if os.major(directory.stat().st_dev):  # a block device's; what mounts there are takes a while to read
+        return False
+    return mount_holding(directory).filesystem == "overlay"
+
+
+def _open_files(directory: Path) -> Iterator[tuple[str, int, os.stat_result]]:
+    """Path, descriptor (closed when the next is asked for) and facts of each regular file with content.
+
+    Paths are text: a ``Path`` takes as long as a file's facts, and this is done before each cold request.
+    """
     for folder, _, names in os.walk(directory):
-        for path in (Path(folder, name) for name in names):
+        for path in (f"{folder}/{name}" for name in names):
             with opened(path) as descriptor:
                 if descriptor is None:
                     continue
@@ -166,7 +174,7 @@ def _open_files(directory: Path) -> Iterator[tuple[Path, int, os.stat_result]]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int | None]:
+def opened(path: str | Path) -> Iterator[int | None]:
     """A read-only descriptor of ``path``, or None for what is no longer there or cannot hold pages."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
