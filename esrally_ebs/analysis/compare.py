@@ -344,12 +344,7 @@ def _over_starts(percentile: int, parts: Sequence[Pair], confidence: float | Non
     difference, ratio = Estimate(differences.value), Estimate(math.exp(ratios.value))
     if confidence is not None and has_enough_requests(percentile, min(map(_fewest, parts))):
         difference, ratio = differences.interval(confidence), ratios.ratio(confidence)
-    return PercentileComparison(
-        percentile=percentile,
-        difference_s=difference,
-        ratio=ratio,
-        starts=ratios,
-    )
+    return PercentileComparison(percentile=percentile, difference_s=difference, ratio=ratio, starts=ratios)
 
 
 def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileComparison, ...]:

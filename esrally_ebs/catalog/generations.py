@@ -70,8 +70,7 @@ def generation_of(spec: VolumeSpec) -> Generation:
     if not generations:
         first = entry["generations"][0]["since"]
         raise PlanError(
-            f"{who(spec)}: there was none on {until}, the type is of {first}; change date or type",
-            key="date",
+            f"{who(spec)}: there was none on {until}, the type is of {first}; change date or type", key="date"
         )
     return _merged(type_, entry["rule"], generations)
 

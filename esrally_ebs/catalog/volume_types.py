@@ -115,8 +115,7 @@ def _efs_provisioned(spec: VolumeSpec, bounds_mib: tuple[float, float], one_zone
     mib = spec.throughput_bytes_per_s / MIB
     if not low <= mib <= high:
         raise PlanError(
-            f"{who(spec)}: {outside(mib, low, high, 'MiB/s')}; change throughput",
-            key="throughput",
+            f"{who(spec)}: {outside(mib, low, high, 'MiB/s')}; change throughput", key="throughput"
         )
     return float(spec.throughput_bytes_per_s)
 
@@ -233,8 +232,7 @@ def _provisioned(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
     low, high = constants["throughput_mib"]
     if not low <= throughput <= high:
         raise PlanError(
-            f"{who(spec)}: {outside(throughput, low, high, 'MiB/s')}; change throughput",
-            key="throughput",
+            f"{who(spec)}: {outside(throughput, low, high, 'MiB/s')}; change throughput", key="throughput"
         )
     per_iops = constants["throughput_mib_per_iops"]
     if throughput > per_iops * iops:
@@ -323,10 +321,7 @@ def _check_size(spec: VolumeSpec, constants: Constants) -> None:
     low, high = constants["size_gib"]
     size_gib = spec.size_bytes / GIB
     if not low <= size_gib <= high:
-        raise PlanError(
-            f"{who(spec)}: {outside(size_gib, low, high, 'GiB')}; change size",
-            key="size",
-        )
+        raise PlanError(f"{who(spec)}: {outside(size_gib, low, high, 'GiB')}; change size", key="size")
 
 
 def _required_iops(spec: VolumeSpec, constants: Constants) -> int:

@@ -83,9 +83,7 @@ def _look_at_arms(
     actual = {name: _as_it_is(volume, surveyed) for name, volume in real.items()}
     facts = _facts(plan, actual, surveyed, apis[0] if apis else None, roots, clock)
     return Guarded(
-        arms=tuple(_with(arm, actual) for arm in arms),
-        checks=tuple(guard(facts)),
-        record=_record(surveyed),
+        arms=tuple(_with(arm, actual) for arm in arms), checks=tuple(guard(facts)), record=_record(surveyed)
     )
 
 
@@ -155,9 +153,7 @@ def _facts(
         plan=plan,
         arms=arms,
         instance=InstanceFacts(
-            limits=limits,
-            io_balance=balances.instance.get("io"),
-            byte_balance=balances.instance.get("byte"),
+            limits=limits, io_balance=balances.instance.get("io"), byte_balance=balances.instance.get("byte")
         )
         if limits
         else None,

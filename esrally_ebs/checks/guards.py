@@ -10,15 +10,7 @@ from dataclasses import replace
 
 from esrally_ebs.analysis.comparable import LATENESS, REACH
 from esrally_ebs.checks import volume_state
-from esrally_ebs.checks.facts import (
-    Activity,
-    ArmFacts,
-    Facts,
-    bad,
-    good,
-    listed,
-    unknown,
-)
+from esrally_ebs.checks.facts import Activity, ArmFacts, Facts, bad, good, listed, unknown
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.model import Check, Kind, Severity
 from esrally_ebs.units import KIB, MIB, format_bytes

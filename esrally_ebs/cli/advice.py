@@ -193,8 +193,7 @@ def trace_command(
     ] = None,
     seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
     pid: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="The node's process; default: all on the mount."),
+        int | None, typer.Option(metavar="N", min=1, help="The node's process; default: all on the mount.")
     ] = None,
     source: Annotated[
         Path | None,

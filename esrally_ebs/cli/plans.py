@@ -89,10 +89,7 @@ def race_command(
 
 
 @app.command("simulate")
-def simulate_command(
-    plan: PlanName,
-    settings: Settings = None,
-) -> None:
+def simulate_command(plan: PlanName, settings: Settings = None) -> None:
     """Run the fio jobs of a plan in virtual time, from the volume models alone; no root, no engine."""
     overrides = overrides_of(settings)
     put(runs.simulate_plan(plan, overrides, say=put))

@@ -132,9 +132,7 @@ def push_command(
 
 
 @app.command("dashboard")
-def dashboard_command(
-    output: Output = None,
-) -> None:
+def dashboard_command(output: Output = None) -> None:
     """Print a Kibana dashboard of the metrics store, to import as saved objects."""
     from esrally_ebs.report.documents import render_dashboard
 

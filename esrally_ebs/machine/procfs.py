@@ -250,7 +250,5 @@ def parse_proc_stat(text: str, source: str) -> ProcessorCounters:
         )
     seconds = {name: int(word) / _TICKS_PER_S for name, word in zip(_PROCESSOR_TIMES, ticks, strict=True)}
     return ProcessorCounters(
-        busy_s=sum(seconds[name] for name in _BUSY),
-        stolen_s=seconds["steal"],
-        total_s=sum(seconds.values()),
+        busy_s=sum(seconds[name] for name in _BUSY), stolen_s=seconds["steal"], total_s=sum(seconds.values())
     )

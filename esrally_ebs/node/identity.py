@@ -179,10 +179,7 @@ def searched(cluster: Sequence[Node], preference: str) -> tuple[Shard, ...]:
     return tuple(
         sorted(
             Shard(
-                each["index"],
-                each["shard"],
-                "primary" if each["primary"] else "replica",
-                names[each["node"]],
+                each["index"], each["shard"], "primary" if each["primary"] else "replica", names[each["node"]]
             )
             for each in firsts
         )

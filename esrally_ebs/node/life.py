@@ -82,12 +82,7 @@ def start_cluster(
     """
     if len(volumes) == 1:
         one = start(
-            volumes[0],
-            settings,
-            session=session,
-            image=image,
-            repository=repository,
-            data_of=data_of,
+            volumes[0], settings, session=session, image=image, repository=repository, data_of=data_of
         )
         return (one,)
     names = [volume.spec.name for volume in volumes]

@@ -3,11 +3,4 @@
 from esrally_ebs.plan.plan import Plan, load_plan, parse_plan
 from esrally_ebs.plan.tables import BaselineJob, DesignPlan, ModifyPlan
 
-__all__ = [
-    "BaselineJob",
-    "DesignPlan",
-    "ModifyPlan",
-    "Plan",
-    "load_plan",
-    "parse_plan",
-]
+__all__ = ["BaselineJob", "DesignPlan", "ModifyPlan", "Plan", "load_plan", "parse_plan"]

@@ -291,11 +291,7 @@ class Plan(Section):
         mounts = arm.mounts or (None,) * self.node.count
         return tuple(
             replace(
-                arm,
-                name=name,
-                mount=mount,
-                mounts=(),
-                instance=arm.instance and f"{arm.instance}#{number}",
+                arm, name=name, mount=mount, mounts=(), instance=arm.instance and f"{arm.instance}#{number}"
             )
             for number, (name, mount) in enumerate(
                 zip(self.node_names(arm.name), mounts, strict=True), start=1

@@ -28,14 +28,7 @@ from typing import Any
 import psutil
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import (
-    Process,
-    be_called,
-    interrupt_again,
-    is_root,
-    kill_all,
-    members_of,
-)
+from esrally_ebs.machine.processes import Process, be_called, interrupt_again, is_root, kill_all, members_of
 from esrally_ebs.machine.resources import actors_address, sockets_wanted
 from esrally_ebs.rally import any_track
 

@@ -189,10 +189,7 @@ def _writes_cells(of: Writes) -> tuple[Cell, ...]:
     return (
         Cell(text=f"{of.p99_s * 1e3:.1f} ms", facts={"p99_s": of.p99_s, "p50_s": of.p50_s}),
         quantity("written_bytes_per_s", rate, f"{(rate or 0.0) / MIB:,.1f} MiB/s"),
-        Cell(
-            text=f"{share:.0%} {NAMES.get(limit, limit)}",
-            facts={"limit": limit, "held_back": share},
-        )
+        Cell(text=f"{share:.0%} {NAMES.get(limit, limit)}", facts={"limit": limit, "held_back": share})
         if share > MATTERS
         else NOTHING,
     )

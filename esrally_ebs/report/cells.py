@@ -38,9 +38,7 @@ def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterato
 
 
 def arm_rows(
-    of: Mapping[tuple[str, str], _Of],
-    arms: Sequence[str],
-    cells: Callable[[_Of], tuple[Cell, ...]],
+    of: Mapping[tuple[str, str], _Of], arms: Sequence[str], cells: Callable[[_Of], tuple[Cell, ...]]
 ) -> tuple[Row, ...]:
     """A row for each task of ``of``, which is by task and arm, with the cells of each arm, if it has some."""
     made = {key: cells(each) for key, each in of.items()}

@@ -13,16 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from esrally_ebs.model import Check
-from esrally_ebs.report.model import (
-    Cell,
-    Column,
-    Plot,
-    Report,
-    Row,
-    Table,
-    Value,
-    plain_text,
-)
+from esrally_ebs.report.model import Cell, Column, Plot, Report, Row, Table, Value, plain_text
 from esrally_ebs.store.encoding import dump
 from esrally_ebs.units import one_line, printable
 

@@ -21,11 +21,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import one_line, printable
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
-_SAID = {
-    Outcome.PASS: "passed",
-    Outcome.FAIL: "failed",
-    Outcome.INCONCLUSIVE: "inconclusive",
-}
+_SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
 def judge_session(

@@ -238,11 +238,7 @@ class MachineSteps:
         shutil.copytree(made.data, self._root.attach_neutral(), dirs_exist_ok=True)
         parts = self._root.start_shared(made.uuids, nodes.of_all_arms(self._settings, len(arms)))
         return tuple(
-            replace(
-                arm,
-                members=(Member(volume=arm.volume, node=part),),
-                suffix=copies.suffix_of(arm.name),
-            )
+            replace(arm, members=(Member(volume=arm.volume, node=part),), suffix=copies.suffix_of(arm.name))
             for arm, part in zip(arms, parts, strict=True)
         )
 

@@ -15,15 +15,7 @@ from esrally_ebs.model import BaselineRow, Check, Event, State, session_name
 from esrally_ebs.plan import Plan
 from esrally_ebs.store.encoding import BASELINE, TRACE, baseline_of, dump, dump_event, seal, to_table
 from esrally_ebs.store.files import append_line, cannot_write, locked, make_directory, write_text
-from esrally_ebs.store.parts import (
-    SCHEMAS,
-    Growing,
-    PartWriter,
-    compact,
-    read_parts,
-    write_table,
-    writer_for,
-)
+from esrally_ebs.store.parts import SCHEMAS, Growing, PartWriter, compact, read_parts, write_table, writer_for
 from esrally_ebs.store.reading import read_baseline, read_events, read_record, this_process
 from esrally_ebs.store.session import SessionRecord, changed, document_of
 

@@ -55,12 +55,7 @@ def load_session(path: Path, *, sample_columns: list[str] | None = None) -> Sess
     own = {field.name: getattr(record, field.name) for field in fields(record)}
     own["warnings"] = (*record.warnings, *broken_samples, *broken_telemetry, *broken_events)
     return Session(
-        **own,
-        path=path,
-        samples=samples,
-        baseline=read_baseline(path),
-        telemetry=telemetry,
-        events=events,
+        **own, path=path, samples=samples, baseline=read_baseline(path), telemetry=telemetry, events=events
     )
 
 

@@ -48,9 +48,4 @@ def run_study(name: str, runner: Runner, prices: PriceList, *, session: Session 
     study = read_study(name)
     plan = load_plan(resource("pipelines") / f"{name}.toml")
     parts = _PARTS[name](Inputs(study=study, plan=plan, runner=runner, prices=prices, session=session))
-    return Result(
-        study=study,
-        how=runner.how,
-        figures=compare(study, parts.observed),
-        parts=parts,
-    )
+    return Result(study=study, how=runner.how, figures=compare(study, parts.observed), parts=parts)

@@ -37,10 +37,7 @@ def _stripe(history: History, state: ArmState) -> Step | None:
     devices = state.devices
     for device in devices:
         if not device.blank or device.mounts or device.holders:
-            refuse(
-                history,
-                f"{device.path} ({device.serial}) is not empty; take the arm down and try again",
-            )
+            refuse(history, f"{device.path} ({device.serial}) is not empty; take the arm down and try again")
     return HostWork(
         key="stripe",
         operation="stripe",

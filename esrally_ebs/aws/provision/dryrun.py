@@ -147,11 +147,7 @@ class _PredictedArm:
         id_ = f"vol-{next(self._instance.volumes):017x}"
         tags = tags_of(given["TagSpecifications"][0]["Tags"])
         self._volumes[id_] = VolumeState(
-            id=id_,
-            state="available",
-            size_gib=given["Size"],
-            tags=tags,
-            snapshot=given.get("SnapshotId", ""),
+            id=id_, state="available", size_gib=given["Size"], tags=tags, snapshot=given.get("SnapshotId", "")
         )
         return {"VolumeId": id_}
 

@@ -122,12 +122,7 @@ def on_disks(devices: Sequence[tuple[ArmDevice, Sequence[str]]], run_dir: Path) 
     return [
         Orphan(
             sort="instance-store",
-            tags={
-                TAG_SESSION: "on-disk",
-                TAG_ARM: device.label,
-                TAG_RUN: device.label,
-                TAG_OWNER: "",
-            },
+            tags={TAG_SESSION: "on-disk", TAG_ARM: device.label, TAG_RUN: device.label, TAG_OWNER: ""},
             resources=dict(enumerate(serials)),
         )
         for device, serials in devices

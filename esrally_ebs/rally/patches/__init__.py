@@ -154,13 +154,7 @@ RACE_CONTROL = (
         "the session is completed and reported after Rally's own summary",
         outcome.on_benchmark_complete,
     ),
-    Patch(
-        racecontrol,
-        "Success",
-        (),
-        "the last line says where the report is",
-        outcome.success,
-    ),
+    Patch(racecontrol, "Success", (), "the last line says where the report is", outcome.success),
     Patch(
         racecontrol.BenchmarkActor,
         "receiveMsg_BenchmarkFailure",

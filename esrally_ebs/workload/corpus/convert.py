@@ -155,9 +155,7 @@ def convert(
     not in NOAA's format, or when no row gives a document; SetupError when the disk is full.
     """
     known = parse_stations(
-        _lines(stations),
-        countries=parse_names(_lines(countries)),
-        states=parse_names(_lines(states)),
+        _lines(stations), countries=parse_names(_lines(countries)), states=parse_names(_lines(states))
     )
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)

@@ -162,11 +162,7 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
         "operations": ",\n".join(f"    {_plain(operation)}" for operation in operations),
         "tasks": ",\n".join(
             _TASK
-            % {
-                "name": _plain(task.name),
-                "warmup": min(task.count, 100),
-                "iterations": min(task.count, 500),
-            }
+            % {"name": _plain(task.name), "warmup": min(task.count, 100), "iterations": min(task.count, 500)}
             for task in tasks
         ),
     }

@@ -11,11 +11,7 @@ from typing import Any
 from esrally_ebs.rally.cars import is_setting
 
 
-def write_settings(
-    config_names: Sequence[str],
-    variables: Mapping[str, Any],
-    **kwargs: Any,
-) -> None:
+def write_settings(config_names: Sequence[str], variables: Mapping[str, Any], **kwargs: Any) -> None:
     """Append the settings among ``variables`` to the rendered configuration."""
     path = Path(variables["install_root_path"]) / "config" / "elasticsearch.yml"
     with path.open("a", encoding="utf-8") as file:
