@@ -18,8 +18,6 @@ from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
 
-_BLOCK_BYTES = 1024 * 1024
-
 # Elasticsearch begins with the copy that a hash of the text points at in its list of a shard's copies; 24
 # texts point at each of two or three in all but one of millions of clusters.
 PREFERENCES = tuple(f"ebs-{number}" for number in range(24))
@@ -128,8 +126,7 @@ def _add_content(digest: "hashlib._Hash", path: Path) -> None:
     # of a directory that is a node's user's: no link out of it, and nothing that would not end
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
+        hashlib.file_digest(file, lambda: digest)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -148,16 +148,10 @@ def _exchange(control: Path, line: bytes) -> bytes:
         client.settimeout(_TIMEOUT_S)
         client.connect(path)
         client.sendall(line)
-        return _read_line(client)
-
-
-def _read_line(client: socket.socket) -> bytes:
-    received = b""
-    while not received.endswith(b"\n"):
-        part = client.recv(_LINE_BYTES)
-        if not part:
-            raise ConnectionResetError("connection closed")
-        received += part
+        with client.makefile("rb") as answers:
+            received = answers.readline()
+    if not received.endswith(b"\n"):
+        raise ConnectionResetError("connection closed")
     return received
 
 

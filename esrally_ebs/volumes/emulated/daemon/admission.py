@@ -12,6 +12,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, Self
@@ -131,23 +132,23 @@ class Admission:
 
     def change(self, settings: Mapping[str, Any], now: float) -> None:
         """Change what ``control.change`` names; ValueError for anything else, and then nothing is changed."""
-        changes: Mapping[str, Callable[[Any], object]] = {
-            "unlimited": self._set_unlimited,
-            "time_scale": lambda times: self._set_time_scale(times, now),
-            "refill": lambda on: self._limiter.refill(now) if on else None,
-            "drain": lambda on: self._limiter.drain(now) if on else None,
-            "drain_instance": lambda on: self._limiter.drain_instance(now) if on else None,
-            "credits": lambda fraction: self._limiter.set_credits(fraction, now),
-            "fixed_latency_s": self._set_fixed,
-            "read_latency": lambda times: self._latency.slow_reads(times),
-            "overhead": self._set_overhead,
+        changes: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {  # check, apply
+            "unlimited": (bool, partial(setattr, self, "unlimited")),
+            "time_scale": (_time_scale, lambda times: self._set_time_scale(times, now)),
+            "refill": (bool, lambda on: self._limiter.refill(now) if on else None),
+            "drain": (bool, lambda on: self._limiter.drain(now) if on else None),
+            "drain_instance": (bool, lambda on: self._limiter.drain_instance(now) if on else None),
+            "credits": (_fraction, lambda fraction: self._limiter.set_credits(fraction, now)),
+            "fixed_latency_s": (_between, partial(setattr, self, "_fixed_s")),
+            "read_latency": (_read_latency, self._latency.slow_reads),
+            "overhead": (_overhead, partial(setattr, self, "_overhead")),
         }
         unknown = sorted(settings.keys() - changes.keys())
         if unknown:
             raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(changes)}")
-        checked = {key: _READ[key](value) for key, value in settings.items()}
+        checked = {key: changes[key][0](value) for key, value in settings.items()}
         with self._shared():
-            for key, apply in changes.items():  # in this order, whatever theirs
+            for key, (_, apply) in changes.items():  # in this order, whatever theirs
                 if key in checked:
                     apply(checked[key])
 
@@ -163,18 +164,9 @@ class Admission:
             for i, number in enumerate(self._limiter.shared_state()):
                 numbers[i] = number
 
-    def _set_unlimited(self, on: bool) -> None:
-        self.unlimited = on
-
     def _set_time_scale(self, times: float, now: float) -> None:
         self._limiter.shrink(times / self._time_scale, now)
         self._time_scale = times
-
-    def _set_fixed(self, between_s: tuple[float, float] | None) -> None:
-        self._fixed_s = between_s
-
-    def _set_overhead(self, overhead: tuple[Lines, Lines]) -> None:
-        self._overhead = overhead
 
     def state(self, now: float, *, in_flight: int, errors: int) -> LimiterState:
         """All that can be asked for."""
@@ -259,17 +251,3 @@ def _line(each: Any, each_byte: Any) -> tuple[float, float]:  # noqa: ANN401
     if abs(seconds) + abs(per_byte) * MIB > _MAX_LATENCY_S:
         raise ValueError(f"no path costs {seconds:g} s and {per_byte:g} s a byte")
     return seconds, per_byte
-
-
-# What is sent for each setting, checked; of all before any is applied.
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "unlimited": bool,
-    "time_scale": _time_scale,
-    "refill": bool,
-    "drain": bool,
-    "drain_instance": bool,
-    "credits": _fraction,
-    "fixed_latency_s": _between,
-    "read_latency": _read_latency,
-    "overhead": _overhead,
-}
