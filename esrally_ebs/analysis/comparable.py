@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.profile import FIO, Profile, Profiles, arm_profiles, profiles_of, read_windows
 from esrally_ebs.analysis.summary import is_time
-from esrally_ebs.model import Check, Kind, Phase, State, Volume
+from esrally_ebs.model import Check, Kind, Phase, State
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_bytes, format_seconds
@@ -157,15 +157,12 @@ def _agree(name: str, by_arm: Mapping[str, Mapping[str, Any]]) -> Check | None:
 def _volumes(session: Session) -> Check | None:
     accepted = {check.name for check in session.checks if check.accepted}
     keys = [key for key in VOLUME_SETTINGS if key.removesuffix("_bytes") not in accepted]
-    check = _agree("settings", {arm.spec.name: _settings(arm, keys) for arm in session.arms})
+    settings = {arm.spec.name: pick({k: getattr(arm, k) for k in keys}, keys) for arm in session.arms}
+    check = _agree("settings", settings)
     if check is None or check.ok or len({arm.kind for arm in session.arms}) == 1:
         return check
     # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
     return replace(check, ok=True, text=f"{check.text} (arms of different kinds)")
-
-
-def _settings(arm: Volume, keys: Iterable[str]) -> dict[str, Any]:
-    return pick({key: getattr(arm, key) for key in keys}, keys)
 
 
 def pick(values: Mapping[str, Any], keys: Iterable[str], prefix: str = "") -> dict[str, Any]:

@@ -182,7 +182,7 @@ def instance_here() -> str:
 
 def place_of(api: Api, instance: str) -> Place:
     """Zone, subnet and security groups of an instance. Raises SetupError when AWS knows no such instance."""
-    described = next(iter(instances_where(api, "instance-id", instance)), None)
+    described = next(iter(described_as(api, instance)), None)
     if described is None:
         raise SetupError(f"{instance}: AWS knows no such instance in this region; set aws.region in the plan")
     zone = described["Placement"]["AvailabilityZone"]
@@ -195,8 +195,8 @@ def place_of(api: Api, instance: str) -> Place:
     )
 
 
-def instances_where(api: Api, name: str, *values: str) -> list[Mapping[str, Any]]:
-    """Instances as EC2 describes them, by one of DescribeInstances' filters; none for what is not there."""
-    filters = [{"Name": name, "Values": list(values)}]
+def described_as(api: Api, instance: str) -> list[Mapping[str, Any]]:
+    """An instance as EC2 describes it; nothing for one that is not there (by id: an error)."""
+    filters = [{"Name": "instance-id", "Values": [instance]}]
     groups = api.call("ec2", "DescribeInstances", Filters=filters)["Reservations"]
     return [instance for group in groups for instance in group["Instances"]]

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.disks import disk_of, innermost, mounts_of, scheduler_of, stack_of
@@ -15,17 +15,6 @@ from esrally_ebs.units import KIB
 
 _DEVICES = Path("/sys/dev/block")
 _WRITTEN = ("elasticsearch", "fio")  # what nodes and jobs write on a volume of ours
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockDevice:
-    """The block device under a file system."""
-
-    name: str  # kernel name as in /proc/diskstats; of the partition, if it is one
-    number: str  # "major:minor"
-    disk: str  # kernel name of the whole disk
-    readahead_bytes: int | None
-    scheduler: str | None
 
 
 def mounts() -> list[Mount]:
@@ -108,41 +97,31 @@ def _is_on(link: Path, device: int) -> bool:
     return False
 
 
-def block_device(number: str) -> BlockDevice | None:
-    """The block device ``major:minor``; None for file systems without one (tmpfs, overlay, nfs)."""
-    link = _DEVICES / number
-    if not link.exists():
-        return None
-    node = link.resolve()
-    disk = disk_of(node)
-    readahead = text(disk / "queue" / "read_ahead_kb")
-    return BlockDevice(
-        name=node.name,
-        number=number,
-        disk=disk.name,
-        readahead_bytes=int(readahead) * KIB if readahead else None,
-        scheduler=scheduler_of(disk) or None,
-    )
-
-
 def describe(
     spec: VolumeSpec, where: Path, kind: Kind, *, identity: str = "", control: Path | None = None
 ) -> Volume:
     """The Volume at ``where`` with everything that the kernel knows of it."""
     mount = mount_holding(where)
-    block = block_device(mount.device_number)
-    lowest = stack_of(mount, Roots()).lowest
+    facts: dict[str, Any] = {}
+    link = _DEVICES / mount.device_number
+    if link.exists():  # tmpfs, overlay and NFS have no device
+        node = link.resolve()  # of the partition, if it is one
+        disk, lowest = disk_of(node), stack_of(mount, Roots()).lowest
+        readahead = text(disk / "queue" / "read_ahead_kb")
+        facts = {
+            "device": node.name,
+            "device_number": mount.device_number,
+            "lowest": () if lowest == (disk.name,) else lowest,
+            "readahead_bytes": int(readahead) * KIB if readahead else None,
+            "scheduler": scheduler_of(disk) or None,
+        }
     return Volume(
         spec=spec,
         kind=kind,
         mount=where,
-        device=None if block is None else block.name,
-        device_number=None if block is None else block.number,
-        lowest=() if block is None or lowest == (block.disk,) else lowest,
         filesystem=mount.filesystem,
         mount_options=",".join(filter(None, (mount.options, mount.super_options))),
-        readahead_bytes=None if block is None else block.readahead_bytes,
-        scheduler=None if block is None else block.scheduler,
         identity=identity,
         control=control,
+        **facts,
     )

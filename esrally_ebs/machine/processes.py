@@ -230,7 +230,10 @@ def at_terminal() -> bool:
 
 
 def be_called(title: str) -> None:
-    """Have this process listed by another name than its command line, in which any bytes may stand."""
+    """Have this process listed by a name, of any bytes, in place of its command line.
+
+    Rally refuses to race while a python process has "esrally" in that.
+    """
     setproctitle.setproctitle(title.encode(errors="replace").decode())
 
 

@@ -4,13 +4,13 @@ A limit that holds back a closed loop serves just its rate. When a share of the 
 they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is what was asked for.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
+from esrally_ebs.catalog.limits import of_any
 from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.cells import arm_names
@@ -46,7 +46,7 @@ _BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same,
 
 def limit_name(counter: str) -> str:
     """The limit as the catalog names it: EBS counts ``volume_iops``, striped volumes ``2-iops``."""
-    return re.sub(r"^(\d+-|volume-)", "", counter.replace("_", "-"))
+    return of_any(counter.replace("_", "-")).removeprefix("volume-")
 
 
 def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, BinaryIO
 
-import setproctitle
 from pydantic import Base64Bytes, Field
 
 import esrally_ebs
@@ -26,6 +25,7 @@ from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.processes import be_called
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import ENGINE, Node, TelemetryPoint
 from esrally_ebs.node import api, dataset
@@ -249,8 +249,7 @@ def _lines(descriptor: int, patience_s: float) -> Iterator[bytes]:
 
 def main() -> int:
     """Serve at standard input and output; gives the exit code."""
-    # Rally refuses to race while a python process has "esrally" in its command line.
-    setproctitle.setproctitle("ebs-host")
+    be_called("ebs-host")
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tools print there is no answer
         left = serve(sys.stdin.fileno(), answers)

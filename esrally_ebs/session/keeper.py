@@ -22,13 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, cast
 
-import setproctitle
-
 from esrally_ebs import node as nodes
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
-from esrally_ebs.machine.processes import as_shells_say, at_terminal
+from esrally_ebs.machine.processes import as_shells_say, at_terminal, be_called
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.session import reaper
 from esrally_ebs.session.asking import (
@@ -295,8 +293,7 @@ def _send(connection: socket.socket, answer: Mapping[str, Any], file: BinaryIO |
 
 def main(argv: Sequence[str]) -> int:
     """``LISTENER READY CHILD UID``: descriptors, the command's process and user; gives its exit code."""
-    # Rally refuses to race while a python process has "esrally" in its command line.
-    setproctitle.setproctitle("ebs-keeper")
+    be_called("ebs-keeper")
     fileno, ready, child, uid = map(int, argv)
     os.umask(0o022)
     user = Caller.of(uid)

@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-import setproctitle
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.processes import Process, kill_all, members_of
+from esrally_ebs.machine.processes import Process, be_called, kill_all, members_of
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
@@ -168,8 +167,7 @@ def main(argv: Sequence[str]) -> None:
     """
     session, folder, uid = argv[0], Path(argv[1]), int(argv[2])
     starter, *processes = [Process(*map(int, word.split(":"))) for word in argv[3:]]
-    # Rally refuses to race while a python process has "esrally" in its command line.
-    setproctitle.setproctitle(f"ebs-reaper {session[:8]}")
+    be_called(f"ebs-reaper {session[:8]}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     actors = actor_session(*(process.pid for process in processes)) if len(processes) > 1 else None

@@ -161,12 +161,8 @@ def read_events(path: Path) -> tuple[tuple[Event, ...], tuple[str, ...]]:
         except FormatError as error:
             broken.append(str(error))
     more = len(broken) - _MAX_BROKEN_LINES
-    named = (
-        broken[:_MAX_BROKEN_LINES]
-        if more <= 0
-        else [*broken[:_MAX_BROKEN_LINES], f"events.jsonl: {more} more"]
-    )
-    return tuple(events), tuple(named)
+    unnamed = (f"events.jsonl: {more} more",) if more > 0 else ()
+    return tuple(events), (*broken[:_MAX_BROKEN_LINES], *unnamed)
 
 
 def _summary(path: Path) -> SessionSummary:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from esrally_ebs.catalog.limits import of_any
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.report.model import Curve, curve_through
@@ -204,12 +205,10 @@ def _count(job: BaselineJob, reads: float | None) -> int | None:
 
 
 def _unstriped(waited_s: Mapping[str, float]) -> dict[str, float]:
-    """The limits of the second of several volumes are named ``2-iops``; here they are one."""
+    """The limits of striped volumes as one."""
     together: dict[str, float] = {}
     for name, seconds in waited_s.items():
-        number, dash, rest = name.partition("-")
-        of = rest if dash and number.isdigit() else name
-        together[of] = together.get(of, 0.0) + seconds
+        together[of_any(name)] = together.get(of_any(name), 0.0) + seconds
     return together
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from esrally_ebs.aws.clients import Api, AwsError
 from esrally_ebs.aws.describe import volumes_where
-from esrally_ebs.aws.instance import Place, instances_where
+from esrally_ebs.aws.instance import Place, described_as
 from esrally_ebs.aws.provision.goal import (
     TAG_ARM,
     TAG_MEMBER,
@@ -257,4 +257,4 @@ def _why_left(
 
 
 def _runs(api: Api, instance: str) -> bool:
-    return any(raw["State"]["Name"] not in _GONE for raw in instances_where(api, "instance-id", instance))
+    return any(raw["State"]["Name"] not in _GONE for raw in described_as(api, instance))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from esrally_ebs.catalog.limits import Model, of_each
+from esrally_ebs.catalog.limits import Model, of_any, of_each
 from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of
 from esrally_ebs.volumes.virtual import machine_code
 from esrally_ebs.volumes.virtual.arrays import arrays, devices_of
@@ -127,7 +127,7 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
     )
     by_limit: dict[str, float] = {}
     for limit, seconds in zip(limits, buckets.waited_s, strict=True):
-        name = limit.name.lstrip("0123456789").lstrip("-")
+        name = of_any(limit.name)
         by_limit[name] = by_limit.get(name, 0.0) + float(seconds)
     left = [
         level / limit.capacity

@@ -13,9 +13,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Final, Protocol, cast
 
-import setproctitle
-
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import be_called
 
 CHUNK: Final = 50_000  # documents; the step of Rally's offset table
 _END_TIMEOUT_S: Final = 5.0
@@ -119,8 +118,7 @@ def _work(
     connection: Connection,
     parents: list[Connection],
 ) -> None:
-    # Rally refuses to start while any process has "esrally" among its arguments
-    setproctitle.setproctitle("ebs-corpus")
+    be_called("ebs-corpus")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in parents:

@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import setproctitle
-
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import Process, be_called
 from esrally_ebs.volumes.emulated.daemon import fuse
 from esrally_ebs.volumes.emulated.daemon.admission import Admission
 from esrally_ebs.volumes.emulated.daemon.server import Server
@@ -75,7 +73,7 @@ def _start(settings: Mapping[str, Any]) -> Server:
     # the place of the variable that it was found by until then.
     me = Process.of(os.getpid())
     Path(PROCESS_NAME).write_text(json.dumps({"pid": os.getpid(), "start_ticks": me and me.start_ticks}))
-    setproctitle.setproctitle(f"{TITLE} {settings['name']}")
+    be_called(f"{TITLE} {settings['name']}")
     backing = os.open(settings["backing"], os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     os.close(os.open(DISK_NAME, os.O_CREAT | os.O_RDWR, 0o600))
     device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
