@@ -1,10 +1,11 @@
 """Shard slow logs: the lines of one request, one per shard and phase, made one request again.
 
 Lines belong together when they have the same id (trace id, else X-Opaque-Id, which all requests of a client
-may share), source and number of shards, when no shard has the same phase twice, and when each began no later
-than SLACK_S after the others ended: all shards run the query phase at once, and then the fetch phase. So the
-same query asked again by the same client is another request, and two asked at once are told apart as soon as
-a shard comes twice.
+may share), source and number of shards, when no shard has the same phase twice, and when the time between
+them is no longer than the longest took, at least FAST_SLACK_S (clocks of nodes differ), at most SLACK_S.
+Where several requests can take a line it is of the one that it is nearest to: all shards begin the query
+phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
+same client is another request, and two asked at once are told apart as soon as a shard comes twice.
 
 Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait.
 """
@@ -16,9 +17,11 @@ from typing import Final
 from esrally_ebs.workload.queries.search import LoggedSearch, Part
 
 SLACK_S: Final = 2.0
+FAST_SLACK_S: Final = 0.25
 MAX_OPEN: Final = 20_000  # requests that wait for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
 _SLACK_US: Final = round(SLACK_S * 1e6)
+_FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 
 _Key = tuple[str, str | None, int]
 
@@ -26,12 +29,24 @@ _Key = tuple[str, str | None, int]
 class _Request:
     """A request of which further lines may come."""
 
-    __slots__ = ("end_us", "first", "hits", "indices", "key", "shards", "start_us", "steps")
+    __slots__ = (
+        "end_us",
+        "first",
+        "hits",
+        "indices",
+        "key",
+        "queried_us",
+        "shards",
+        "slack_us",
+        "start_us",
+        "steps",
+    )
 
     def __init__(self, key: _Key, search: LoggedSearch, part: Part) -> None:
         self.key = key
         self.first = search
-        self.start_us = self.end_us = search.at_us
+        self.start_us = self.end_us = self.queried_us = search.at_us
+        self.slack_us = 0
         self.indices: set[str] = set()
         self.shards: set[str] = set()
         self.steps: set[tuple[str, str]] = set()  # shard and phase
@@ -44,15 +59,22 @@ class _Request:
             return False
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
-        return search.at_us <= self.end_us + _SLACK_US and _end(search) >= self.start_us - _SLACK_US
+        slack_us = max(self.slack_us, _slack_us(search))
+        return search.at_us <= self.end_us + slack_us and _end(search) >= self.start_us - slack_us
+
+    def distance_us(self, search: LoggedSearch, part: Part) -> int:
+        """How far a line's begin is from when this request began its phase."""
+        return abs(search.at_us - (self.start_us if part.phase == "query" else self.queried_us))
 
     def add(self, search: LoggedSearch, part: Part) -> None:
         self.start_us = min(self.start_us, search.at_us)
         self.end_us = max(self.end_us, _end(search))
+        self.slack_us = max(self.slack_us, _slack_us(search))
         self.indices.add(part.of_index)
         self.shards.add(part.shard)
         self.steps.add((part.shard, part.phase))
         if part.phase == "query":
+            self.queried_us = max(self.queried_us, _end(search))
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
 
     def search(self) -> LoggedSearch:
@@ -69,6 +91,10 @@ class _Request:
 
 def _end(search: LoggedSearch) -> int:
     return search.at_us + round((search.took_ms or 0.0) * 1000)
+
+
+def _slack_us(search: LoggedSearch) -> int:
+    return min(_SLACK_US, max(_FAST_SLACK_US, _end(search) - search.at_us))
 
 
 class Joiner:
@@ -100,11 +126,12 @@ class Joiner:
         self._log_us = max(self._log_us, _end(search))
         key = (part.request, search.body, part.shards)
         same = self._by_key.setdefault(key, [])
-        for request in same:
-            if request.takes(search, part):
-                request.add(search, part)
-                self.joined += 1
-                return
+        fitting = [request for request in same if request.takes(search, part)]
+        if fitting:
+            nearest = min(fitting, key=lambda request: request.distance_us(search, part))
+            nearest.add(search, part)
+            self.joined += 1
+            return
         request = _Request(key, search, part)
         same.append(request)
         self._open[id(request)] = request

@@ -56,6 +56,23 @@ def test_another_id_source_or_number_of_shards_is_another_request(other: dict[st
     assert len(joined([line(0, 0), line(0, 1, **other)])) == 2  # type: ignore[arg-type]
 
 
+def test_a_fetch_is_of_the_request_whose_query_phase_it_follows() -> None:
+    asked = [line(at, shard) for at in (0, 500) for shard in range(3)]
+    fetched = [line(5, 0, phase="fetch", took_ms=2.0), line(505, 1, phase="fetch", took_ms=2.0)]
+    lines = sorted([*asked, *fetched], key=lambda search: search.at_us)
+    assert [(request.at_us, request.took_ms) for request in joined(lines)] == [(0, 7.0), (500 * MS, 7.0)]
+
+
+def test_a_slow_shard_alone_is_not_of_the_request_before() -> None:
+    lines = [line(at, shard, took_ms=600) for at, shard in ((0, 0), (1500, 1), (3000, 2))]
+    assert [request.took_ms for request in joined(lines)] == [600] * 3
+
+
+def test_shards_that_waited_for_others_are_of_one_request() -> None:
+    (request,) = joined([line(at, shard, took_ms=900) for shard, at in enumerate((0, 901, 1802))])
+    assert request.took_ms == 2702
+
+
 def test_what_is_far_apart_in_time_is_not_one_request() -> None:
     assert len(joined([line(0, 0), line(60_000, 1)])) == 2
 
