@@ -103,6 +103,11 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if abs(seconds) < 1000 else f"{seconds:.0f} s"
 
 
+def format_share(share: float) -> str:
+    """A margin or a confidence with all of its digits: ``"95%"``, but ``"99.5%"`` and ``"2.5%"``."""
+    return f"{share * 100:.4g}%"
+
+
 # Terminal escapes, what turns the direction of a text or ends its line, and what no file may hold
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

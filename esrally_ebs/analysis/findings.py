@@ -17,6 +17,7 @@ from esrally_ebs.analysis.summary import (
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Check
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,6 @@ def _ended(session: Session) -> str:
     after = ", ".join(str(fields.get("rounds")) for fields in interim) or "no"
     return (
         f"Rounds: at most {most}; looked after {after} rounds{f', and ended as {why}' if why else ''}. "
-        f"Each of {len(looks(most))} possible looks claims at {confidence_of(design):.1%}, "
-        f"so all together at {design.confidence:.0%}."
+        f"Each of {len(looks(most))} possible looks claims at {format_share(confidence_of(design))}, "
+        f"so all together at {format_share(design.confidence)}."
     )

@@ -20,12 +20,12 @@ from esrally_ebs.report.cells import (
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, milliseconds, quantity
 from esrally_ebs.report.search import observed
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB
+from esrally_ebs.units import MIB, format_share
 
 Written = Mapping[tuple[str, str], Writes]  # by bulk task and arm
 _RATES = (
     "Documents per second while searches were measured; Student's t is of {}. Verdicts hold for all of the "
-    "table together at {:.0%} (Holm); an interval is for its task alone."
+    "table together at {} (Holm); an interval is for its task alone."
 )
 _APART = (
     "By the node's counters of merges and refreshes, read once a second: a request had one beside it if "
@@ -98,7 +98,7 @@ def rates_table(
         item_title="task",
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=(_RATES.format(observed(findings), findings.confidence),)
+        notes=(_RATES.format(observed(findings), format_share(findings.confidence)),)
         if rates and not findings.is_refused
         else (),
     )

@@ -20,7 +20,7 @@ from esrally_ebs.model import STEAL_TO_WARN_OF
 from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, time_difference_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import KIB, MIB, format_seconds
+from esrally_ebs.units import KIB, MIB, format_seconds, format_share
 
 Marked = Mapping[Block, tuple[Cause, ...]]
 _TITLES = (
@@ -257,7 +257,8 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
             "Expected: reads per query times what a read of that size takes alone in fio (a line through the "
             "plan's random reads at queue depth 1, means), divided by the reads in flight.",
             "Its interval has the spread of reads over rounds and the difference between fio's runs at start "
-            f"and end [{findings.confidence:.0%}]; none where fio ran once. Measured: the 50th percentile.",
+            f"and end [{format_share(findings.confidence)}]; none where fio ran once. Measured: the 50th "
+            "percentile.",
         ),
     )
 

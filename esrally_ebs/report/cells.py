@@ -11,6 +11,7 @@ from esrally_ebs.analysis.summary import Summary
 from esrally_ebs.model import Kind
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Value
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_share
 
 _Of = TypeVar("_Of")
 
@@ -33,7 +34,7 @@ def pair_columns(pairs: Sequence[tuple[str, str]], confidence: float) -> Iterato
     for a, b in pairs:
         subject = f"{b} against {a}"
         title = "difference" if len(pairs) == 1 else subject
-        yield Column(title=f"{title} [{confidence:.0%}]", subject=subject)
+        yield Column(title=f"{title} [{format_share(confidence)}]", subject=subject)
         yield Column(title=f"{b} is", subject=subject, left=True)
 
 

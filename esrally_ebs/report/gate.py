@@ -18,7 +18,7 @@ from esrally_ebs.report.bottleneck import bottlenecks
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import one_line, printable
+from esrally_ebs.units import format_share, one_line, printable
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 5}
 _SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "inconclusive"}
@@ -126,7 +126,7 @@ def _reason(gate: Gate, more: str) -> str:
     share = "the one limit is" if alone else f"{len(deciding)} of {len(gate.decisions)} limits are"
     if gate.outcome is Outcome.PASS:
         kept = "the one limit is kept, with" if alone else f"all {len(deciding)} limits are kept, with"
-        return f"{kept} {gate.confidence:.0%} confidence{'' if alone else ' for all together'}"
+        return f"{kept} {format_share(gate.confidence)} confidence{'' if alone else ' for all together'}"
     if gate.outcome is Outcome.FAIL:
         worst = max(deciding, key=lambda d: d.ratio.value / (1 + d.limit.slowdown))
         return f"{share} broken{'' if alone else '; the most'}: {found_text(worst)}"

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow.compute as pc
+
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
+from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.report.bottleneck import STEPS, limit_name
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB
+from esrally_ebs.units import MIB, format_share
 
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 
@@ -45,10 +48,16 @@ def _scope(session: Session) -> str:
     if design.starts == 1:
         return f"these volumes under {'this JVM' if design.nodes == 'one' else 'these JVMs'}"
     if design.volumes == 1:
-        return f"these volumes under any JVM: nodes were started {design.starts} times"
+        return f"these volumes under any JVM: nodes were started {_number(_started(session), 'time')}"
     if design.nodes == "one":
         return f"any volumes of these types under this JVM: {design.volumes} of each were measured"
     return f"any volumes of these types under any JVM: {design.volumes} of each, a node each, were measured"
+
+
+def _started(session: Session) -> int:
+    """How often the nodes were started for rounds; of a session that was cut off less than was planned."""
+    last = pc.max(session.samples["round"]).as_py() or 0
+    return sum(start[0] <= last for start in session.plan.design.rounds_of_starts)
 
 
 def _any(session: Session) -> str:
@@ -111,6 +120,9 @@ def _compared(session: Session, findings: Findings) -> str:
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
         needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
+        starts = max(c.starts for c in findings.comparisons)
+        if not needed and findings.starts and starts < MIN_STARTS:
+            needed = f" at {_number(starts, 'start')} of the nodes; at least {MIN_STARTS} starts are needed"
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
     under = f"{session.plan.cache.mode} caches{_any(session)}"
@@ -210,7 +222,7 @@ def details(session: Session, findings: Findings) -> tuple[str, ...]:
         if result is None:
             lines.append(f"{names[arm]}: the arm that the others are compared with")
         else:
-            why = not_proven(result.verdict, result.ratio)
+            why = not_proven(result.verdict, result.ratio, len(ranked))
             words = _words(result.verdict, findings.margin)
             lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}{f' ({why})' if why else ''}")
     return tuple(lines)
@@ -220,20 +232,22 @@ def _by_task(findings: Findings, result: Overall) -> Sequence[str]:
     lines = []
     if result.tasks > 1:
         lines.append(f"By task: {_counts(findings.comparisons, findings.margin)}.")
-    if why := not_proven(result.verdict, result.ratio):
-        lines.append(f"{why[0].upper()}{why[1:]} at {findings.confidence:.0%}.")
+    if why := not_proven(result.verdict, result.ratio, 1):
+        lines.append(f"{why[0].upper()}{why[1:]} at {format_share(findings.confidence)}.")
     return lines
 
 
-def not_proven(verdict: Verdict, ratio: Estimate) -> str:
-    """Why a verdict is inconclusive although its interval leaves out 0; empty for any other."""
+def not_proven(verdict: Verdict, ratio: Estimate, arms: int) -> str:
+    """Why a verdict is inconclusive although its interval leaves out 0; empty for any other.
+
+    So many ``arms`` are compared with the reference, and what is said of one counts with those of the others;
+    where it is one, with what is said of its tasks.
+    """
     low, high = ratio.low, ratio.high
     if verdict is not Verdict.INCONCLUSIVE or low is None or high is None or low <= 1 <= high:
         return ""
-    return (
-        "the interval leaves out 0 by itself; counted together with the claims on each task (Holm) it is not"
-        " proven"
-    )
+    others = "on each task (Holm)" if arms == 1 else "on the other arms (Bonferroni)"
+    return f"the interval leaves out 0 by itself; counted together with the claims {others} it is not proven"
 
 
 def _counts(comparisons: Sequence[Comparison], margin: float) -> str:
@@ -305,6 +319,8 @@ def next_step(
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
         wanted = max(MIN_ROUNDS, rounds + 1)
+        if to_its_end := _to_its_end(session, wanted):
+            return f"{to_its_end}."
         return f"measure {_number(wanted - rounds, 'more round')} (design.rounds = {wanted})."
     best = min(ranked, key=lambda result: result.ratio.value)
     step = _step(session, best, shared, arm_costs, bottlenecks)
@@ -323,23 +339,35 @@ def _step(
 ) -> str:
     a, b = result.a, result.b
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
-    more = usd[b] - usd[a] if a in usd and b in usd else None
-    price = "" if more is None else f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}"
+    more = round(usd[b] - usd[a], 2) if a in usd and b in usd else None
+    price = f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}" if more else ""
+    price = price if more != 0 else ", at the same price"
     if result.verdict is Verdict.INCONCLUSIVE:
         more_of = _MORE_VOLUMES if session.plan.design.volumes > 1 else _MORE_STARTS
-        return _more_rounds(result) if result.starts == 1 else more_of
+        return _more_rounds(session, result) if result.starts == 1 else more_of
     if result.verdict is Verdict.SLOWER:
         return _slower_step(session, result, shared, more, bottlenecks)
-    faster = "faster" if result.verdict is Verdict.FASTER else "as fast"
+    if result.verdict is Verdict.EQUIVALENT:
+        is_cheaper = more is not None and more < 0
+        return f"take {b}: as fast{price}" if is_cheaper else f"keep {a}: {b} is as fast{price}"
     if more is not None and more > 0:
-        if result.verdict is Verdict.EQUIVALENT:
-            return f"keep {a}: {b} is as fast{price}"
         change = percent_change(result.ratio)
         return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time"
-    return f"take {b}: {faster}{price}"
+    return f"take {b}: faster{price}"
 
 
-def _more_rounds(result: Overall) -> str:
+def _to_its_end(session: Session, wanted: int) -> str:
+    """What to do where the plan has the ``wanted`` rounds, and not all were measured; else empty."""
+    if session.state is State.COMPLETE or session.plan.design.most_rounds < wanted:
+        return ""
+    if session.state is State.RUNNING:
+        return "wait for the other rounds of this session"
+    return "measure again, to the end of the plan's rounds"
+
+
+def _more_rounds(session: Session, result: Overall) -> str:
+    if to_its_end := _to_its_end(session, result.rounds + (result.more_rounds or 1)):
+        return to_its_end
     if result.more_rounds is None:
         return "measure more rounds (design.rounds); how many cannot be estimated from these"
     wanted = result.rounds + result.more_rounds

@@ -9,6 +9,7 @@ from esrally_ebs.report.bottleneck import bottlenecks
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_share
 
 _NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
 _BUSY_SHARE = 0.8  # of the processors' time: a queue before them is long
@@ -59,9 +60,10 @@ class Knees:
             if knee.doubt:
                 yield f"{arm}: {knee.doubt}"
             elif not knee.why and knee.width > self._search.margin:
+                margin = format_share(self._search.margin)
                 longer_s = self._search.step_s * (knee.width / self._search.margin) ** 2
                 yield (
-                    f"{arm}: the knee is known to {knee.width:.0%}, not to {self._search.margin:.0%}; "
+                    f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; "
                     f"steps of about {math.ceil(longer_s / 60)} min would tell (--step)"
                 )
 
@@ -110,8 +112,8 @@ class Knees:
             f"Highest rate with {self._search.bound}",
             ("arm", "queries/s", "low", "high", "note"),
             rows,
-            f"Intervals at {confidence:.1%} each, so that all looks of an arm together have "
-            f"{self._session.plan.design.confidence:.0%}.",
+            f"Intervals at {format_share(confidence)} each, so that all looks of an arm together have "
+            f"{format_share(self._session.plan.design.confidence)}.",
         )
         percentile = f"p{self._search.bound.percentile:g} ms"
         yield plain_table(

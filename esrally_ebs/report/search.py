@@ -32,6 +32,7 @@ from esrally_ebs.report.model import (
     titled,
 )
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_share
 
 TOGETHER = "all tasks together"  # what stands in the place of a task
 
@@ -143,16 +144,7 @@ def _notes(findings: Findings) -> Iterator[str]:
     if findings.is_refused:
         yield "Times as they were measured: a check failed, so nothing is said of how arms compare."
         return
-    method = (
-        f"single tasks behind all of them; means over {observed(findings)}, Student's t"
-        if findings.starts
-        else "Holm"
-    )
-    yield (
-        f"Verdicts are for p50 and hold for all tasks together at {findings.confidence:.0%} ({method}); "
-        f"equivalent means within {findings.margin:.0%}. An interval is for its task alone, so it may "
-        "exclude 0 without a verdict."
-    )
+    yield from _of_verdicts(findings)
     if findings.scope == "latency":
         yield (
             "Requests were sent when they were due (open loop): a stall counts for each that was due in it. "
@@ -171,6 +163,29 @@ def _notes(findings: Findings) -> Iterator[str]:
         yield "All tasks together is the geometric mean of the tasks' ratios, as if one ratio held for all."
     if findings.ended:
         yield findings.ended
+
+
+def _of_verdicts(findings: Findings) -> Iterator[str]:
+    confidence, margin = format_share(findings.confidence), format_share(findings.margin)
+    yield (
+        f"Verdicts are for p50 and hold for all tasks together at {confidence} ({_method(findings)}); "
+        f"equivalent means within {margin}. An interval is for its task alone, so it may "
+        "exclude 0 without a verdict."
+    )
+    if findings.starts:
+        yield (
+            "An arm's times are of all of its requests together, a difference is the mean of the differences "
+            f"of {observed(findings)}: it may be another than that of the two times."
+        )
+
+
+def _method(findings: Findings) -> str:
+    """How the chance of any false claim is shared."""
+    arms = "other arms share the error equally" if len(findings.pairs) > 1 else ""
+    if not (arms or findings.starts):
+        return "Holm"
+    over = f"means over {observed(findings)}, Student's t" if findings.starts else ""
+    return "; ".join(part for part in (arms, "single tasks behind all of them", over) if part)
 
 
 def observed(findings: Findings) -> str:

@@ -38,6 +38,7 @@ from esrally_ebs.report.model import (
 )
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_share
 
 _SHORT = 8  # characters of an id, at least, that name a session
 KIND = "compare"
@@ -216,12 +217,13 @@ _CLAIMS = {
 def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
     """One sentence an arm: what all sessions together say over all tasks, or on the one task there is."""
     called = arm_names(sessions[0])
-    for b in dict.fromkeys(one.b for one in pooled):
+    others = list(dict.fromkeys(one.b for one in pooled))
+    for b in others:
         of_arm = [one for one in pooled if one.b == b]
         whole = of_arm[-1]
         if whole.task is None or len(of_arm) == 1:
             claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}"
-            why = not_proven(whole.verdict, whole.ratio)
+            why = not_proven(whole.verdict, whole.ratio, len(others))
             yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
 
 
@@ -232,7 +234,7 @@ def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:
     for a, b in pairs:
         subject = f"{b} against {a}"
         columns += [
-            Column(title=f"{subject} [{confidence:.0%}]", subject=subject),
+            Column(title=f"{subject} [{format_share(confidence)}]", subject=subject),
             Column(title=f"{b} is", subject=subject, left=True),
         ]
         columns.append(Column(title="between sessions", subject=subject))

@@ -21,7 +21,10 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def test_too_few_rounds_give_no_verdict_but_their_number(tmp_path: Path) -> None:
-    built = report.build(load_session(make(tmp_path, samples(rounds=2))))
+    path = make(tmp_path, samples(rounds=2))
+    assert report.build(load_session(path)).next_step == "wait for the other rounds of this session."
+    SessionFolder(path).finish(State.COMPLETE, ended_at=START + 600)
+    built = report.build(load_session(path))
     assert "2 rounds measured; at least 6 are needed" in built.verdict
     assert built.next_step == "measure 4 more rounds (design.rounds = 6)."
 

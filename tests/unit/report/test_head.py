@@ -174,7 +174,7 @@ def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_coun
 def test_an_inconclusive_verdict_whose_interval_leaves_out_0_says_why(
     verdict: Verdict, interval: tuple[float | None, float | None], is_riddle: bool
 ) -> None:
-    why = head.not_proven(verdict, Estimate(0.974, *interval))
+    why = head.not_proven(verdict, Estimate(0.974, *interval), 1)
     assert why.startswith("the interval leaves out 0 by itself") if is_riddle else why == ""
 
 
@@ -214,3 +214,48 @@ def test_the_last_round_counts_where_a_session_ended_after_it(tmp_path: Path) ->
 def test_one_round_that_is_missing_is_one_round(tmp_path: Path) -> None:
     made = built(tmp_path, [one for one in rows({"gp2": 1.0, "gp3": 0.8}) if one.round < 6])
     assert made.next_step == "measure 1 more round (design.rounds = 6)."
+
+
+def test_no_margin_and_no_confidence_loses_a_digit(tmp_path: Path) -> None:
+    design = {"margin": 0.025, "confidence": 0.995}
+    text = report.render_text(built(tmp_path, rows({"gp2": 1.0, "gp3": 1.0}), design=design))
+    for said in ("within 2.5 %", "within 2.5%", "at 99.5%", "difference [99.5%]"):
+        assert said in text
+    assert "100%" not in text
+
+
+def test_of_several_arms_it_is_said_how_they_share_the_error(tmp_path: Path) -> None:
+    arms = [named("gp2"), named("gp3"), named("big")]
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.9, "big": 0.8}), arms)
+    (table,) = (table for table in made.tables if table.key == "service_time")
+    assert "other arms share the error equally; single tasks behind all of them" in table.notes[0]
+    assert "on the other arms (Bonferroni)" in head.not_proven(
+        Verdict.INCONCLUSIVE, Estimate(0.97, 0.95, 0.99), len(arms) - 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("scale", "step"),
+    [
+        (0.8, "take big: faster, at the same price. Emulated here: confirm on real volumes."),
+        (1.0, "keep gp3: big is as fast, at the same price."),
+    ],
+)
+def test_arms_of_one_price_save_nothing(tmp_path: Path, scale: float, step: str) -> None:
+    made = built(tmp_path, rows({"gp3": 1.0, "big": scale}), [named("gp3"), named("big")])
+    assert made.next_step == step
+
+
+def test_of_two_arms_without_a_price_that_are_as_fast_the_first_is_kept(tmp_path: Path) -> None:
+    arms = [named("here", type="directory"), named("there", type="directory")]
+    made = built(tmp_path, rows({"here": 1.0, "there": 1.0}), arms)
+    assert made.next_step == "keep here: there is as fast."
+
+
+def test_a_session_of_which_a_start_is_missing_is_to_be_measured_to_its_end(tmp_path: Path) -> None:
+    path = make(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), design={"rounds": 12, "starts": 3})
+    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
+    made = report.build(load_session(path))
+    assert made.verdict.endswith("8 rounds measured at 2 starts of the nodes; at least 3 starts are needed.")
+    assert made.next_step == "measure again, to the end of the plan's rounds."
+    assert "scope: these volumes under any JVM: nodes were started 2 times" in made.labels
