@@ -128,6 +128,16 @@ def _milliseconds(value: Any) -> float | None:  # noqa: ANN401
     return number if number is None or 0 <= number < 1e12 else None
 
 
+_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|micros|nanos)")
+_UNIT_MS: Final = {"ms": 1.0, "micros": 1e-3, "nanos": 1e-6}
+
+
+def _took_ms(text: Any, millis: Any) -> float | None:  # noqa: ANN401
+    """A duration that is text, too, which is finer below a second: ``"7.4ms"`` where the number is 7."""
+    match = _SHORT.fullmatch(text) if isinstance(text, str) else None
+    return round(float(match[1]) * _UNIT_MS[match[2]], 6) if match else _milliseconds(millis)
+
+
 def _text(value: Any) -> str:  # noqa: ANN401
     return value if isinstance(value, str) else ""
 
@@ -164,14 +174,14 @@ def _query_log(fields: Fields) -> Entry:
         return Skipped(Reason.FAILED)
     took = fields.get("elasticsearch.querylog.took")
     took_ms = _milliseconds(fields.get("elasticsearch.querylog.took_millis") if took is None else took / 1e6)
-    hits = fields.get("elasticsearch.querylog.dsl.total_count")
+    is_bound = fields.get("elasticsearch.querylog.dsl.total_count_partial")
     end_us, zoned = parse_time(fields["@timestamp"])
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=_targets(fields.get("elasticsearch.querylog.indices")),
         body=_body(fields["elasticsearch.querylog.query"]),
         took_ms=took_ms,
-        hits=_number(fields.get("elasticsearch.querylog.result_count") if hits is None else hits),
+        hits=None if is_bound else _number(fields.get("elasticsearch.querylog.dsl.total_count")),
         client=_client(fields.get("http.request.headers.x_opaque_id") or fields.get("user.name")),
         zoned=zoned,
     )
@@ -182,6 +192,7 @@ class _SlowLog(NamedTuple):
 
     message: str
     source: str
+    took: str
     took_millis: str
     total_hits: str
     total_shards: str
@@ -209,7 +220,7 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
     """A line of a shard slow log; its time is when the phase ended on the shard."""
     shard = fields[names.message]
     index = shard[1 : shard.index("]")]
-    took_ms = _milliseconds(fields.get(names.took_millis))
+    took_ms = _took_ms(fields.get(names.took), fields.get(names.took_millis))
     end_us, zoned = parse_time(time)
     return LoggedSearch(
         at_us=end_us - round((took_ms or 0.0) * 1000),
@@ -243,7 +254,8 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
-    r"\[(?P<time>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? took\[.*?took_millis\[(?P<took>\d+)\], "
+    r"\[(?P<time>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? "
+    r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<millis>\d+)\], "
     r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
     re.DOTALL,
 )
@@ -258,19 +270,17 @@ def _request_slow_log(fields: Fields) -> Entry:
         return _EVENT
     time = fields.get("timestamp") or fields["@timestamp"]
     indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
-    return _request_line(
-        time, fields.get("took_millis"), fields.get("total_hits"), fields["source"], fields.get("id"), indices
-    )
+    took_ms = _took_ms(fields.get("took"), fields.get("took_millis"))
+    return _request_line(time, took_ms, fields.get("total_hits"), fields["source"], fields.get("id"), indices)
 
 
-def _request_line(time: str, took: Any, hits: Any, source: Any, client: Any, indices: str) -> Entry:  # noqa: ANN401
-    took_ms = _milliseconds(took)
+def _request_line(time: str, took: float | None, hits: Any, source: Any, client: Any, indices: str) -> Entry:  # noqa: ANN401
     end_us, zoned = parse_time(time)
     return LoggedSearch(
-        at_us=end_us - round((took_ms or 0.0) * 1000),
+        at_us=end_us - round((took or 0.0) * 1000),
         targets="" if indices == "null" else indices,
         body=_body(source or "{}"),
-        took_ms=took_ms,
+        took_ms=took,
         hits=_number(hits),
         client=_client(client),
         zoned=zoned,
@@ -293,7 +303,8 @@ def _plain_line(match: re.Match[str]) -> Entry:
     hits, indices = _PLAIN_HITS.search(match["between"]), _PLAIN_INDICES.search(match["between"])
     targets = indices[1].replace(" ", "") if indices else ""
     count = hits[1] if hits else None
-    return _request_line(match["time"], match["took"], count, match["source"], match["id"], targets)
+    took_ms = _took_ms(match["took"], match["millis"])
+    return _request_line(match["time"], took_ms, count, match["source"], match["id"], targets)
 
 
 def _plain_reason(line: bytes) -> Entry:

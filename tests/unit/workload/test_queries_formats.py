@@ -136,6 +136,36 @@ def test_a_request_becomes_a_search(
 HEADER = {"index": "i", "request_cache": True, "expand_wildcards": ["open", "hidden"], "routing": None}
 
 
+@pytest.mark.parametrize(
+    ("fields", "hits"),
+    [
+        ({"dsl.total_count": 7}, 7),
+        ({"dsl.total_count": 10_000, "dsl.total_count_partial": True}, None),
+        ({"result_count": 10}, None),  # how many came back says nothing of how many there are
+    ],
+)
+def test_hits_of_a_query_log_are_those_that_were_counted(
+    fields: dict[str, object], hits: int | None, tmp_path: Path
+) -> None:
+    import_logs([write(tmp_path / "log", query_line({}, **fields))], tmp_path / "out")
+    assert requests(tmp_path / "out")[0]["hits"] == hits
+
+
+@pytest.mark.parametrize(
+    ("took", "took_ms"), [("7.4ms", 7.4), ("245.3micros", 0.2453), ("900nanos", 0.0009), ("1.2s", 1234)]
+)
+@pytest.mark.parametrize("name", ["es-slow-log-7", "es-slow-log-8", "opensearch-slow-log"])
+def test_a_duration_is_as_fine_as_the_log_has_it(
+    name: str, took: str, took_ms: float, tmp_path: Path
+) -> None:
+    (row, *_) = (LOGS / f"{name}.log").read_text().splitlines()
+    prefix = "elasticsearch.slowlog." if name.endswith("8") else ""
+    millis = 1234 if took.endswith("2s") else int(took_ms)
+    line = json.dumps({**json.loads(row), f"{prefix}took": took, f"{prefix}took_millis": millis})
+    import_logs([write(tmp_path / "log", line)], tmp_path / "out")
+    assert requests(tmp_path / "out")[0]["took_ms"] == pytest.approx(took_ms, abs=1e-3)
+
+
 def test_parameters_are_those_that_elasticsearch_reads(tmp_path: Path) -> None:
     own = {"at": 0, "method": "GET", "path": "/i/_search?explain&q=a", "params": {"lenient": False}}
     for number, lines in enumerate(((json.dumps(HEADER), BODY), (json.dumps(own),))):
