@@ -68,7 +68,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     try:
         if text.lstrip().startswith("{"):
             return _amounts(_cloudwatch(json.loads(text), device), source)
-        rows = list(_device_rows(text))
+        rows = list(_device_rows(text, source))
     except ValueError as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
     except (LookupError, TypeError, AttributeError) as error:
@@ -78,8 +78,8 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
         named = ", ".join(devices)
         raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
     chosen = [row[1:] for row in rows if device in (None, row[0])]
-    if len({row[0] for row in chosen}) < 2:
-        raise FormatError(f"{source}: fewer than two reports with a time of day; give {_KINDS}")
+    if not chosen:
+        raise FormatError(f"{source}: no report that says with times of day how long it is; give {_KINDS}")
     return _amounts(_intervals(chosen, source), source)
 
 
@@ -150,22 +150,39 @@ def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[fl
     return [sums[name].get(time, 0.0) for name in _METRICS]
 
 
-def _device_rows(text: str) -> Iterator[tuple[str, float, dict[str, float]]]:
-    """Device, second of the day, and its columns, of each line of iostat or sar."""
+def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """Device, seconds, and its columns, of each line of iostat or sar.
+
+    The first report of iostat is of the time since the machine started, and only says when the next begins;
+    sar says that in its titles.
+    """
     titles: list[str] = []
-    time_s = 0.0
+    seconds, time_s = 0.0, -1.0
     for line in text.splitlines():
         clock = _TIME.search(line)
+        words = (line[clock.end() :] if clock else line).replace(",", ".").split()
+        are_titles = bool(words) and words[0].rstrip(":") in ("Device", "DEV")
         if clock:
-            time_s = _second_of_day(clock[0])
-            line = line[clock.end() :]
-        words = line.replace(",", ".").split()
-        if words and words[0].rstrip(":") in ("Device", "DEV"):
+            before_s, time_s = time_s, _second_of_day(clock[0])
+            if time_s != before_s or not words:  # a line of sar's has the time of its report
+                seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
+        if are_titles:
             titles = words[1:]
         elif not words or words[0].endswith(":"):
             titles = titles if clock else []
-        elif titles and len(words) == len(titles) + 1:
-            yield words[0], time_s, dict(zip(titles, map(float, words[1:]), strict=True))
+        elif seconds and titles and len(words) == len(titles) + 1:
+            yield words[0], seconds, dict(zip(titles, map(float, words[1:]), strict=True))
+
+
+def _seconds_between(before_s: float, time_s: float, source: str) -> float:
+    """From a second of a day to the next such."""
+    seconds = (time_s - before_s) % _DAY_S
+    if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
+        raise FormatError(
+            f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
+            f"{timedelta(seconds=time_s)}; give one recording at a time"
+        )
+    return seconds
 
 
 def _second_of_day(clock: str) -> float:
@@ -175,15 +192,8 @@ def _second_of_day(clock: str) -> float:
     return hour * 3600.0 + minute * 60 + second
 
 
-def _intervals(rows: Sequence[tuple[float, Mapping[str, float]]], source: str) -> Iterator[Interval]:
-    """The first report is of the time since the machine started, and only says when the next begins."""
-    for (before_s, _), (time_s, values) in pairwise(rows):
-        seconds = (time_s - before_s) % _DAY_S
-        if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
-            raise FormatError(
-                f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "
-                f"{timedelta(seconds=time_s)}; give one recording at a time"
-            )
+def _intervals(rows: Iterable[tuple[float, Mapping[str, float]]], source: str) -> Iterator[Interval]:
+    for seconds, values in rows:
         try:
             read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
             reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)

@@ -61,23 +61,42 @@ def test_iostat_is_read_over_midnight_and_without_its_first_report() -> None:
     ]
 
 
-def test_sar_is_read_without_its_averages() -> None:
-    assert parse_usage(SAR, "log") == [
-        Interval(seconds=600, reads=120_000, read_bytes=3200 * KIB * 600, writes=0, written_bytes=0)
-    ]
+SAR_READ = [
+    Interval(seconds=600, reads=n * 60_000, read_bytes=n * 1600 * KIB * 600, writes=0, written_bytes=0)
+    for n in (1, 2)
+]
+
+
+def test_sar_is_read_from_its_first_report_on_and_without_its_averages() -> None:
+    assert parse_usage(SAR, "log") == SAR_READ
+
+
+def test_of_days_of_sar_what_lies_between_them_is_no_part_of_the_first_report() -> None:
+    """Its rate was taken for all of the time since the last report of the day before."""
+    restart = "12:25:00     LINUX RESTART  (2 CPU)\n\n"
+    later = SAR.replace("12:00", "14:00").replace("12:10", "14:10").replace("12:20", "14:20")
+    assert parse_usage(f"{SAR}\n{restart}{later}", "log") == 2 * SAR_READ
+
+
+def test_a_device_that_iostat_leaves_out_while_it_is_idle_did_nothing_meanwhile() -> None:
+    """``iostat -z``: the next rate was taken for all of the time since it was last there."""
+    report = IOSTAT[IOSTAT.index("11/23/2026") :]
+    idle = report.replace("nvme1n1", "sda").replace("12:00:00", "12:00:10")
+    text = f"{IOSTAT}\n{idle}\n{report.replace('12:00:00', '12:00:20')}"
+    (before, after) = parse_usage(text, "log", device="nvme1n1")
+    assert before == after
+    assert after.seconds == 10
 
 
 def test_what_sar_wrote_counts_although_it_tells_no_writes_from_reads() -> None:
     """250 MiB/s, most of them written, were said to stay below 125."""
     text = SAR.replace("     0.00     16.00", "192000.00     16.00")
-    assert parse_usage(text, "log") == [
-        Interval(seconds=600, reads=120_000, read_bytes=195_200 * KIB * 600, writes=0, written_bytes=0)
-    ]
+    assert parse_usage(text, "log")[1] == replace(SAR_READ[1], read_bytes=195_200 * KIB * 600)
 
 
 def test_sectors_of_an_older_sysstat_are_bytes_too() -> None:
     sar = SAR.replace("   rkB/s     wkB/s", "rd_sec/s  wr_sec/s").replace("0.00     16.00", "100.00   16.00")
-    assert parse_usage(sar, "log")[0].read_bytes == 3300 * 512 * 600
+    assert parse_usage(sar, "log")[1].read_bytes == 3300 * 512 * 600
     iostat = IOSTAT.replace("rkB/s", "rsec/s").replace("wkB/s", "wsec/s")
     assert parse_usage(iostat, "log")[0].written_bytes == 40 * 512 * 10
 
