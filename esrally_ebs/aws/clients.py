@@ -141,10 +141,6 @@ class Api(Protocol):
         """The answer to one call; AwsError when there is none."""
 
 
-def _ignore(action: str) -> None:
-    """Nobody counts the calls."""
-
-
 class Aws:
     """Calls of one region, a client per service. ``on_call`` hears the IAM action of each call first."""
 
@@ -152,7 +148,7 @@ class Aws:
         self,
         region: str | None = None,
         *,
-        on_call: Callable[[str], None] = _ignore,
+        on_call: Callable[[str], None] = lambda action: None,
         roots: Roots | None = None,
     ) -> None:
         self.region = region or configured_region()

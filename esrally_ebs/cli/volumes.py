@@ -113,7 +113,7 @@ def _print_limiters(arm: str, state: LimiterState, *, as_json: bool) -> None:
     rows = new_table("limit", "tokens", "of", "full", "refilled by", "I/Os waited for it")
     for name, level in state.levels.items():
         capacity, limit = state.capacities[name], limits[name]
-        amount = format_bytes if limit.counts == "bytes" else _operations
+        amount = format_bytes if limit.counts == "bytes" else "{:,.0f} I/Os".format
         rate = f"{amount(limit.rate)}/s"
         share = f"{level / capacity:.1%}"
         rows.add_row(name, amount(level), amount(capacity), share, rate, f"{state.waited_s[name]:,.3f} s")
@@ -123,10 +123,6 @@ def _print_limiters(arm: str, state: LimiterState, *, as_json: bool) -> None:
         f"{arm} ({type_}, emulated): {state.reads:,} reads and {state.writes:,} writes, {state.in_flight} in"
         f" flight, {state.errors} errors; time scale {state.time_scale:g}{unlimited}"
     )
-
-
-def _operations(count: float) -> str:
-    return f"{count:,.0f} I/Os"
 
 
 def _attached(volume: Volume) -> dict[str, Any]:

@@ -79,7 +79,8 @@ def send(session: Session, store: StoreAddress, *, clock: Callable[[], float] = 
                     raise SetupError(
                         f"metrics store {store.url}: {sent} documents took over {_LONGEST_S:.0f} s; {again}"
                     )
-                helpers.bulk(client, _actions(index, chunk), chunk_size=_AT_ONCE)
+                actions = ({"_index": index, "_id": one.id, "_source": one.fields} for one in chunk)
+                helpers.bulk(client, actions, chunk_size=_AT_ONCE)
                 sent += len(chunk)
     except helpers.BulkIndexError as error:
         raise SetupError(f"metrics store {store.url}: {_first_refusal(error)}; {again}") from error
@@ -113,11 +114,6 @@ def _chunks(all_of_them: Iterable[Document]) -> Iterator[list[Document]]:
     left = iter(all_of_them)
     while chunk := list(islice(left, _AT_ONCE)):
         yield chunk
-
-
-def _actions(index: str, chunk: Iterable[Document]) -> Iterator[dict[str, Any]]:
-    for document in chunk:
-        yield {"_index": index, "_id": document.id, "_source": document.fields}
 
 
 def _first_refusal(error: helpers.BulkIndexError) -> str:

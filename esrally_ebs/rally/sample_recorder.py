@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from esrally import metrics, telemetry
+from esrally import telemetry
 from esrally.metrics import SampleType
 
 from esrally_ebs.analysis.knee import EVENT, NextStep
@@ -192,7 +192,7 @@ class SampleRecorder:
             round=block.round,
             task=block.task,
             operation=sample.operation_name,
-            phase=Phase.WARMUP if _warms(sample) else block.phase,
+            phase=Phase.WARMUP if sample.sample_type is SampleType.Warmup else block.phase,
             iteration=meta.get("iteration", 0),
             client=sample.client_id,
             # When the request was sent: Rally's absolute time is that of its runner, before caches are
@@ -208,10 +208,6 @@ class SampleRecorder:
             took_s=meta["took"] / 1000 if isinstance(meta.get("took"), int | float) else None,
             resident_before=meta.get("resident_before"),
         )
-
-
-def _warms(sample: Any) -> bool:
-    return bool(sample.sample_type == metrics.SampleType.Warmup)
 
 
 class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]

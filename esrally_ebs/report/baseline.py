@@ -39,13 +39,11 @@ class _Measure:
         return sum(values) if values else None
 
 
-def _micros(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} us"
-
-
 _IOPS = _Measure("fio_iops", "fio: IOPS, reads and writes together", "iops", "", "{:.0f}".format, True)
 _LATENCIES = tuple(
-    _Measure(f"fio_{op}_p{p}", f"fio: {op} latency, {p}th percentile", f"p{p}_s", op, _micros)
+    _Measure(
+        f"fio_{op}_p{p}", f"fio: {op} latency, {p}th percentile", f"p{p}_s", op, lambda s: f"{s * 1e6:.0f} us"
+    )
     for p in (50, 90)
     for op in ("read", "write")
 )

@@ -64,7 +64,7 @@ def _with_latency(findings: Findings, waits: Findings | None) -> tuple[list[Comp
 def _require_valid(session: Session) -> None:
     if session.kind == "simulate":
         raise MeasurementError(f"session {session.id}: is simulated, nothing was measured; gate one that was")
-    unread = [warning for warning in session.warnings if _is_unread(warning)]
+    unread = [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]
     if unread:
         raise MeasurementError(f"session {session.id}: samples are missing: {'; '.join(unread)}")
     broken = "; ".join(check.text for check in all_checks(session) if check.forbids)
@@ -72,10 +72,6 @@ def _require_valid(session: Session) -> None:
         raise MeasurementError(f"session {session.id}: not comparable: {broken}; see its report")
     if session.state is not State.COMPLETE:
         raise _unfinished(session)
-
-
-def _is_unread(warning: str) -> bool:
-    return warning.startswith("samples/") and UNREADABLE in warning
 
 
 def _unfinished(session: Session) -> MeasurementError:

@@ -116,16 +116,12 @@ def reap(
     text = (
         f"{name} (process {died.pid}) was killed; everything it started was taken down, start the race again"
     )
-    do = user.do if user else _at_once
+    do = user.do if user else lambda work: work()
     do(partial(_end, died, processes, actors, text))
     if keeper is not None:
         _wait_for_keeper(keeper, run_dir() / session)
     problems = take_down(session)
     do(partial(_record, session, folder, text, problems))
-
-
-def _at_once(work: Callable[[], object]) -> None:
-    work()
 
 
 def _end(died: Process, processes: Sequence[Process], actors: int | None, text: str) -> None:

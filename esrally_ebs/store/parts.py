@@ -98,7 +98,9 @@ class PartWriter:
             if not added:
                 return
             try:
-                _write_part(self._folder, to_table(map(self._row, added), self._schema))
+                # Sorted by name is sorted by time; the process and a random end keep writers apart.
+                name = f"part-{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:6]}.parquet"
+                write_table(self._folder / name, to_table(map(self._row, added), self._schema))
             except BaseException:
                 with self._taking:
                     self._added = added + self._added
@@ -134,12 +136,6 @@ class PartWriter:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-
-def _write_part(folder: Path, table: pa.Table) -> None:
-    # Sorted by name is sorted by time; the process and a random end keep writers apart.
-    name = f"part-{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:6]}.parquet"
-    write_table(folder / name, table)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

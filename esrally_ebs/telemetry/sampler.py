@@ -44,10 +44,6 @@ _CREDITS = "emulator.credits"
 _BURST = "emulator.capacities.iops"  # one second at burst speed, in operations
 
 
-def _ignore(arm: str, text: str) -> None:
-    """Cuts are in the rows as well."""
-
-
 class Sampler:
     """Asks every source of every arm; a source that fails never stops the others."""
 
@@ -60,7 +56,7 @@ class Sampler:
         clock: Clock = SYSTEM_CLOCK,
         read_text: ReadText = Path.read_text,
         read_page: ReadPage | None = None,
-        on_cut: Callable[[str, str], None] = _ignore,
+        on_cut: Callable[[str, str], None] = lambda arm, text: None,  # cuts are in the rows as well
     ) -> None:
         """``read_state`` turns a control socket's path into a record or mapping of numbers; ``read_work`` a
         node into what Elasticsearch says of its merges and refreshes, None: nobody asks. ``read_page`` is as

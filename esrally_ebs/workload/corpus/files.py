@@ -55,7 +55,7 @@ def generate(
     seed: int = 42,
     kind: str = "weather",
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda documents: None,
 ) -> Corpus:
     """Write ``documents`` documents, the same bytes for the same seed whatever the number of ``workers``.
 
@@ -72,7 +72,7 @@ def generate(
     _check_space(path, documents, renderer.bytes_per_document)
     with _partial(path) as (partial, file):
         with disk_errors(path):
-            ends = write_chunks(renderer, file, documents, count, progress or _silent)
+            ends = write_chunks(renderer, file, documents, count, progress)
         for stale in (_stamp_path(path), _offset_path(path)):
             stale.unlink(missing_ok=True)
         partial.replace(path)
@@ -191,7 +191,3 @@ def _write_stamp(corpus: Corpus) -> None:
 
 def _stamp_path(path: Path) -> Path:
     return path.with_name(path.name + ".stamp")
-
-
-def _silent(_documents: int) -> None:
-    return None
