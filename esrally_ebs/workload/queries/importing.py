@@ -290,9 +290,9 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
 
 def _indices(reading: _Reading) -> list[str]:
     """The indices that requests name, as far as they are names and no patterns."""
-    reached = (targets for targets in reading.preparer.indices.values() if not isinstance(targets, Reason))
-    names = {name for targets in reached for name in targets.split(",")}
-    return sorted(name for name in names if not set("*?") & set(name) and name[0] not in "_-")
+    return sorted(
+        name for name in reading.preparer.asked if not set("*?") & set(name) and name[0] not in "_-"
+    )
 
 
 def _format_of(logs: Iterable[Log], name: str) -> Format:

@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import re
 from collections import Counter
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -199,6 +200,8 @@ class Preparer:
         self.templates = Templates()
         self.changed: Counter[str] = Counter()
         self.indices: dict[str, Reason | str] = {}  # targets in the log -> the request's, or the reason
+        self.asked: set[str] = set()  # the names of all targets of requests
+        self._last: set[str] = set()  # targets whose names these are
         self._index = index
         self._hash = hash_literals
         self._written_us = written_us
@@ -228,6 +231,8 @@ class Preparer:
         # the name of an index holds no question mark
         template = self.templates.of(shape, f"{targets}?{'&'.join(sorted(params))}" if params else targets)
         template.add(search.took_ms)
+        if targets not in self._last:
+            self._note_names(targets)
         return ReplayedRequest(
             search.at_us,
             f'"method":"POST","path":"{_path(targets)}",'
@@ -236,6 +241,12 @@ class Preparer:
             f'"client":{orjson.dumps(search.client).decode()},"template":"{template.name}"}}\n',
             template.name,
         )
+
+    def _note_names(self, targets: str) -> None:
+        if len(self._last) >= _MAX_NAMES:
+            self._last.clear()
+        self._last.add(targets)
+        self.asked.update(targets.split(","))
 
     def _count_changes(self, search: LoggedSearch, targets: str) -> None:
         if search.change:
@@ -297,10 +308,16 @@ class Preparer:
         if self._index is None:
             return ",".join(names) if names else Reason.NO_INDEX
         if "*" in self._index:
-            kept = [name for name in names if fnmatchcase(name, self._index)]
-            return ",".join(kept) if kept else Reason.OTHER_INDEX if names else self._index
-        named = not names or any(name == "_all" or fnmatchcase(self._index, name) for name in names)
-        return self._index if named else Reason.OTHER_INDEX
+            kept = [name for name in names if fnmatchcase(name.removeprefix("-"), self._index)]
+            is_named = any(not name.startswith("-") for name in kept)
+            return ",".join(kept) if is_named else Reason.OTHER_INDEX if names else self._index
+        return self._index if _reaches(names, self._index) else Reason.OTHER_INDEX
+
+
+def _reaches(names: Sequence[str], index: str) -> bool:
+    """Whether a search of these names is one of the index, which the last name that fits decides."""
+    fitting = [name for name in names if name == "_all" or fnmatchcase(index, name.removeprefix("-"))]
+    return not names or (bool(fitting) and not fitting[-1].startswith("-"))
 
 
 def _hash_preference(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from query_logs import GOLDEN_LOGS as LOGS
 from query_logs import query_line, requests, write
 
-from esrally_ebs.workload.queries import FORMATS, import_logs, rest
+from esrally_ebs.workload.queries import FORMATS, Options, import_logs, rest
 from esrally_ebs.workload.queries.search import LoggedSearch
 
 
@@ -181,6 +181,27 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
     lines = [query_line({}), query_line({}, indices=["far:logs-*"])]
     excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded
     assert excluded == {"index of another cluster": 1}
+
+
+@pytest.mark.parametrize(
+    ("indices", "index", "asked"),
+    [
+        (["logs-*"], "logs-2", "logs-2"),
+        (["logs-*", "-logs-2"], "logs-2", None),
+        (["logs-*", "-logs-1"], "logs-2", "logs-2"),
+        (["logs-*", "-logs-2", "other"], "logs-*", "logs-*,-logs-2"),
+        (["other-*", "-logs-2"], "logs-*", None),
+        (["_all"], "logs-2", "logs-2"),
+    ],
+)
+def test_a_search_is_narrowed_to_what_it_reaches(
+    indices: list[str], index: str, asked: str | None, tmp_path: Path
+) -> None:
+    lines = [query_line({}, indices=indices), query_line({}, indices=["logs-2"])]
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
+    paths = [row["path"] for row in requests(tmp_path / "out")]
+    assert paths == ([f"/{asked}/_search"] if asked else []) + ["/logs-2/_search"]
+    assert summary.excluded == ({} if asked else {"another index": 1})
 
 
 def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:

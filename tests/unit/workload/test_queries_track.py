@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from query_logs import query_line, requests, write
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.workload.queries import import_logs
+from esrally_ebs.workload.queries import import_logs, prepare
 from esrally_ebs.workload.queries.output import TRACK_PY
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, Replay
 
@@ -61,6 +61,17 @@ def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
     assert {task.operation.type for task in by_template.schedule} == {"search"}
     assert [index.name for index in loaded.indices] == ["logs", "{{boom}}{%x%}"]
     assert not loaded.corpora
+
+
+def test_the_track_names_the_indices_of_all_its_requests_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "_MAX_NAMES", 3)  # how many it remembers
+    left_out = query_line({"pit": {"id": "x"}}, indices=["another"])
+    lines = [query_line({}, indices=[f"logs-{number}", "logs"]) for number in range(10)]
+    import_logs([write(tmp_path / "log", left_out, *lines)], tmp_path / "out")
+    named = [index.name for index in load(tmp_path / "out").indices]
+    assert named == ["logs", *(f"logs-{number}" for number in range(10))]
 
 
 def test_it_takes_the_packs_track_parameters_and_its_own(folder: Path) -> None:
