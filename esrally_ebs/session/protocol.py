@@ -64,8 +64,11 @@ class LiveSession:
                     arms = steps.start_nodes(arms, index)
                 return steps.describe(arms)
         except BaseException as error:
-            self.fail(error)
-            raise
+            explained = steps.explain(error)
+            self.fail(explained)
+            if explained is error:
+                raise
+            raise explained from error
 
     def complete(self) -> str:
         """After the last measurement; returns the report as text.

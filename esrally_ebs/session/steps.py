@@ -26,12 +26,13 @@ from esrally_ebs.aws import cloudwatch
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import Check, Node, Phase, State, Volume, session_name
 from esrally_ebs.node import copies, dataset, identity
 from esrally_ebs.plan import Plan
-from esrally_ebs.session import environment, reaper
+from esrally_ebs.session import diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.session.hosts import DataHosts
 from esrally_ebs.session.keeper import root_steps
@@ -101,6 +102,7 @@ class MachineSteps:
         self._patience_s = patience_s
         self._stages = _STAGES[:2] if race is None else _STAGES if race.source else _STAGES_OF_INDEXING
         self._booted_at_s = booted_at_s()
+        self._attached: tuple[Arm, ...] = ()
         self._begun = False  # whether anything on this machine is ours to take down
         self._aws: dict[str, Any] = {}  # what AWS says of the arms
         self._copied = False  # an index to all arms, which nothing writes to
@@ -160,7 +162,15 @@ class MachineSteps:
             )
         # at once: from here on every output must say what they are
         self._folder.update(arms=[arm.recorded for arm in arms])
+        self._attached = arms
         return arms
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Of an arm that lost its volume, that, and not what came of it."""
+        if self.hosts is not None or not isinstance(error, Exception):
+            return error
+        attached = (volume for arm in self._attached for volume in arm.volumes)
+        return diagnosis.explain(error, next(filter(None, map(unmounted, attached)), None)) or error
 
     def check(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Find out what the arms really are, and refuse those that must not be compared."""

@@ -69,17 +69,19 @@ def _arrive(message: str, exit_code: int, cause: object) -> RaceFailure:
 
 def failure_of(error: BaseException | None, text: str, cause: object = None) -> RaceFailure:
     """The failure message for an error that an actor is handling now; ``text`` is Rally's own rendering."""
-    ours = error
-    while ours is not None:
-        if isinstance(ours, EbsError):
-            return RaceFailure(str(ours), ours.exit_code)
-        ours = ours.__cause__ or ours.__context__
+    refused, cause_of = None, error
+    while cause_of is not None:
+        if isinstance(cause_of, EbsError):
+            return RaceFailure(str(cause_of), cause_of.exit_code)
+        if isinstance(cause_of, OSError) and cause_of.strerror:
+            refused = cause_of
+        cause_of = cause_of.__cause__ or cause_of.__context__
     if error is None or _TRACEBACK not in str(text):  # some of Rally hand the error itself
         return RaceFailure(text, RALLYS_ERROR, cause)
-    if isinstance(error, OSError) and error.strerror:
-        where = error.filename or "what Rally reads or writes"
-        refused = SetupError(f"{where}: {error.strerror}; see that it can be, and has room, and race again")
-        return RaceFailure(str(refused), refused.exit_code)
+    if refused is not None:
+        where = refused.filename or "what Rally reads or writes"
+        what = f"{where}: {refused.strerror}; see that it can be, and has room, and race again"
+        return RaceFailure(what, SetupError.exit_code)
     place = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
     return RaceFailure(

@@ -58,6 +58,16 @@ def test_rallys_tracebacks_are_one_line(error: Exception, message: str, code: in
     assert failure.exit_code == code
 
 
+def test_what_the_machine_refused_is_found_behind_rallys_wrapping() -> None:
+    wrapped = RuntimeError("Cannot load track")
+    wrapped.__cause__ = FileNotFoundError(2, "No such file or directory", "/arm0/mnt")
+    failure = failure_of(wrapped, "Traceback (most recent call last):")
+    assert (failure.message.partition(";")[0], failure.exit_code) == (
+        "/arm0/mnt: No such file or directory",
+        3,
+    )
+
+
 @pytest.mark.usefixtures("rally")
 def test_every_failure_can_be_sent_where_rallys_own_name_is_replaced() -> None:
     patches.install([patches.FAILURE])

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.model import State
+from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps
 from esrally_ebs.store import load_session
+from esrally_ebs.store.context import Arm, Member
 
 PLAN = 'name = "x"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "/mnt"\n'
 
@@ -28,3 +29,16 @@ def test_a_session_that_cannot_write_how_it_failed_is_taken_down_all_the_same(
         live.prepare()
     assert not (run / "s").exists()
     assert load_session(tmp_path / "home" / "sessions" / "s").state is State.FAILED
+
+
+def test_of_an_arm_that_lost_its_volume_that_is_said(run: Path, tmp_path: Path) -> None:
+    steps = MachineSteps("s", parse_plan(PLAN, "x.toml"))
+    spec = VolumeSpec(name="a", type="gp3")
+    volume = Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path, device_number="7:99", filesystem="xfs")
+    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "elasticsearch"))
+    assert steps.explain(error) is error
+    steps._attached = (Arm(name="a", cluster="default", members=(Member(volume=volume),)),)
+    explained = steps.explain(error)
+    assert isinstance(explained, SetupError)
+    assert str(explained).startswith(f"arm a: its volume is no longer mounted at {tmp_path}, ")
+    assert isinstance(steps.explain(KeyboardInterrupt()), KeyboardInterrupt)
