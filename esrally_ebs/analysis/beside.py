@@ -24,9 +24,8 @@ from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.multiplicity import holm
 from esrally_ebs.analysis.profile import Profile, pooled, profiles_of, read_windows
 from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Floats, Mean
-from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start, counted, is_time, rows_by
+from esrally_ebs.analysis.summary import by_start, counted, is_time, rows_by
 from esrally_ebs.model import Phase
-from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.session import Session
 
 BESIDE: Final = "beside"  # kind of the events of writes that were observed
@@ -165,7 +164,8 @@ def compare_rates(
             pair = [written.get((task, name)) for name in (findings.arms[0], arm)]
             if pair[0] is not None and pair[1] is not None:
                 pairs.append((task, arm, _log_ratios(pair[0].rates, pair[1].rates, findings)))
-    decidable = [mean for *_, mean in pairs if mean.count >= _least(findings) and not findings.is_refused]
+    enough = [mean for *_, mean in pairs if mean.count >= findings.min_observations]
+    decidable = [] if findings.is_refused else enough
     different = iter(holm([mean.p_different() for mean in decidable]))
     equivalent = iter(holm([mean.p_equivalent(math.log1p(findings.margin)) for mean in decidable]))
     alpha, comparisons = 1 - findings.confidence, []
@@ -188,10 +188,6 @@ def compare_rates(
             )
         )
     return tuple(comparisons)
-
-
-def _least(findings: Findings) -> int:
-    return MIN_STARTS if findings.starts else MIN_ROUNDS
 
 
 def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findings) -> Mean:

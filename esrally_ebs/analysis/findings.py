@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from esrally_ebs.analysis.compare import Comparison, Overall, judge
 from esrally_ebs.analysis.sequential import confidence_of, looks
 from esrally_ebs.analysis.summary import (
+    MIN_ROUNDS,
     Blocks,
     Scope,
     Starts,
@@ -16,6 +17,7 @@ from esrally_ebs.analysis.summary import (
 )
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Check
+from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share
 
@@ -46,6 +48,11 @@ class Findings:
     def pairs(self) -> list[tuple[str, str]]:
         """The arms that are compared, in order."""
         return list(dict.fromkeys((c.a, c.b) for c in self.comparisons))
+
+    @property
+    def min_observations(self) -> int:
+        """How many rounds a verdict takes; where the nodes are started several times, how many starts."""
+        return MIN_STARTS if self.starts else MIN_ROUNDS
 
     def word(self, comparison: Comparison) -> str:
         """The verdict as reports say it."""

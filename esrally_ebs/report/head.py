@@ -10,7 +10,6 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
-from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.report.bottleneck import STEPS, limit_name
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
@@ -121,8 +120,9 @@ def _compared(session: Session, findings: Findings) -> str:
         rounds = max(c.rounds for c in findings.comparisons)
         needed = f"; at least {MIN_ROUNDS} are needed" if rounds < MIN_ROUNDS else ""
         starts = max(c.starts for c in findings.comparisons)
-        if not needed and findings.starts and starts < MIN_STARTS:
-            needed = f" at {_number(starts, 'start')} of the nodes; at least {MIN_STARTS} starts are needed"
+        least = findings.min_observations
+        if not needed and findings.starts and starts < least:
+            needed = f" at {_number(starts, 'start')} of the nodes; at least {least} starts are needed"
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
     under = f"{session.plan.cache.mode} caches{_any(session)}"
