@@ -32,15 +32,26 @@ _NAMES_TO_SHOW: Final = 5
 
 _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
-        re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[i\.s\.s\."),
-        "a slow log as text; give the JSON one beside it (*.json)",
+        re.compile(rb"\[[^]]*\]\[[A-Z ]+\]\[(i\.s\.s\.|index\.search\.slowlog\.)"),
+        "a slow log as text; give the JSON one that versions from 7 on write beside it (*.json)",
     ),
     (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
-    (re.compile(rb'\{"log": *"'), "a container's log around another; take the lines out: jq -rj .log"),
+    (
+        re.compile(rb'\{(.*, *)?"log": *"'),
+        "a container's log around another; take the lines out: jq -rj .log",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
+        "a journal around another log; take the lines out: jq -r .MESSAGE",
+    ),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
         "a container's log; take off the first three words of each line",
+    ),
+    (
+        re.compile(rb'[^{]+\{"(@timestamp|type)" *: *"'),
+        "a log with something before each line; take it off: sed 's/^[^{]*//'",
     ),
 )
 
@@ -120,7 +131,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
     if options.format != AUTO and options.format not in FORMATS:
         raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(Log(path))) for path in logs]
+        opened = _open_all(logs, stack)
         format_ = _format_of(opened, options.format)
         folder = stack.enter_context(_new_directory(output))
         ordering = Ordering(folder)
@@ -133,7 +144,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
 def require_known_format(logs: Sequence[Path]) -> None:
     """Raise FormatError for a log of no known format; one without lines so far may become any."""
     with ExitStack() as stack:
-        begun = [log for log in (stack.enter_context(closing(Log(path))) for path in logs) if log.size]
+        begun = [log for log in _open_all(logs, stack) if log.size]
         if begun:
             _format_of(begun, AUTO)
 
@@ -144,7 +155,7 @@ def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]
     Raises PlanError or FormatError as import_logs does, and for logs without durations.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(Log(path))) for path in logs]
+        opened = _open_all(logs, stack)
         reading = _Reading(opened, _format_of(opened, AUTO), Options())
         timed = [
             TimedRequest(search.at_us / 1e6, search.took_ms / 1e3, request.template, search.hits)
@@ -293,6 +304,17 @@ def _indices(reading: _Reading) -> list[str]:
     return sorted(
         name for name in reading.preparer.asked if not set("*?") & set(name) and name[0] not in "_-"
     )
+
+
+def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
+    """The logs, which the stack closes. PlanError for one that is named twice: its searches would be, too."""
+    logs: dict[tuple[int, int], Log] = {}
+    for path in paths:
+        log = stack.enter_context(closing(Log(path)))
+        if log.file in logs:
+            raise PlanError(f"{path}: is the same file as {logs[log.file].path}; name each log once")
+        logs[log.file] = log
+    return list(logs.values())
 
 
 def _format_of(logs: Iterable[Log], name: str) -> Format:

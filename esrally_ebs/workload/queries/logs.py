@@ -29,6 +29,7 @@ class Log:
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
         self._file = cast(IO[bytes], unpacked)
         status = os.fstat(self._raw.fileno())
+        self.file = (status.st_dev, status.st_ino)
         self.size = status.st_size
         self.written_us = status.st_mtime_ns // 1000
 

@@ -58,7 +58,11 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
             b"[2023-01-05T11:59:37,786][WARN ][i.s.s.query              ] [n] [i][0] took[1ms]\n",
             "JSON one",
         ),
+        (b"[2018-06-29T10:06:14,933][WARN ][index.search.slowlog.query] [n] [i][0] took[1ms]\n", "JSON one"),
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
+        (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL)}).encode(), "jq -rj .log"),
+        (json.dumps({"PRIORITY": "6", "MESSAGE": query_line(MATCH_ALL)}).encode(), "jq -r .MESSAGE"),
+        (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
         (b"\x1f\x8b\x08\x00garbage", "is the file whole"),
@@ -93,6 +97,13 @@ def test_logs_of_two_formats(log: Path, tmp_path: Path, capsys: pytest.CaptureFi
     code, line = refused(capsys, log, other, "--output", tmp_path / "out")
     assert code == 2
     assert "import them by themselves" in line
+
+
+def test_a_log_that_is_named_twice(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (log.parent / "same").symlink_to(log)
+    code, line = refused(capsys, log, log.parent / "same", "--output", log.parent / "out")
+    assert code == 2
+    assert f"same: is the same file as {log}; name each log once" in line
 
 
 def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
