@@ -45,15 +45,15 @@ def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> t
     if len(sessions) < MIN_SESSIONS:
         return ()
     pooled: list[PooledRatio] = []
-    others = list(dict.fromkeys(b for _, b in sessions[0].pairs))
-    for other in others:
+    pairs = sessions[0].pairs
+    for pair in pairs:
         means = {
             task: _mean(estimates)
             for task in (*sessions[0].tasks, None)
-            if (estimates := _estimates(sessions, task, other)) is not None
+            if (estimates := _estimates(sessions, task, pair)) is not None
         }
         if means:
-            pooled += _judged(means, sessions[0].arms[0], other, len(others), margin, confidence)
+            pooled += _judged(means, pair, len(pairs), margin, confidence)
     return tuple(pooled)
 
 
@@ -66,13 +66,13 @@ def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float,
 
 
 def _estimates(
-    sessions: Sequence[Findings], task: str | None, other: str
+    sessions: Sequence[Findings], task: str | None, pair: tuple[str, str]
 ) -> list[tuple[float, float]] | None:
     """Logarithm and own standard error of each session; None when a session has no interval."""
     estimates = []
     for one in sessions:
         results = one.overall if task is None else [c for c in one.comparisons if c.task == task]
-        result = next((result for result in results if result.b == other), None)
+        result = next((result for result in results if (result.a, result.b) == pair), None)
         estimate = None if result is None else _with_error(result.ratio, result.observations, one.confidence)
         if estimate is None:
             return None
@@ -86,7 +86,7 @@ def _mean(estimates: Sequence[tuple[float, float]]) -> Mean:
 
 
 def _judged(
-    means: dict[str | None, Mean], a: str, b: str, arms: int, margin: float, confidence: float
+    means: dict[str | None, Mean], pair: tuple[str, str], arms: int, margin: float, confidence: float
 ) -> list[PooledRatio]:
     alpha = 1 - confidence
     raw = PValues(
@@ -101,8 +101,8 @@ def _judged(
     ):
         one = PooledRatio(
             task=task,
-            a=a,
-            b=b,
+            a=pair[0],
+            b=pair[1],
             sessions=mean.count,
             ratio=mean.ratio(confidence),
             between=math.sqrt(max(0.0, mean.variance - mean.own)),

@@ -48,7 +48,7 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
 
 
 def allowed_differences(first: Session, second: Session) -> tuple[str, ...]:
-    """What differs and may: volumes, rounds and iterations, host, releases of the pack."""
+    """What differs and may: volumes, the design of rounds and verdicts, host, releases of the pack."""
     facts = [_facts(session, shared_arms(first, second)) for session in (first, second)]
     return tuple(_differences(*facts))
 
@@ -127,7 +127,10 @@ def _facts(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     for arm in arms:
         facts[f"{arm} kind"] = volumes[arm].kind.value
         facts |= {f"{arm} {key}": getattr(volumes[arm].spec, key) for key in _SPEC}
-    facts |= pick(plain(session.plan.design), ("rounds", "starts", "volumes", "order"))
+    facts |= pick(
+        plain(session.plan.design),
+        ("rounds", "starts", "volumes", "order", "reference", "margin", "confidence"),
+    )
     facts |= pick(plain(session.plan.race) or {}, ("iterations",))
     return facts | pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
 

@@ -17,6 +17,7 @@ from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_share
 
+SCOPE = "scope: "  # begins the label of which volumes and JVMs a verdict holds for
 _MANY_TIMES = 10  # as many further rounds as there were are hardly worth it
 
 _MORE_STARTS = "start the nodes more often (design.starts), or measure more rounds at each start"
@@ -33,7 +34,7 @@ def labels(session: Session) -> tuple[str, ...]:
         lines.append(f"cache: {session.plan.cache.mode}{_steadiness(session)}")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
-        lines.append(f"scope: {_scope(session)}")
+        lines.append(f"{SCOPE}{_scope(session)}")
         if session.dataset.get("copied") is False:
             lines.append("segments differ: each arm indexed by itself")
         if any(event.kind == "brought-back" for event in session.events):

@@ -21,7 +21,7 @@ from esrally_ebs.report.cells import (
     time_cell,
     verdict_facts,
 )
-from esrally_ebs.report.head import labels, not_proven
+from esrally_ebs.report.head import SCOPE, labels, not_proven
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
@@ -59,7 +59,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     tables, pooled = [_sessions_table(ordered, names)], tuple[PooledRatio, ...]()
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
-        findings = {name: find(one) for name, one in zip(names, typed, strict=True)}
+        findings = {name: _found(one, typed[0]) for name, one in zip(names, typed, strict=True)}
         pooled = _pooled(ordered, list(findings.values()))
         tables += [
             *([_pooled_table(pooled, ordered[0].plan.design.confidence)] if pooled else []),
@@ -85,11 +85,17 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
         },
         verdict=" ".join([_sentence(typed, names, arms, checks), *_claims(typed, pooled)]),
         details=tuple(_different(ordered, names)),
-        labels=tuple(dict.fromkeys(label for one in typed for label in labels(one))),
+        labels=_labels(typed, pooled),
         tables=tuple(tables),
         checks=checks,
         figures=Figures(trends=trends),
     )
+
+
+def _found(session: Session, oldest: Session) -> Findings:
+    """What a session says of its arms against the reference of the oldest, if it has such an arm."""
+    reference = oldest.plan.design.reference_first(oldest.arm_names)[:1]
+    return find(session, against=next((arm for arm in reference if arm in session.arm_names), None))
 
 
 def _require_one_kind(sessions: Sequence[Session], names: Sequence[str]) -> None:
@@ -140,6 +146,13 @@ def _checks(sessions: Sequence[Session], names: Sequence[str]) -> tuple[Check, .
 
 
 _OWN = {"first session": 0, "second session": 1}  # names of checks that look at one session of a pair
+
+
+def _labels(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> tuple[str, ...]:
+    """Those of all sessions; what one session's verdict holds for is not all that one of all of them does."""
+    every = dict.fromkeys(label for one in sessions for label in labels(one))
+    of_one = "scope of one session: " if pooled else SCOPE
+    return tuple(label.replace(SCOPE, of_one) for label in every)
 
 
 def _arms(sessions: Sequence[Session]) -> list[str]:
@@ -209,7 +222,7 @@ def _asked(session: Session) -> list[VolumeSpec]:
 _CLAIMS = {
     Verdict.FASTER: "is faster than",
     Verdict.SLOWER: "is slower than",
-    Verdict.EQUIVALENT: "is equivalent to",
+    Verdict.EQUIVALENT: "is as fast as",
     Verdict.INCONCLUSIVE: "is not proven to differ from",
 }
 
@@ -223,6 +236,8 @@ def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Itera
         whole = of_arm[-1]
         if whole.task is None or len(of_arm) == 1:
             claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}"
+            if whole.verdict is Verdict.EQUIVALENT:
+                claim += f" within {sessions[0].plan.design.margin * 100:.3g} %"
             why = not_proven(whole.verdict, whole.ratio, len(others))
             yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
 

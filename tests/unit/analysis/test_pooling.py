@@ -86,3 +86,15 @@ def test_too_few_sessions_or_one_without_an_interval_are_not_pooled() -> None:
     assert pool(sessions[1:], margin=0.05, confidence=0.95) == ()
     open_ended = replace(findings([0.1]), overall=())
     assert [one.task for one in pool([*sessions, open_ended], margin=0.05, confidence=0.95)] == ["t0"]
+
+
+def test_sessions_with_another_reference_are_not_pooled() -> None:
+    other = findings([0.1])
+    (comparison,), (overall,) = other.comparisons, other.overall
+    other = replace(
+        other,
+        arms=("c", "b"),
+        comparisons=(replace(comparison, a="c"),),
+        overall=(replace(overall, a="c"),),
+    )
+    assert pool([findings([0.1]), other, findings([0.1])], margin=0.05, confidence=0.95) == ()

@@ -189,4 +189,4 @@ def test_sessions_that_drew_their_volumes_anew_are_compared_as_types() -> None:
     ]
     built = compare_sessions(sessions)
     assert "Over all sessions b (emulated) is slower than a (emulated), +20." in built.verdict
-    assert any(label.startswith("scope: any volumes of these types") for label in built.labels)
+    assert any(label.startswith("scope of one session: any volumes of") for label in built.labels)
