@@ -41,8 +41,10 @@ def install() -> None:
     """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
 
     Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root. In
-    Rally's daemon nothing is changed but where it listens.
+    Rally's daemon nothing is changed but where it listens. Python may read the line that calls this twice.
     """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
     changes = _changes_at(actors_address())
     if sys.argv[0].rpartition("/")[2] == "esrallyd":
         sys.meta_path.insert(0, _Finder(changes))
