@@ -487,7 +487,7 @@ def main() -> int:
     be_called("soak")
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup and '&' would have sessions ignore these, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, lambda *_: setattr(args, "hours", 0.0))  # the session that runs is the last
     with made_world() as world:
         results = soak(world, args)
     show(results.sessions)
