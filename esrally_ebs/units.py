@@ -100,7 +100,7 @@ def format_seconds(seconds: float) -> str:
     for scale, unit in ((1e6, "us"), (1e3, "ms")):
         if abs(seconds) * scale < 999.5:
             return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds:.3g} s" if abs(seconds) < 1000 else f"{seconds:.0f} s"
+    return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:.0f} s"
 
 
 def format_share(share: float) -> str:

@@ -47,8 +47,10 @@ def _region(session: Session) -> tuple[str, bool]:
 
 
 def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
-    """A row per arm; None where no arm has a price and the plan names no price list."""
-    if all(one.price is None for one in arm_costs) and not session.plan.cost.prices:
+    """A row per arm; None where no arm has a price, nor should: by a price list or a region that is named."""
+    sold = any(one.iops or one.bytes_per_s for one in arm_costs)
+    wanted = session.plan.cost.prices or (sold and _region(session)[1])
+    if all(one.price is None for one in arm_costs) and not wanted:
         return None
     p99 = _p99(findings)
     return Table(

@@ -234,3 +234,17 @@ def test_a_table_without_a_price_names_no_price_list(tmp_path: Path) -> None:
     (table,) = [table for table in build(recorded(plan, tmp_path)).tables if table.key == "cost"]
 
     assert "Storage and what is provisioned with it, in us-east-1; the plan names no region." in table.notes
+
+
+@pytest.mark.parametrize(("type_", "is_told"), [("gp3", True), ("directory", False)])
+def test_a_region_that_was_named_and_has_no_price_is_told(tmp_path: Path, type_: str, is_told: bool) -> None:
+    plan = parse_plan(
+        f"""name = "p"
+        arm = [{{name = "a", type = "{type_}", size = "10GiB"}}]
+        cost = {{region = "eu-south-9"}}
+        """,
+        "p.toml",
+    )
+    tables = [table for table in build(recorded(plan, tmp_path)).tables if table.key == "cost"]
+    notes = [note for table in tables for note in table.notes if note.startswith("No price: ")]
+    assert [note.split(":")[1] for note in notes] == [" price of gp3 gb in eu-south-9"] * is_told

@@ -15,6 +15,7 @@ from esrally_ebs.units import MAX_BYTES, format_seconds, parse_bytes, parse_seco
         (0.0283, "28.3 ms"),
         (0.9996, "1 s"),
         (75.25, "75.2 s"),
+        (999.6, "1000 s"),
     ],
 )
 def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, text: str) -> None:
