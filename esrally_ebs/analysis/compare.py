@@ -246,7 +246,9 @@ def _of_task(
             percentiles = tuple(_over_starts(q, parts, confidence) for q in PERCENTILES)
         else:
             percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
-        open_ended = [f"p{p.percentile}" for p in percentiles if confidence and _is_open(p, pair)]
+        open_ended = [
+            f"p{p.percentile}" for p in percentiles if confidence and not starts and _is_open(p, pair)
+        ]
     else:
         percentiles = _points(times_a or list(of_a.values()), times_b or list(of_b.values()))
     comparison = Comparison(
@@ -258,7 +260,8 @@ def _of_task(
         more_rounds=MIN_ROUNDS - len(shared) if len(shared) < MIN_ROUNDS else None,
         starts=len(measured) if starts else 1,
         warnings=(
-            *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b, open_ended),
+            *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b),
+            *_without_interval((of_a, of_b), measured if starts else [shared], open_ended),
             *_few_starts(starts, measured),
         ),
     )
@@ -292,7 +295,6 @@ def _doubts(
     unpaired: set[int],
     times_a: list[Floats],
     times_b: list[Floats],
-    open_ended: Sequence[str],
 ) -> tuple[str, ...]:
     doubts = []
     rounds = len(times_a)
@@ -307,15 +309,20 @@ def _doubts(
         why = "; no interval and no verdict where one arm has fewer than half of the other's"
         lopsided = why if _is_lopsided(times_a, times_b) else ""
         doubts.append(f"unequal numbers of requests: {a} {count_a}, {b} {count_b}{lopsided}")
-    least = min(count_a, count_b)
+    return tuple(doubts)
+
+
+def _without_interval(
+    arms: Sequence[Mapping[int, Floats]], parts: Sequence[Sequence[int]], open_ended: Sequence[str]
+) -> Iterator[str]:
+    """Percentiles that too few requests of an arm (at each start of the nodes), or too few rounds, reach."""
+    least = min((sum(len(arm[r]) for r in rounds) for arm in arms for rounds in parts), default=0)
     blurred = [f"p{q}" for q in PERCENTILES if not has_enough_requests(q, least)]
     if least and blurred:
-        doubts.append(f"{' and '.join(blurred)}: no interval, {least} requests per arm are too few for it")
+        per = "arm" if len(parts) == 1 else "arm and start (or volume)"
+        yield f"{' and '.join(blurred)}: no interval, {least} requests per {per} are too few for it"
     if open_ended:
-        doubts.append(
-            f"{' and '.join(open_ended)}: no interval, too few rounds hold the requests that decide it"
-        )
-    return tuple(doubts)
+        yield f"{' and '.join(open_ended)}: no interval, too few rounds hold the requests that decide it"
 
 
 def _is_open(compared: PercentileComparison, pair: Pair) -> bool:

@@ -76,6 +76,14 @@ def test_two_starts_get_no_verdict_and_say_what_is_missing() -> None:
     )
 
 
+def test_where_a_start_has_too_few_requests_for_a_tail_it_is_said_of_starts() -> None:
+    (only,) = judged(blocks([1.2, 1.21, 1.19]), 3).comparisons  # 60 requests an arm would be enough for p90
+    assert only.percentiles[1].ratio.low is None
+    assert only.warnings == (
+        "p90 and p99: no interval, 20 requests per arm and start (or volume) are too few for it",
+    )
+
+
 def test_starts_that_agree_to_the_last_digit_are_equivalent_or_differ() -> None:
     assert judged(blocks([1.0] * 3, noise=0.0), 3).comparisons[0].verdict is Verdict.EQUIVALENT
     assert judged(blocks([1.5] * 3, noise=0.0), 3).comparisons[0].verdict is Verdict.SLOWER
