@@ -41,7 +41,20 @@ STEPS = {
     "instance-iops-credits": "take an instance with a higher baseline",
 }
 _OF_VOLUME = ("throughput", "iops", "credits")
+_BY_IOPS = ("io1", "io2")
 _BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same, bought apart from the size
+
+
+def step_of(spec: VolumeSpec, limit: str) -> str:
+    """What to change where a limit held a volume back; empty where nobody knows.
+
+    Types whose limits follow from their size are not raised but left, io1 and io2 have no throughput to set.
+    """
+    if limit in ("throughput", "iops") and spec.type in _BY_SIZE:
+        return "take gp3"
+    if limit == "throughput" and spec.type in _BY_IOPS:
+        return "raise iops, which throughput follows"
+    return STEPS.get(limit, "")
 
 
 def limit_name(counter: str) -> str:
@@ -99,7 +112,7 @@ def _sentence(
     where = "" if len(items) == len(loads) else f" on {where}"
     of = "I/O time" if load.waited_s else "time"
     step = _priced_step(session, spec, limit, share, load) if load.waited_s else ""
-    step = step or STEPS.get(limit, "")
+    step = step or step_of(spec, limit)
     text = f"is held back by {NAMES.get(limit, limit)} ({share:.0%} of its {of}{where})"
     return f"{text}; {step}" if step else text
 
@@ -124,7 +137,7 @@ def _priced_step(session: Session, spec: VolumeSpec, limit: str, share: float, l
         if changed
     ]  # fmt: skip
     verb = "raise it to" if wanted.type == spec.type else f"take {wanted.type} with"
-    return f"{verb} {' and '.join(parts)} {price}"
+    return f"{verb} {' and '.join(parts) or 'what its price includes'} {price}"
 
 
 def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float | None) -> VolumeSpec | None:

@@ -10,7 +10,7 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
-from esrally_ebs.report.bottleneck import STEPS, limit_name
+from esrally_ebs.report.bottleneck import limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.report.knee import Knees
@@ -388,10 +388,14 @@ def _slower_step(
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
     for _, reasons in shared:
         limit = limit_name(reasons[0].limit)
-        if reasons[0].slower == name and limit in STEPS:
-            if any(line.startswith(f"{name} is held back") for line in bottlenecks):
-                return f"{STEPS[limit]} of {b} as Limits says, or keep {a}"
-            return f"{STEPS[limit]} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
+        step = step_of(spec, limit)
+        if reasons[0].slower == name and step:
+            is_said = any(line.startswith(f"{name} is held back") for line in bottlenecks)
+            if step != f"raise {limit}":
+                return f"for {b}{' as Limits says' if is_said else ''}: {step}; or keep {a}"
+            if is_said:
+                return f"{step} of {b} as Limits says, or keep {a}"
+            return f"{step} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
     known = any(reasons[0].kind == "reads" for _, reasons in shared)
     useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""

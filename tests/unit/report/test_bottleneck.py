@@ -10,7 +10,7 @@ from small_plan import small_plan
 from esrally_ebs.analysis.profile import Profile, Profiles
 from esrally_ebs.model import Event, Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.report.bottleneck import bottlenecks, limit_name, wanted_setting
+from esrally_ebs.report.bottleneck import bottlenecks, limit_name, step_of, wanted_setting
 from esrally_ebs.store.encoding import BASELINE
 from esrally_ebs.store.session import Session
 from esrally_ebs.studies.runs import simulated
@@ -61,6 +61,29 @@ def test_the_sentence_names_limit_share_step_and_price() -> None:
         "a (emulated) is held back by volume throughput (50% of its I/O time); raise it to 250 MiB/s and"
         " 4,000 IOPS for 10.00 USD a month more.",
     )
+
+
+def test_what_comes_with_a_gp3_has_no_setting_to_name() -> None:
+    (line,) = bottlenecks(
+        of(replace(GP2, type="sc1", size_bytes=500 * GIB)), profiles(emulator__waited_s__throughput=0.001)
+    )
+    assert "; take gp3 with what its price includes for 27.50 USD a month more." in line
+
+
+@pytest.mark.parametrize(
+    ("type_", "limit", "step"),
+    [
+        ("gp3", "throughput", "raise throughput"),
+        ("gp2", "throughput", "take gp3"),
+        ("st1", "iops", "take gp3"),
+        ("io2", "iops", "raise iops"),
+        ("io2", "throughput", "raise iops, which throughput follows"),
+        ("gp2", "credits", "raise size, or take gp3"),
+        ("gp2", "queue", ""),
+    ],
+)
+def test_no_step_sets_what_a_type_has_not(type_: str, limit: str, step: str) -> None:
+    assert step_of(replace(GP3, type=type_), limit) == step
 
 
 def test_an_arm_that_hardly_waited_is_not_held_back_and_one_without_counters_is_left_out() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_session import ARMS, START, arm, fio, make, record, sample
+from golden_session import ARMS, START, arm, fio, make, observed, record, sample, samples
 from small_plan import small_plan
 
 from esrally_ebs import report
@@ -100,6 +100,18 @@ def test_the_limit_that_held_the_slower_arm_back_is_to_be_raised(tmp_path: Path)
         "range_field_big_range.",
     )
     assert made.next_step == "raise throughput of gp3 as Limits says, or keep gp2."
+
+
+def test_what_a_type_does_not_have_is_not_to_be_raised(tmp_path: Path) -> None:
+    arms = [arm("gp2"), named("gp3", type="st1", size_bytes=2**39, iops=None, throughput_bytes_per_s=None)]
+    path = make(tmp_path, samples(), arms=arms)
+    folder = SessionFolder(path)
+    for event in observed():
+        folder.event(event)
+    folder.finish(State.COMPLETE, ended_at=START + 600)
+    made = report.build(load_session(path))
+    assert "; take gp3 with " in made.bottlenecks[0]
+    assert made.next_step == "for gp3 as Limits says: take gp3; or keep gp2."
 
 
 @pytest.mark.parametrize("form", report.RENDERERS)
