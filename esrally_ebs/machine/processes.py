@@ -185,6 +185,13 @@ def kill_all(processes: Iterable[Process]) -> None:
             process.signal(signal.SIGKILL)
 
 
+def tell(process: Process, text: str) -> None:
+    """Write an error to another process's stderr: Rally's command, say, which waits for ever."""
+    with suppress(OSError), Path(f"/proc/{process.pid}/fd/2").open("a") as stderr:
+        if process.alive:  # what was opened is its own, and not that of a later one with its pid
+            stderr.write(f"[ERROR] Cannot race. {text}\n")
+
+
 def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
     """Where Python drops an exception, in a callback or destructor, see that a Ctrl-C is not lost with it."""
     if unraisable.exc_type is not KeyboardInterrupt:

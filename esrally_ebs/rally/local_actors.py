@@ -3,8 +3,8 @@
 Rally's actors talk through queues here, as Rally has it where there is no network. By default they listen on
 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
 chooses early, and has no setting for it. Where sockets are wanted, they are opened at the address that was
-named. Actors whose command was killed are ended. An unknown track parameter and a track's syntax error become
-one line. ``esrally_ebs.pth``, which Python reads when it starts, calls ``install`` in the commands
+named. Actors whose command was killed are ended, and a command whose race control was. An unknown track
+parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which Python reads when it starts, calls ``install`` in the commands
 ``esrally`` and ``esrallyd``.
 """
 
@@ -15,6 +15,7 @@ import mmap
 import multiprocessing
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,13 +29,40 @@ from typing import Any
 import psutil
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import Process, be_called, interrupt_again, is_root, kill_all, members_of
+from esrally_ebs.machine.processes import (
+    Process,
+    be_called,
+    interrupt_again,
+    is_root,
+    kill_all,
+    members_of,
+    tell,
+)
 from esrally_ebs.machine.resources import actors_address, sockets_wanted
 from esrally_ebs.rally import any_track
 
 LEAVE_S = 5.0  # for actors whose command has ended
+ANSWERS_S = 60.0  # for a command whose race control has ended; a session's reaper is quicker
 _POLL_S = 0.1
-_STAYS = mmap.mmap(-1, 4)  # shared by all that are forked: the process that has a session to take down, or 0
+
+
+class _NotedPid:
+    """A process that is noted down for all that are forked from here on."""
+
+    def __init__(self) -> None:
+        self._pid = mmap.mmap(-1, 4)
+
+    def note(self, pid: int) -> None:
+        """Zero for none."""
+        self._pid[:] = pid.to_bytes(4)
+
+    @property
+    def pid(self) -> int:
+        """The process may have ended."""
+        return int.from_bytes(self._pid[:])
+
+
+_BUSY, _CONTROL = _NotedPid(), _NotedPid()  # who has a session to take down; race control
 
 
 def install() -> None:
@@ -57,7 +85,7 @@ def install() -> None:
     logging.raiseExceptions = False  # on a full disk each line of Rally's log would be a traceback
     changes |= {"esrally.track.loader": any_track.join, "esrally.rally": refuse_in_one_line}
     if not sockets_wanted():
-        changes["esrally.actor"] = _use_queues
+        changes |= {"esrally.actor": _use_queues, "esrally.racecontrol": _note_control}
     sys.meta_path.insert(0, _Finder(changes))
 
 
@@ -116,12 +144,22 @@ def _use_queues(actor: ModuleType) -> None:
 
 def stay() -> None:
     """This process has a session to take down: until it says ``leave``, actors outlive their command."""
-    _STAYS[:] = os.getpid().to_bytes(len(_STAYS))
+    _BUSY.note(os.getpid())
 
 
 def leave() -> None:
     """The session has been taken down."""
-    _STAYS[:] = bytes(len(_STAYS))
+    _BUSY.note(0)
+
+
+def _note_control(racecontrol: ModuleType) -> None:
+    init = racecontrol.BenchmarkActor.__init__
+
+    def noted(self: Any) -> None:
+        init(self)
+        _CONTROL.note(os.getpid())
+
+    racecontrol.BenchmarkActor.__init__ = noted
 
 
 def _end_actors_after(command: Process) -> None:
@@ -158,8 +196,8 @@ def _in_background(work: Callable[[], None]) -> None:
 def _outlive(command: Process, actors: int) -> None:
     be_called("ebs-actors")
     with suppress(ProcessLookupError):
-        select.select([os.pidfd_open(command.pid)], [], [])
-    while command.alive or _someone_stays():
+        _wait_for(command)
+    while command.alive or (_BUSY.pid and Process.of(_BUSY.pid)):
         time.sleep(_POLL_S)
     until = time.monotonic() + LEAVE_S
     while (left := members_of(actors)) and time.monotonic() < until:
@@ -167,9 +205,17 @@ def _outlive(command: Process, actors: int) -> None:
     kill_all(left)
 
 
-def _someone_stays() -> bool:
-    pid = int.from_bytes(_STAYS[:])
-    return pid != 0 and Process.of(pid) is not None
+def _wait_for(command: Process) -> None:
+    """To its end; where race control is killed before a session has its reaper, it would wait without one."""
+    ends = os.pidfd_open(command.pid)
+    while not _CONTROL.pid:
+        if select.select([ends], [], [], _POLL_S)[0]:
+            return
+    with suppress(ProcessLookupError):
+        select.select([ends, os.pidfd_open(_CONTROL.pid)], [], [])
+    if not select.select([ends], [], [], ANSWERS_S)[0]:
+        tell(command, f"race control (process {_CONTROL.pid}) was killed; start the race again")
+        command.signal(signal.SIGKILL)
 
 
 def _fork_actors() -> None:

@@ -19,7 +19,7 @@ import psutil
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.processes import Process, be_called, kill_all, members_of
+from esrally_ebs.machine.processes import Process, be_called, kill_all, members_of, tell
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
@@ -127,7 +127,7 @@ def reap(
 def _end(died: Process, processes: Sequence[Process], actors: int | None, text: str) -> None:
     for process in processes:
         if process != died:
-            _tell(process, text)
+            tell(process, text)
             process.signal(signal.SIGKILL)
     if actors is not None:
         kill_all(members_of(actors))
@@ -148,13 +148,6 @@ def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> N
     record = SessionFolder(folder)
     record.note("fault", text=text, problems=problems, exit_code=3)
     record.finish(State.FAILED, reason=text)
-
-
-def _tell(process: Process, text: str) -> None:
-    """Write to another process's stderr: Rally's command would wait forever and can only be killed."""
-    with contextlib.suppress(OSError), Path(f"/proc/{process.pid}/fd/2").open("a") as stderr:
-        if process.alive:  # what was opened is its own, and not that of a later one with its pid
-            stderr.write(f"[ERROR] Cannot race. {text}\n")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -171,3 +171,33 @@ def test_actors_end_after_a_killed_command_once_no_session_is_taken_down_any_mor
         while any(psutil.pid_exists(pid) for pid in actors):
             assert time.monotonic() < until, "actors are still there"
             time.sleep(0.1)
+
+
+CONTROL_KILLED = """
+import os, psutil, signal
+from esrally import actor, log, racecontrol
+from esrally_ebs.rally import local_actors
+log.install_default_log_config()
+local_actors.ANSWERS_S = 1.0
+system = actor.bootstrap_actor_system()
+system.createActor(racecontrol.BenchmarkActor)
+here = [one for one in psutil.process_iter(["name", "cwd"]) if one.info["cwd"] == os.getcwd()]
+(control,) = (one for one in here if one.info["name"].startswith("BenchmarkActor"))
+control.kill()
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="looks at all processes")
+def test_a_command_whose_race_control_is_killed_early_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """A session's reaper is not there yet."""
+    (tmp_path / "esrally").write_text(f"{HOOK.read_text()}\n{CONTROL_KILLED}")
+    env = {**os.environ, "PYTHONNOUSERSITE": "1", "HOME": str(tmp_path)}
+    command = [sys.executable, tmp_path / "esrally"]
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert re.fullmatch(
+        r"\[ERROR\] Cannot race. race control \(process \d+\) was killed; start the race again\n", done.stderr
+    )
