@@ -4,8 +4,8 @@ Rally's actors talk through queues here, as Rally has it where there is no netwo
 0.0.0.0, on port 1900 and one more each, and run whatever is sent there: as root, in a race of ours. Rally
 chooses early, and has no setting for it. Where sockets are wanted, they are opened at the address that was
 named. Actors whose command was killed are ended, and a command whose race control was. An unknown track
-parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which Python reads when it starts, calls ``install`` in the commands
-``esrally`` and ``esrallyd``.
+parameter and a track's syntax error become one line. ``esrally_ebs.pth``, which Python reads when it starts,
+calls ``install`` in the commands ``esrally`` and ``esrallyd``.
 """
 
 import importlib.abc
