@@ -349,13 +349,20 @@ def _insight(record: Fields) -> Entry:
     if source is None:
         return Skipped(Reason.NO_BODY)
     latency = record.get("measurements", {}).get("latency")
-    number = latency.get("number") if isinstance(latency, dict) else latency
+    number = _mean(latency) if isinstance(latency, dict) else latency
     labels = record.get("labels") or {}
     client = _client(labels.get("X-Opaque-Id"))
     at_us = int(record["timestamp"]) * 1000
     return LoggedSearch(
         at_us, _targets(record.get("indices")), _body(source), took_ms=_milliseconds(number), client=client
     )
+
+
+def _mean(measurement: Fields) -> float | None:
+    """Of one query; of a group of similar ones, whose ``number`` is the total, the mean."""
+    number = _milliseconds(measurement.get("number"))
+    is_total = measurement.get("aggregationType") == "AVERAGE"
+    return number / measurement["count"] if is_total and number is not None else number
 
 
 # --- requests -----------------------------------------------------------------------------------------------

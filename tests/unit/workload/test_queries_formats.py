@@ -212,6 +212,19 @@ def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
         assert import_logs([write(tmp_path / "log", answer)], tmp_path / f"out{number}").requests == 2
 
 
+def test_a_group_of_insights_took_the_mean_of_its_queries(tmp_path: Path) -> None:
+    latencies = [
+        {"number": 160, "count": 10, "aggregationType": "AVERAGE"},  # the number is the total
+        {"number": 16, "count": 1, "aggregationType": "NONE"},
+    ]
+    records = [
+        {"timestamp": 1, "source": {}, "indices": ["i"], "measurements": {"latency": latency}}
+        for latency in latencies
+    ]
+    import_logs([write(tmp_path / "log", json.dumps({"top_queries": records}))], tmp_path / "out")
+    assert [row["took_ms"] for row in requests(tmp_path / "out")] == [16, 16]
+
+
 def test_a_goreplay_file_with_other_ends_of_lines_has_the_same_requests(tmp_path: Path) -> None:
     plain = (LOGS / "goreplay.log").read_bytes()
     (tmp_path / "log").write_bytes(plain.replace("🐵🙈🙉\n".encode(), "🐵🙈🙉\r\n".encode()))
