@@ -20,7 +20,7 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_tim
 from esrally_ebs.workload.queries.shapes import Shapes, Templates
 
 _FORMAT: Final = "strict_date_optional_time"
-_MATHS: Final = r"now((?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?(?:[+-]\d+[yMwdhHms])*)"
+_MATHS: Final = r"now((?:(?:[+-]\d*|/)[yMwdhHms])*)"
 _NOW: Final = re.compile(_MATHS)
 # [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
 _LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")

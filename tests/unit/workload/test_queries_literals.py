@@ -28,6 +28,7 @@ def frozen(body: dict[str, Any]) -> dict[str, Any]:
         ("now/d", f"{AT}||/d"),
         ("now-15m/m", f"{AT}||-15m/m"),
         ("now/M-1w", f"{AT}||/M-1w"),
+        ("now-d/d+12h/h", f"{AT}||-d/d+12h/h"),
         ("nowhere", "nowhere"),
         ("now-1x", "now-1x"),
         ("2026-01-01", "2026-01-01"),
