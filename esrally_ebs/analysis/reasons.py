@@ -212,6 +212,8 @@ def _reads_sentence(reasons: Sequence[Explanation]) -> str:
             for of in zip(*((r.reads, r.reads_on_faster) for r in reasons), strict=True)
         )
         parts.append(f"{slower} reads {reads} I/Os per query, {faster} {on_faster}")
+    if not parts:
+        parts.append(f"the reads of a query add up to more in fio on {slower} than on {faster}")
     predicted, measured = (
         _range(list(of), ".2f")
         for of in zip(*((r.predicted_s * 1e3, r.measured_s * 1e3) for r in reasons), strict=True)

@@ -17,7 +17,7 @@ from esrally_ebs.analysis.profile import (
 )
 from esrally_ebs.analysis.reasons import Explanation, Prediction, fio_read_times, predict, sentence, why
 from esrally_ebs.model import STEAL_TO_WARN_OF
-from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, time_difference_cell
+from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, number_of, time_difference_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import KIB, MIB, format_seconds, format_share
@@ -354,12 +354,12 @@ def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> I
         return
     verdict_of = {(c.task, c.a, c.b): c.verdict for c in without.comparisons}
     changed = [
-        f"{c.task}: without its {len(rounds[c.task])} marked rounds "
+        f"{c.task}: without its {number_of(len(rounds[c.task]), 'marked round')} "
         f"{c.b} is {now} against {c.a}, not {c.verdict}"
         for c in compared
         if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
     ]
-    yield from changed or ["without the marked rounds every verdict is the same"]
+    yield from changed or ["without the marked rounds the verdict of every task is the same"]
 
 
 def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table | None:
@@ -394,7 +394,7 @@ def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell:
     for c in findings.comparisons:
         if (c.task, c.a, c.b) == (task, a, b):
             word = findings.word(c)
-            left = f"{c.rounds} round{'' if c.rounds == 1 else 's'}"
+            left = number_of(c.rounds, "round")
             facts: dict[str, Value] = {name: word, f"{name}_rounds": c.rounds}
             return Cell(text=f"{word} ({left})", facts=facts)
     return Cell(text="no round is left", facts={})

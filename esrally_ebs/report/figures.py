@@ -41,7 +41,7 @@ def figures(session: Session, findings: Findings) -> Figures:
     """All figures for which the session has data."""
     return Figures(
         searches=tuple(_searches(findings)),
-        baselines=tuple(_baselines(session)),
+        baselines=tuple(_baselines(session, findings.arms)),
         distributions=tuple(_distributions(findings)),
         timelines=tuple(_timelines(session)),
         spans=tuple(sorted(_spans(session), key=lambda span: span.start_s)),
@@ -72,13 +72,14 @@ def _change(item: str, ratio: Estimate, verdict: str, findings: Findings) -> Rel
     )
 
 
-def _baselines(session: Session) -> Iterator[Forest]:
+def _baselines(session: Session, compared: Sequence[str]) -> Iterator[Forest]:
+    """Of every other arm against that which searches are compared with, or the first."""
     reads = {
         (row["job"], row["arm"]): row["p50_s"]
         for row in session.baseline.select(["arm", "round", "job", "op", "p50_s"]).to_pylist()
         if row["op"] == "read" and row["round"] == 0
     }
-    a, *others = session.arm_names or [""]
+    a, *others = sorted(session.arm_names, key=lambda arm: arm not in compared[:1]) or [""]
     for b in others:
         changes = tuple(
             RelativeChange(item=job, value=after / before - 1)

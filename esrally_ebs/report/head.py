@@ -12,7 +12,7 @@ from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
 from esrally_ebs.report.bottleneck import limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
-from esrally_ebs.report.cells import arm_names, percent_change
+from esrally_ebs.report.cells import arm_names, number_of, percent_change
 from esrally_ebs.report.knee import Knees
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_share
@@ -48,7 +48,7 @@ def _scope(session: Session) -> str:
     if design.starts == 1:
         return f"these volumes under {'this JVM' if design.nodes == 'one' else 'these JVMs'}"
     if design.volumes == 1:
-        return f"these volumes under any JVM: nodes were started {_number(_started(session), 'time')}"
+        return f"these volumes under any JVM: nodes were started {number_of(_started(session), 'time')}"
     if design.nodes == "one":
         return f"any volumes of these types under this JVM: {design.volumes} of each were measured"
     return f"any volumes of these types under any JVM: {design.volumes} of each, a node each, were measured"
@@ -123,13 +123,13 @@ def _compared(session: Session, findings: Findings) -> str:
         starts = max(c.starts for c in findings.comparisons)
         least = findings.min_observations
         if not needed and findings.starts and starts < least:
-            needed = f" at {_number(starts, 'start')} of the nodes; at least {least} starts are needed"
+            needed = f" at {number_of(starts, 'start')} of the nodes; at least {least} starts are needed"
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
-        return f"No verdict on {arms}: {_number(rounds, 'round')} measured{needed}."
+        return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{needed}."
     under = f"{session.plan.cache.mode} caches{_any(session)}"
     tasks = len(findings.tasks)
     scope = (
-        f"50th percentile of {_number(tasks, 'task')}"
+        f"50th percentile of {number_of(tasks, 'task')}"
         if tasks > 1
         else f"50th percentile of {findings.tasks[0]}"
     )
@@ -277,10 +277,6 @@ def _most(word: Verdict, comparisons: Sequence[Comparison]) -> str:
     return f" (by up to {max(changes) * 100:.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def cost(arm_costs: Sequence[ArmCost]) -> str:
     """What each arm costs a month, the others against the first; empty where none has a price."""
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
@@ -322,7 +318,7 @@ def next_step(
         wanted = max(MIN_ROUNDS, rounds + 1)
         if to_its_end := _to_its_end(session, wanted):
             return f"{to_its_end}."
-        return f"measure {_number(wanted - rounds, 'more round')} (design.rounds = {wanted})."
+        return f"measure {number_of(wanted - rounds, 'more round')} (design.rounds = {wanted})."
     best = min(ranked, key=lambda result: result.ratio.value)
     step = _step(session, best, shared, arm_costs, bottlenecks)
     confirm = (
@@ -372,7 +368,7 @@ def _more_rounds(session: Session, result: Overall) -> str:
     if result.more_rounds is None:
         return "measure more rounds (design.rounds); how many cannot be estimated from these"
     wanted = result.rounds + result.more_rounds
-    step = f"measure about {_number(result.more_rounds, 'more round')} (design.rounds = {wanted})"
+    step = f"measure about {number_of(result.more_rounds, 'more round')} (design.rounds = {wanted})"
     wide = result.more_rounds > _MANY_TIMES * result.rounds
     return f"{step}, or allow a wider design.margin" if wide else step
 

@@ -193,6 +193,14 @@ def test_the_reads_are_said_to_be_why_when_fio_and_search_agree() -> None:
     )
 
 
+def test_reads_that_only_add_up_to_more_are_said_to() -> None:
+    same = replace(EXPECTED, per_read_s=0.01e-3)  # as where more of them are in flight at once on gp3
+    assert sentence(why("gp2", "gp3", [profile(4.2)], [profile(4.2)], same, PROVEN)) == (
+        "the reads of a query add up to more in fio on gp2 than on gp3: "
+        "that predicts 0.34 ms more per query (measured 0.36 ms)"
+    )
+
+
 def test_arms_that_read_unequally_often_are_said_to() -> None:
     text = sentence(why("gp2", "gp3", [profile(8.4)], [profile(4.2)], EXPECTED, PROVEN))
 

@@ -271,3 +271,16 @@ def test_a_session_of_which_a_start_is_missing_is_to_be_measured_to_its_end(tmp_
     assert made.verdict.endswith("8 rounds measured at 2 starts of the nodes; at least 3 starts are needed.")
     assert made.next_step == "measure again, to the end of the plan's rounds."
     assert "scope: these volumes under any JVM: nodes were started 2 times" in made.labels
+
+
+def test_fio_is_drawn_against_the_arm_that_searches_are(tmp_path: Path) -> None:
+    path = make(tmp_path, samples(), design={"reference": "gp3"})
+    folder = SessionFolder(path)
+    folder.rows_baseline([fio(name, 0, "read", 1000.0) for name in ARMS])
+    folder.finish(State.COMPLETE, ended_at=START + 600)
+    figures = report.build(load_session(path)).figures
+    (search,), (baseline,) = figures.searches, figures.baselines
+    assert search.title.startswith("Search: gp2 against gp3")
+    assert baseline.title.startswith("fio: gp2 against gp3")
+    assert (search.less, search.more) == (baseline.less, baseline.more)
+    assert baseline.changes[0].value == pytest.approx(1 / 1.1 - 1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from esrally_ebs.analysis.compare import judge
+from esrally_ebs.analysis.compare import Verdict, judge
 from esrally_ebs.analysis.marks import Block, Cause
 from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.report import causes
@@ -110,7 +110,15 @@ def test_a_verdict_that_hangs_on_marked_rounds_is_said() -> None:
 
 
 def test_verdicts_that_do_not_are_said_to_be_the_same() -> None:
-    assert changes(stalled(range(0)), on_gp3(3)) == ["without the marked rounds every verdict is the same"]
+    lines = changes(stalled(range(0)), on_gp3(3))
+    assert lines == ["without the marked rounds the verdict of every task is the same"]
+
+
+def test_one_marked_round_is_one_round() -> None:
+    whole = stalled(range(1, 8))
+    other = replace(whole.comparisons[0], verdict=Verdict.FASTER)
+    (line,) = changes(replace(whole, comparisons=(other,)), on_gp3(1))
+    assert line.startswith(f"{TASK}: without its 1 marked round gp3 is ")
 
 
 def test_without_marked_rounds_nothing_is_said() -> None:
