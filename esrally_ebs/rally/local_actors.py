@@ -66,7 +66,7 @@ _BUSY, _CONTROL = _NotedPid(), _NotedPid()  # who has a session to take down; ra
 
 
 def install() -> None:
-    """Change three modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
+    """Change four modules of Rally once they are loaded; sockets, when they are asked for by name, stay.
 
     Under sudo all of Rally is the calling user's: it starts again, and a keeper does what needs root. In
     Rally's daemon nothing is changed but where it listens. Python may read the line that calls this twice.

@@ -4,8 +4,8 @@ Rally has no plug-in point for any of it. Nineteen names are replaced: thirteen 
 processes, six in race control alone. Each is wrapped once, whatever is installed how often, and each is
 checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. A
 twentieth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
-Rally is loaded, ``local_actors.py`` chooses its system of actors, and ``any_track.py`` has tracks
-register the pack.
+Rally is loaded, ``local_actors.py`` chooses its system of actors and notes which is race control, and
+``any_track.py`` has tracks register the pack.
 """
 
 import functools
