@@ -153,6 +153,12 @@ def _body(value: Any) -> str | None:  # noqa: ANN401
     return value if isinstance(value, str) else None
 
 
+def _search_type(value: Any) -> tuple[tuple[str, str], ...]:  # noqa: ANN401
+    """The one parameter of the URL that slow logs have, where it is not what every search is."""
+    is_dfs = _text(value).upper() == "DFS_QUERY_THEN_FETCH"
+    return (("search_type", "dfs_query_then_fetch"),) if is_dfs else ()
+
+
 def _targets(indices: Any) -> str:  # noqa: ANN401
     return ",".join(indices) if isinstance(indices, list) else str(indices or "")
 
@@ -196,6 +202,7 @@ class _SlowLog(NamedTuple):
     took_millis: str
     total_hits: str
     total_shards: str
+    search_type: str
     id: str
 
 
@@ -226,6 +233,7 @@ def _shard_line(fields: Fields, names: _SlowLog, time: str, phase: str, request:
         at_us=end_us - round((took_ms or 0.0) * 1000),
         targets=index,
         body=_body(fields[names.source]),
+        params=_search_type(fields.get(names.search_type)),
         took_ms=took_ms,
         hits=_number(fields.get(names.total_hits)),
         client=_client(fields.get(names.id)),
@@ -254,35 +262,32 @@ def _audit_log(fields: Fields) -> Iterable[Entry]:
 
 # [time][level][logger] [node] took[..], took_millis[..], ... source[..], id[..]; the source may hold brackets
 _PLAIN: Final = re.compile(
-    r"\[(?P<time>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? "
-    r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<millis>\d+)\], "
+    r"\[(?P<timestamp>[^\]]+)\]\[[A-Z ]+\]\[c\.s\.r\.slowlog[^\]]*\].*? "
+    r"took\[(?P<took>[^\]]*)\], took_millis\[(?P<took_millis>\d+)\], "
     r"(?P<between>.*?)source\[(?P<source>.*)\], id\[(?P<id>[^\]]*)\](?:, request_id\[[^\]]*\])?,?\s*\Z",
     re.DOTALL,
 )
-_PLAIN_HITS: Final = re.compile(r"total_hits\[([^\]]*)\]")
-_PLAIN_INDICES: Final = re.compile(r"indices\[([^\]]*)\]")
+_PLAIN_FIELD: Final = re.compile(r"(total_hits|search_type|indices)\[([^\]]*)\]")
 
 
 def _request_slow_log(fields: Fields) -> Entry:
     if fields.get("phase_took_millis", fields.get("phase_took")) is None:
         return _no_search(fields)
-    if "source" not in fields:
-        return _EVENT
-    time = fields.get("timestamp") or fields["@timestamp"]
-    indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
+    return _request_line(fields) if "source" in fields else _EVENT
+
+
+def _request_line(fields: Fields) -> Entry:
     took_ms = _took_ms(fields.get("took"), fields.get("took_millis"))
-    return _request_line(time, took_ms, fields.get("total_hits"), fields["source"], fields.get("id"), indices)
-
-
-def _request_line(time: str, took: float | None, hits: Any, source: Any, client: Any, indices: str) -> Entry:  # noqa: ANN401
-    end_us, zoned = parse_time(time)
+    end_us, zoned = parse_time(fields.get("timestamp") or fields["@timestamp"])
+    indices = _text(fields.get("indices")).strip("[]").replace(" ", "")
     return LoggedSearch(
-        at_us=end_us - round((took or 0.0) * 1000),
+        at_us=end_us - round((took_ms or 0.0) * 1000),
         targets="" if indices == "null" else indices,
-        body=_body(source or "{}"),
-        took_ms=took,
-        hits=_number(hits),
-        client=_client(client),
+        body=_body(fields["source"] or "{}"),
+        params=_search_type(fields.get("search_type")),
+        took_ms=took_ms,
+        hits=_number(fields.get("total_hits")),
+        client=_client(fields.get("id")),
         zoned=zoned,
     )
 
@@ -292,19 +297,11 @@ def _request_slow_log_plain(lines: Iterable[bytes]) -> Iterator[Entry]:
         try:
             match = _PLAIN.match(line.decode())
             if match is not None:
-                yield _plain_line(match)
+                yield _request_line(match.groupdict() | dict(_PLAIN_FIELD.findall(match["between"])))
             elif line.strip():
                 yield _plain_reason(line)
         except FIELD_ERRORS:
             yield _LINE
-
-
-def _plain_line(match: re.Match[str]) -> Entry:
-    hits, indices = _PLAIN_HITS.search(match["between"]), _PLAIN_INDICES.search(match["between"])
-    targets = indices[1].replace(" ", "") if indices else ""
-    count = hits[1] if hits else None
-    took_ms = _took_ms(match["took"], match["millis"])
-    return _request_line(match["time"], took_ms, count, match["source"], match["id"], targets)
 
 
 def _plain_reason(line: bytes) -> Entry:
@@ -354,7 +351,12 @@ def _insight(record: Fields) -> Entry:
     client = _client(labels.get("X-Opaque-Id"))
     at_us = int(record["timestamp"]) * 1000
     return LoggedSearch(
-        at_us, _targets(record.get("indices")), _body(source), took_ms=_milliseconds(number), client=client
+        at_us,
+        _targets(record.get("indices")),
+        _body(source),
+        params=_search_type(record.get("search_type")),
+        took_ms=_milliseconds(number),
+        client=client,
     )
 
 
@@ -362,7 +364,7 @@ def _mean(measurement: Fields) -> float | None:
     """Of one query; of a group of similar ones, whose ``number`` is the total, the mean."""
     number = _milliseconds(measurement.get("number"))
     is_total = measurement.get("aggregationType") == "AVERAGE"
-    return number / measurement["count"] if is_total and number is not None else number
+    return number / (measurement["count"] or 1) if is_total and number is not None else number
 
 
 # --- requests -----------------------------------------------------------------------------------------------
@@ -405,8 +407,8 @@ _THRESHOLD: Final = (
 )
 _NO_PARAMETERS: Final = "parameters of the URL (routing, preference ...) are not in the log"
 _SHARDS: Final = (
-    f"{_THRESHOLD}; each line is one shard and phase, made one request again by id, source and time; "
-    f"{_NO_PARAMETERS}"
+    f"{_THRESHOLD}; each line is one shard and phase, made one request again by id, source and time, and "
+    f"asked of the indices that have a shard in the log; {_NO_PARAMETERS}"
 )
 
 _ALL: Final = (

@@ -212,6 +212,21 @@ def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
         assert import_logs([write(tmp_path / "log", answer)], tmp_path / f"out{number}").requests == 2
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["es-slow-log-7", "es-slow-log-8", "opensearch-slow-log", "opensearch-slow-log-text", "query-insights"],
+)
+def test_the_type_of_a_search_is_kept(name: str, tmp_path: Path) -> None:
+    text = (LOGS / f"{name}.log").read_text()
+    for kind in ("QUERY_THEN_FETCH", "query_then_fetch"):
+        text = text.replace(kind, ("dfs_" if kind.islower() else "DFS_") + kind)
+    (tmp_path / "log").write_text(text)
+    import_logs([tmp_path / "log"], tmp_path / "out")
+    assert {row["params"].get("search_type") for row in requests(tmp_path / "out")} == {
+        "dfs_query_then_fetch"
+    }
+
+
 def test_a_group_of_insights_took_the_mean_of_its_queries(tmp_path: Path) -> None:
     latencies = [
         {"number": 160, "count": 10, "aggregationType": "AVERAGE"},  # the number is the total
