@@ -136,7 +136,8 @@ def _compared(session: Session, findings: Findings) -> str:
     if len(ranked) > 1:
         return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
-    return f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {under})."
+    claim = f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {under})"
+    return f"{claim}{_but(_contrary(findings, only))}."
 
 
 def _of_pair(names: Mapping[str, str], result: Overall, margin: float) -> str:
@@ -146,6 +147,22 @@ def _of_pair(names: Mapping[str, str], result: Overall, margin: float) -> str:
     if result.verdict is Verdict.INCONCLUSIVE:
         return f"Inconclusive whether {b} differs from {a}"
     return f"{b} is {result.verdict} than {a}"
+
+
+def _contrary(findings: Findings, result: Overall) -> str:
+    """On how many tasks the opposite is shown of what is said of all together; empty where on none."""
+    if result.verdict is Verdict.INCONCLUSIVE:
+        return ""
+    opposite = Verdict.FASTER if result.verdict is Verdict.SLOWER else Verdict.SLOWER
+    own = [c for c in findings.comparisons if (c.a, c.b) == (result.a, result.b)]
+    other = [c for c in own if c.verdict is opposite]
+    if not other:
+        return ""
+    return f"{opposite} on {len(other)} of {number_of(len(own), 'task')}{_most(opposite, other)}"
+
+
+def _but(contrary: str) -> str:
+    return f", but {contrary}" if contrary else ""
 
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
@@ -225,7 +242,8 @@ def details(session: Session, findings: Findings) -> tuple[str, ...]:
         else:
             why = not_proven(result.verdict, result.ratio, len(ranked))
             words = _words(result.verdict, findings.margin)
-            lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}{f' ({why})' if why else ''}")
+            words += f" ({why})" if why else _but(_contrary(findings, result))
+            lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}")
     return tuple(lines)
 
 
@@ -319,24 +337,39 @@ def next_step(
         if to_its_end := _to_its_end(session, wanted):
             return f"{to_its_end}."
         return f"measure {number_of(wanted - rounds, 'more round')} (design.rounds = {wanted})."
-    best = min(ranked, key=lambda result: result.ratio.value)
-    step = _step(session, best, shared, arm_costs, bottlenecks)
+    usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
+    best = _best(ranked, usd)
+    step = _step(session, best, shared, usd, bottlenecks, _but(_contrary(findings, best)))
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )
     return f"{step}.{confirm}"
 
 
+def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:
+    """The fastest arm; where it costs more than the reference, one of the same verdict that costs less."""
+    fastest = min(ranked, key=lambda result: result.ratio.value)
+    if (_more(fastest, usd) or 0) <= 0 or fastest.verdict not in (Verdict.FASTER, Verdict.EQUIVALENT):
+        return fastest
+    cheaper = [one for one in ranked if one.verdict is fastest.verdict and (_more(one, usd) or 0) < 0]
+    return min(cheaper, key=lambda result: result.ratio.value, default=fastest)
+
+
+def _more(result: Overall, usd: Mapping[str, float]) -> float | None:
+    """What an arm costs more than the reference; None where one of them has no price."""
+    return round(usd[result.b] - usd[result.a], 2) if {result.a, result.b} <= usd.keys() else None
+
+
 def _step(
     session: Session,
     result: Overall,
     shared: Sequence[SharedReason],
-    arm_costs: Sequence[ArmCost],
+    usd: Mapping[str, float],
     bottlenecks: Sequence[str],
+    but: str,
 ) -> str:
-    a, b = result.a, result.b
-    usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
-    more = round(usd[b] - usd[a], 2) if a in usd and b in usd else None
+    """``but``: the tasks that are slower although all together are not."""
+    a, b, more = result.a, result.b, _more(result, usd)
     price = f" and {abs(more):,.2f} USD a month {'more' if more > 0 else 'less'}" if more else ""
     price = price if more != 0 else ", at the same price"
     if result.verdict is Verdict.INCONCLUSIVE:
@@ -344,13 +377,14 @@ def _step(
         return _more_rounds(session, result) if result.starts == 1 else more_of
     if result.verdict is Verdict.SLOWER:
         return _slower_step(session, result, shared, more, bottlenecks)
+    verb = "weigh task by task whether to take" if but else "take"
     if result.verdict is Verdict.EQUIVALENT:
         is_cheaper = more is not None and more < 0
-        return f"take {b}: as fast{price}" if is_cheaper else f"keep {a}: {b} is as fast{price}"
+        return f"{verb} {b}: as fast{price}{but}" if is_cheaper else f"keep {a}: {b} is as fast{price}{but}"
     if more is not None and more > 0:
         change = percent_change(result.ratio)
-        return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time"
-    return f"take {b}: faster{price}"
+        return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time{but}"
+    return f"{verb} {b}: faster{price}{but}"
 
 
 def _to_its_end(session: Session, wanted: int) -> str:

@@ -284,3 +284,59 @@ def test_fio_is_drawn_against_the_arm_that_searches_are(tmp_path: Path) -> None:
     assert baseline.title.startswith("fio: gp2 against gp3")
     assert (search.less, search.more) == (baseline.less, baseline.more)
     assert baseline.changes[0].value == pytest.approx(1 / 1.1 - 1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "of_r", "claim", "step"),
+    [
+        (
+            1.0,
+            1.25,
+            "as fast as",
+            "weigh task by task whether to take gp3: as fast and 1.88 USD a month less",
+        ),
+        (
+            0.8,
+            1.25,
+            "faster than",
+            "weigh task by task whether to take gp3: faster and 1.88 USD a month less",
+        ),
+        (1.25, 0.8, "slower than", "keep gp2, unless 1.88 USD a month less are worth it"),
+    ],
+)
+def test_a_task_that_says_the_opposite_of_all_together_is_said(
+    tmp_path: Path, scale: float, of_r: float, claim: str, step: str
+) -> None:
+    samples = [
+        replace(one, service_time_s=one.service_time_s * (of_r if one.task == "r" else scale))
+        if one.arm == "gp3"
+        else one
+        for one in rows({"gp2": 1.0, "gp3": 1.0}, tuple("qrstuvwx"))
+    ]
+    made = built(tmp_path, samples)
+    but = f"{'faster' if of_r < 1 else 'slower'} on 1 of 8 tasks (by up to "
+    assert f"gp3 (emulated) is {claim} gp2 (emulated)" in made.verdict
+    assert f"cold caches), but {but}" in made.verdict
+    assert made.next_step.startswith(step)
+    assert (but in made.next_step) == (of_r > 1)
+    assert "Emulated here" not in made.next_step
+
+
+@pytest.mark.parametrize("scale", [0.8, 1.0])
+def test_of_dearer_and_cheaper_arms_that_do_as_well_the_cheaper_is_taken(
+    tmp_path: Path, scale: float
+) -> None:
+    arms = [named("gp3"), named("big", iops=6000), named("small", size_bytes=50 * 1024**3)]
+    made = built(tmp_path, rows({"gp3": 1.0, "big": scale - 0.005, "small": scale}), arms)
+    word = "as fast" if scale == 1.0 else "faster"
+    assert made.next_step.startswith(f"take small: {word} and 4.00 USD a month less.")
+
+
+def test_a_task_that_is_slower_on_an_arm_of_three_is_said_in_its_line(tmp_path: Path) -> None:
+    arms = [named("gp2"), named("gp3"), named("big")]
+    samples = [
+        replace(one, service_time_s=one.service_time_s * 2.5) if (one.arm, one.task) == ("big", "r") else one
+        for one in rows({"gp2": 1.0, "gp3": 1.2, "big": 0.5}, ("q", "r", "s"))
+    ]
+    made = built(tmp_path, samples, arms)
+    assert made.details[0].endswith("faster, but slower on 1 of 3 tasks (by up to 25.1 %)")
