@@ -7,7 +7,8 @@ Where several requests can take a line it is of the one that it is nearest to: a
 phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
 same client is another request, and two asked at once are told apart as soon as a shard comes twice.
 
-Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait.
+Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait; all
+are when the log goes back by BACK_S, as where logs were put together newest first.
 """
 
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Part
 
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
+BACK_S: Final = 60.0
 MAX_OPEN: Final = 20_000  # requests that wait for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
 _SLACK_US: Final = round(SLACK_S * 1e6)
@@ -106,7 +108,7 @@ class Joiner:
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, list[_Request]] = {}
         self._bytes = 0
-        self._log_us = 0  # the latest end of a line
+        self._log_us = 0  # the end of the line last read
 
     def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
         """Every request, about in the order of their ends; searches that are no part of one pass through."""
@@ -115,15 +117,16 @@ class Joiner:
             if part is None:
                 yield search
                 continue
+            if _end(search) < self._log_us - BACK_S * 1e6:
+                yield from self._close_all()
             self._take(search, part)
             while self._open and self._is_over(next(iter(self._open.values()))):
                 yield self._close()
-        while self._open:
-            yield self._close()
+        yield from self._close_all()
 
     def _take(self, search: LoggedSearch, part: Part) -> None:
         self.lines += 1
-        self._log_us = max(self._log_us, _end(search))
+        self._log_us = _end(search)
         key = (part.request, search.body, part.shards)
         same = self._by_key.setdefault(key, [])
         fitting = [request for request in same if request.takes(search, part)]
@@ -140,6 +143,10 @@ class Joiner:
     def _is_over(self, request: _Request) -> bool:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
         return too_many or request.end_us + _SLACK_US < self._log_us
+
+    def _close_all(self) -> Iterator[LoggedSearch]:
+        while self._open:
+            yield self._close()
 
     def _close(self) -> LoggedSearch:
         _, request = self._open.popitem(last=False)

@@ -77,6 +77,17 @@ def test_what_is_far_apart_in_time_is_not_one_request() -> None:
     assert len(joined([line(0, 0), line(60_000, 1)])) == 2
 
 
+def test_logs_put_together_newest_first_have_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MAX_OPEN", 8)  # reached in the older log
+    newest, older = (
+        [line(begin + at, shard) for at in range(0, 5000, 500) for shard in range(3)]
+        for begin in (3_600_000, 0)
+    )
+    requests = joined([*newest, *older])
+    assert sorted(requests) == sorted(joined([*older, *newest]))
+    assert [request.hits for request in requests] == [3] * 20
+
+
 def test_memory_is_bounded_by_giving_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "MAX_OPEN", 10)
     joiner = Joiner()
