@@ -251,7 +251,7 @@ class Preparer:
     def _count_changes(self, search: LoggedSearch, targets: str) -> None:
         if search.change:
             self.changed[search.change] += 1
-        if targets != search.targets:
+        if self._index is not None and targets != search.targets:
             self.changed[NARROWED] += 1
 
     def _rewritten(self, search: LoggedSearch, node: dict[str, Any]) -> dict[str, Any] | None:

@@ -141,6 +141,7 @@ HEADER = {"index": "i", "request_cache": True, "expand_wildcards": ["open", "hid
     [
         ({"dsl.total_count": 7}, 7),
         ({"dsl.total_count": 10_000, "dsl.total_count_partial": True}, None),
+        ({"dsl.total_count": -1}, None),
         ({"result_count": 10}, None),  # how many came back says nothing of how many there are
     ],
 )
@@ -175,6 +176,13 @@ def test_parameters_are_those_that_elasticsearch_reads(tmp_path: Path) -> None:
         "expand_wildcards": "open,hidden",
     }
     assert requests(tmp_path / "out1")[0]["params"] == {"explain": "", "q": "a", "lenient": "false"}
+
+
+def test_only_what_an_index_was_named_for_is_narrowed(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", query_line({}, indices=["a", "", "b"]))
+    assert not import_logs([log], tmp_path / "out").changed
+    narrowed = import_logs([log], tmp_path / "narrowed", Options(index="a"))
+    assert narrowed.changed == {"narrowed to the index": 1}
 
 
 def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
