@@ -134,6 +134,7 @@ class _Question(Generic[_About]):
     about: _About
     pairs: tuple[Pair, ...]
     starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
+    shared: Sequence[int] = ()  # rounds of a task in which both arms were measured
 
     @property
     def rounds(self) -> int:
@@ -213,7 +214,7 @@ def judge(
     families = []
     for other in arms[1:]:
         own = [question for question in tasks if question.about.b == other]
-        whole = _of_all_tasks(own, (arms[0], other), of_interval)
+        whole = _of_all_tasks(own, (arms[0], other), blocks, of_interval)
         families.append(_Family([q for q in own if q.pairs], whole if whole.pairs else None))
     decidable = [family for family in families if family.tasks]
     answers = _answers(decidable, margin, confidence, gated=bool(starts))
@@ -265,7 +266,7 @@ def _of_task(
             *_few_starts(starts, measured),
         ),
     )
-    return _Question(comparison, pairs, percentiles[0].starts)
+    return _Question(comparison, pairs, percentiles[0].starts, shared)
 
 
 def _pair(of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int]) -> Pair:
@@ -365,25 +366,36 @@ def _points(times_a: list[Floats], times_b: list[Floats]) -> tuple[PercentileCom
 
 
 def _of_all_tasks(
-    tasks: Sequence[_Question[Comparison]], arms: tuple[str, str], confidence: float | None
+    tasks: Sequence[_Question[Comparison]],
+    arms: tuple[str, str],
+    blocks: Blocks,
+    confidence: float | None,
 ) -> _Question[Overall]:
-    """All tasks of a pair of arms; without pairs unless there are several, measured in the same rounds."""
-    values = [math.log(task.about.ratio.value) for task in tasks if task.pairs]
-    counts = {(task.rounds, task.about.starts) for task in tasks}
-    value = float(np.mean(values)) if values else math.nan
+    """All tasks of a pair of arms in the rounds of all of them; without pairs unless there are several."""
+    rounds = sorted(set[int].intersection(*(set(task.shared) for task in tasks))) if tasks else []
     overall = Overall(
         a=arms[0],
         b=arms[1],
         tasks=len(tasks),
-        rounds=tasks[0].rounds if tasks else 0,
+        rounds=len(rounds),
         starts=tasks[0].about.starts if tasks else 1,
-        ratio=Estimate(math.exp(value)),
+        ratio=Estimate(math.nan),
     )
-    if len(values) < 2 or len(values) < len(tasks) or len(counts) > 1:
+    counts = {task.about.starts for task in tasks}
+    if len(tasks) < 2 or not all(task.pairs for task in tasks) or len(counts) > 1 or len(rounds) < MIN_ROUNDS:
         return _Question(overall, ())
     of_tasks = [task.starts.values for task in tasks if task.starts is not None]
     starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist())) if of_tasks else None
-    whole = _Question(overall, tuple(pair for task in tasks for pair in task.pairs), starts)
+    # what a round was like is in all of its tasks, so all tasks must have the same rounds
+    pairs = [
+        pair if list(task.shared) == rounds else _pair(blocks[name, arms[0]], blocks[name, arms[1]], rounds)
+        for task in tasks
+        for pair, name in zip(task.pairs, [task.about.task], strict=True)
+    ]
+    ratios = [pair.b.percentile(PERCENTILES[0]) / pair.a.percentile(PERCENTILES[0]) for pair in pairs]
+    value = starts.value if starts is not None else float(np.mean(np.log(ratios)))
+    overall = replace(overall, ratio=Estimate(math.exp(value)))
+    whole = _Question(overall, tuple(pairs), starts)
     if confidence is None:
         return whole
     if starts is not None:

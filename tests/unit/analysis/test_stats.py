@@ -264,3 +264,20 @@ def test_rounds_that_all_say_the_same_are_not_more_certain_than_so_few_can_be() 
 
 def test_one_task_has_nothing_to_be_taken_together_with() -> None:
     assert all_tasks([rounds(seed=1)], [rounds(seed=2)]).overall == ()
+
+
+def test_all_tasks_together_are_judged_in_the_rounds_of_all_of_them() -> None:
+    """What a round was like is in all of its tasks: added up round by round, or not at all."""
+    whole = blocks(
+        **{f"t{n}": (rounds(count=12, seed=n), rounds(1.1, count=12, seed=9 + n)) for n in range(3)}
+    )
+    lost = {
+        (task, arm): {r: t for r, t in own.items() if r != int(task[1]) + 1}
+        for (task, arm), own in whole.items()
+    }
+    common = {key: {r: t for r, t in own.items() if r > 3} for key, own in whole.items()}
+    judged = [judge(made, "ab", margin=0.05, confidence=0.95).overall for made in (lost, common)]
+    ((of_lost,), (of_common,)) = judged
+    assert (of_lost.rounds, of_lost.ratio) == (9, of_common.ratio)
+    few = {key: {r: t for r, t in own.items() if r < 9} for key, own in lost.items()}
+    assert judge(few, "ab", margin=0.05, confidence=0.95).overall == ()
