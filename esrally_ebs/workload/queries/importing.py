@@ -294,6 +294,7 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
         first={str(reason): place for reason, place in reading.first.items()},
         changed=dict(reading.preparer.changed),
         notes=reading.notes(),
+        has_arrivals=reading.format.has_arrivals,
     )
     write_track(folder, summary, reading.preparer.templates, _indices(reading))
     return summary

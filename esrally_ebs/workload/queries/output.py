@@ -61,7 +61,12 @@ _TRACK: Final = """{%%- set session = {
           "clients": {{ search_clients | default(1) }}
         }
       ]
-    },
+    }%(as_logged)s
+  ]
+}
+"""
+# Left out where the log has no arrivals: all requests would be due at once.
+_AS_LOGGED: Final = """,
     {
       "name": "as-logged",
       "description": "The log's own arrivals, a piece of it in each round, the same on every arm",
@@ -74,10 +79,8 @@ _TRACK: Final = """{%%- set session = {
           "clients": {{ search_clients | default(8) }}
         }
       ]
-    }
-  ]
-}
-"""
+    }"""
+_AT_ITS_TIMES: Final = ", `as-logged` at the log's own times (`speed:2`: twice as fast)"
 _TASK: Final = """        {
           "operation": %(name)s,
           "tags": ["search"],
@@ -102,6 +105,7 @@ class ImportSummary:
     first: Mapping[str, str]  # reason -> where it was met first: "search.json:12"
     changed: Mapping[str, int]  # how requests differ from those of the log
     notes: Sequence[str]  # what the log does not tell
+    has_arrivals: bool  # its times are those of a load
 
     def text(self) -> str:
         """For a terminal."""
@@ -159,6 +163,7 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
     return _TRACK % {
         "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
         "indices": _plain([{"name": name} for name in indices]),
+        "as_logged": _AS_LOGGED if summary.has_arrivals else "",
         "operations": ",\n".join(f"    {_plain(operation)}" for operation in operations),
         "tasks": ",\n".join(
             _TASK
@@ -193,7 +198,7 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
         "directory, on the indices of a stopped node's data directory with `--track-params=data:/path`.",
         f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
         f"templates, {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
-        "round, `as-logged` at the log's own times (`speed:2`: twice as fast). Track parameters: "
+        f"round{_AT_ITS_TIMES if summary.has_arrivals else ''}. Track parameters: "
         "`iterations`, `warmup_iterations`, `search_clients`, `speed`, and the pack's own.",
         "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",
         "\n".join(["| template | requests | share | p50, p90, p99 in the log |", "|---|---|---|---|", *rows]),
