@@ -360,6 +360,14 @@ def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> I
         if (now := verdict_of.get((c.task, c.a, c.b), "without a verdict")) != c.verdict
     ]
     yield from changed or ["without the marked rounds the verdict of every task is the same"]
+    # a task that has no round left is not all of them without it
+    now_of = {(o.a, o.b, o.tasks): o.verdict for o in without.overall}
+    for o in findings.overall:
+        if (now := now_of.get((o.a, o.b, o.tasks), o.verdict)) != o.verdict:
+            yield (
+                f"all tasks together: without the rounds that are marked on any of them {o.b} is {now} "
+                f"against {o.a}, not {o.verdict}"
+            )
 
 
 def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table | None:

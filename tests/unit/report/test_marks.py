@@ -114,6 +114,17 @@ def test_verdicts_that_do_not_are_said_to_be_the_same() -> None:
     assert lines == ["without the marked rounds the verdict of every task is the same"]
 
 
+def test_a_verdict_on_all_tasks_that_hangs_on_marked_rounds_is_said() -> None:
+    of_one = stalled(range(1, 8)).blocks
+    whole = findings(of_one | {("other", arm): times for (_, arm), times in of_one.items()})
+    assert whole.overall[0].verdict == "slower"
+    *_, line = changes(whole, on_gp3(*range(1, 8)))
+    assert line == (
+        "all tasks together: without the rounds that are marked on any of them gp3 is equivalent against gp2,"
+        " not slower"
+    )
+
+
 def test_one_marked_round_is_one_round() -> None:
     whole = stalled(range(1, 8))
     other = replace(whole.comparisons[0], verdict=Verdict.FASTER)
