@@ -388,9 +388,10 @@ def _of_all_tasks(
     starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist())) if of_tasks else None
     # what a round was like is in all of its tasks, so all tasks must have the same rounds
     pairs = [
-        pair if list(task.shared) == rounds else _pair(blocks[name, arms[0]], blocks[name, arms[1]], rounds)
+        task.pairs[0]
+        if list(task.shared) == rounds
+        else _pair(blocks[task.about.task, arms[0]], blocks[task.about.task, arms[1]], rounds)
         for task in tasks
-        for pair, name in zip(task.pairs, [task.about.task], strict=True)
     ]
     ratios = [pair.b.percentile(PERCENTILES[0]) / pair.a.percentile(PERCENTILES[0]) for pair in pairs]
     value = starts.value if starts is not None else float(np.mean(np.log(ratios)))

@@ -67,10 +67,10 @@ class MountRecorder:
         self._notes = (*notes, unwatched) if unwatched else notes
         self._volume, self._session = volume_at(path, today), str(uuid.uuid4())
         user = caller()
-        self._told, teller = Pipe()
+        self._pipe, teller = Pipe()
         self._child = os.fork()
         if self._child == 0:
-            self._told.close()
+            self._pipe.close()
             self._record(teller, user)
         teller.close()
         if user is not None:
@@ -84,13 +84,13 @@ class MountRecorder:
         with self._ended(), _folder(self._volume, self._session, output) as (folder, arm):
             for note in self._notes:
                 folder.add_warning(note)
-            self._told.send_bytes(os.fsencode(folder.path))
+            self._pipe.send_bytes(os.fsencode(folder.path))
             names = ", ".join(queue.name for queue in self._queues)
             say(f"recording the requests of {names} for {self._seconds:g} s; Ctrl-C ends it")
-            parts = iter(range(block_trace.MAX_IOS))
-            while isinstance(told := self._next(), pa.Table):
-                folder.write_trace(arm, told, next(parts))
-            summary, problems = result_of(told)
+            numbers = iter(range(block_trace.MAX_IOS))
+            while isinstance(part := self._next(), pa.Table):
+                folder.write_trace(arm, part, next(numbers))
+            summary, problems = result_of(part)
             cores = summary.processor_s / summary.seconds
             say(
                 f"{summary.ios:,} I/Os in {summary.seconds:.1f} s, {summary.lost:,} events lost,"
@@ -117,7 +117,7 @@ class MountRecorder:
 
     def _next(self) -> Any:  # noqa: ANN401 - I/Os, or how it ended
         try:
-            return self._told.recv()
+            return self._pipe.recv()
         except EOFError as error:
             raise SetupError("trace: the process that records was killed; record again") from error
 
@@ -128,9 +128,9 @@ class MountRecorder:
             yield
         finally:
             with suppress(OSError, EOFError):
-                self._told.send_bytes(_END)
+                self._pipe.send_bytes(_END)
                 while True:
-                    self._told.recv_bytes()
+                    self._pipe.recv_bytes()
             os.waitpid(self._child, 0)
 
     def _record(self, teller: Connection, user: Caller | None) -> NoReturn:
