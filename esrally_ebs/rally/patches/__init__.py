@@ -34,7 +34,7 @@ class Patch:
     name: str
     parameters: tuple[str, ...] | None  # that it must begin with; None: Rally itself has no such name
     why: str
-    wrap: Callable[..., Any]  # makes the replacement of the original, and of what else ``install`` is given
+    stands_in: Any  # called with the original, what else ``install`` is given, and the arguments; or a value
 
 
 _UNPATCHED: dict[tuple[Any, str], Any] = {}  # what Rally itself has under a name that was replaced
@@ -84,7 +84,7 @@ WAITS = (
         "WAKEUP_INTERVAL_SECONDS",
         (),
         "a worker notices the end of a task at once, not after up to 5 s",
-        worker.wakeup_interval,
+        worker.BETWEEN_LOOKS_S,
     ),
     Patch(
         driver.Worker,
@@ -203,15 +203,23 @@ _CALLED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
 def install(patches: Iterable[Patch], *arguments: Any) -> None:
     """Replace names in this process; again replaces the replacement and never wraps it.
 
-    ``arguments`` go to each patch's ``wrap`` after the original.
+    ``arguments`` go to what stands in, after the original.
     """
     for patch in patches:
         original = unpatched(patch.owner, patch.name)
         _UNPATCHED[patch.owner, patch.name] = original
-        replacement = patch.wrap(original, *arguments)
-        if inspect.isfunction(replacement) and inspect.isfunction(original):
-            functools.update_wrapper(replacement, original)
-        setattr(patch.owner, patch.name, replacement)
+        is_called = callable(patch.stands_in)
+        made = _with_first(patch.stands_in, original, *arguments) if is_called else patch.stands_in
+        if is_called and inspect.isfunction(original):
+            functools.update_wrapper(made, original)
+        setattr(patch.owner, patch.name, made)
+
+
+def _with_first(stands_in: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+    def replacement(*arguments: Any, **more: Any) -> Any:  # no partial, which no object would be bound to
+        return stands_in(*first, *arguments, **more)
+
+    return replacement
 
 
 def unpatched(owner: Any, name: str) -> Any:

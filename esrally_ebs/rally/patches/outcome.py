@@ -9,7 +9,6 @@ import atexit
 import re
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,48 +88,36 @@ def failure_of(error: BaseException | None, text: str, cause: object = None) -> 
     )
 
 
-def benchmark_failure(original: Any) -> Callable[..., RaceFailure]:
+def benchmark_failure(_: Any, message: str, cause: object = None) -> RaceFailure:
     """``actor.BenchmarkFailure``, which every actor makes of the error that it is handling."""
-
-    def failure(message: str, cause: object = None) -> RaceFailure:
-        return failure_of(sys.exc_info()[1], message, cause)
-
-    return failure
+    return failure_of(sys.exc_info()[1], message, cause)
 
 
-def unused_parameters(original: Any) -> Callable[..., list[str]]:
+def unused_parameters(original: Any, self: Any) -> list[str]:
     """Raises PlanError for a parameter that a track of ours lacks, before Rally prints some twenty lines."""
-
-    def unused(self: Any) -> list[str]:
-        names: list[str] = original(self)
-        known = self.sorted_track_defined_params
-        if names and {"plan", "volumes"} <= set(known):
-            _fail_in_one_line()
-            name = min(names)
-            raise PlanError(
-                f"track parameter {name}: the track has none of that name; it has"
-                f" {', '.join(known)}{near(name, known)}"
-            )
-        return names
-
-    return unused
+    names: list[str] = original(self)
+    known = self.sorted_track_defined_params
+    if names and {"plan", "volumes"} <= set(known):
+        _fail_in_one_line()
+        name = min(names)
+        raise PlanError(
+            f"track parameter {name}: the track has none of that name; it has"
+            f" {', '.join(known)}{near(name, known)}"
+        )
+    return names
 
 
-def read_track(original: Any) -> Callable[..., Any]:
+def read_track(original: Any, self: Any, *arguments: Any) -> Any:
     """Raises PlanError for a track's syntax in a race of ours, before Rally prints its stack."""
-
-    def read(self: Any, *arguments: Any) -> Any:
-        try:
-            return original(self, *arguments)
-        except loader.TrackSyntaxError as error:
-            if not any_track.parameters():
-                raise
-            _fail_in_one_line()
-            text = _LONG.split(str(error.message))[0].rstrip(". ")
-            cause = f": {error.cause}" if error.cause else ""
-            raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None
-
-    return read
+    try:
+        return original(self, *arguments)
+    except loader.TrackSyntaxError as error:
+        if not any_track.parameters():
+            raise
+        _fail_in_one_line()
+        text = _LONG.split(str(error.message))[0].rstrip(". ")
+        cause = f": {error.cause}" if error.cause else ""
+        raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None
 
 
 def _fail_in_one_line() -> None:
@@ -155,61 +142,41 @@ def _arrive_well(last_line: str) -> RaceSuccess:
     return RaceSuccess(last_line)
 
 
-def start_engine(original: Any, race: "RaceEnd") -> Callable[..., Any]:
+def start_engine(original: Any, race: "RaceEnd", cfg: Any, context: Any, *_: Any) -> Any:
     """The message that would have Rally start nodes says that the user has."""
-
-    def start(cfg: Any, context: Any, *_: Any) -> Any:
-        return original(cfg, context, False, False, True, False)
-
-    return start
+    return original(cfg, context, False, False, True, False)
 
 
-def on_benchmark_complete(original: Any, race: "RaceEnd") -> Callable[..., None]:
+def on_benchmark_complete(original: Any, race: "RaceEnd", self: Any, new_metrics: Any) -> None:
     """Completes the session of a race that neither failed nor was cancelled."""
-
-    def complete(self: Any, new_metrics: Any) -> None:
-        race.load_may_go()
-        original(self, new_metrics)
-        if not self.cancelled and not self.error:
-            race.complete()
-
-    return complete
+    race.load_may_go()
+    original(self, new_metrics)
+    if not self.cancelled and not self.error:
+        race.complete()
 
 
-def receive_failure(original: Any, race: "RaceEnd") -> Callable[..., None]:
+def receive_failure(original: Any, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
     """Reports the first fault of the session in place of the failure that Rally heard of."""
-
-    def receive(self: Any, msg: Any, sender: Any) -> None:
-        fault = race.first_fault()
-        original(self, RaceFailure(*fault) if fault else msg, sender)
-
-    return receive
+    fault = race.first_fault()
+    original(self, RaceFailure(*fault) if fault else msg, sender)
 
 
-def receive_child_exit(original: None, race: "RaceEnd") -> Callable[..., None]:
+def receive_child_exit(original: None, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
     """Fails the race when a process dies that Rally would wait for without an end."""
-
-    def receive(self: Any, msg: Any, sender: Any) -> None:
-        parts = {"driver": self.main_driver, "mechanic": self.mechanic}
-        died = [name for name, address in parts.items() if address and address == msg.childAddress]
-        if died and self.status != _EXITING:
-            error = SetupError(f"Rally's {died[0]} was killed; all was taken down, start the race again")
-            race.fail(error)
-            self.receiveMsg_BenchmarkFailure(RaceFailure(str(error), error.exit_code), sender)
-
-    return receive
+    parts = {"driver": self.main_driver, "mechanic": self.mechanic}
+    died = [name for name, address in parts.items() if address and address == msg.childAddress]
+    if died and self.status != _EXITING:
+        error = SetupError(f"Rally's {died[0]} was killed; all was taken down, start the race again")
+        race.fail(error)
+        self.receiveMsg_BenchmarkFailure(RaceFailure(str(error), error.exit_code), sender)
 
 
-def receive_exit(original: None, race: "RaceEnd") -> Callable[..., None]:
+def receive_exit(original: None, race: "RaceEnd", self: Any, msg: Any, sender: Any) -> None:
     """Ends the session."""
-
-    def receive(self: Any, msg: Any, sender: Any) -> None:
-        self.status = _EXITING
-        race.end(bool(self.coordinator and self.coordinator.cancelled))
-
-    return receive
+    self.status = _EXITING
+    race.end(bool(self.coordinator and self.coordinator.cancelled))
 
 
-def success(original: Any, race: "RaceEnd") -> Callable[[], RaceSuccess]:
+def success(original: Any, race: "RaceEnd") -> RaceSuccess:
     """``racecontrol.Success``, which race control sends to Rally's command."""
-    return lambda: RaceSuccess(race.last_line())
+    return RaceSuccess(race.last_line())

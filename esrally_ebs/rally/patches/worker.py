@@ -15,7 +15,7 @@ Under spawn Rally has read two of the intervals before we can change them: then 
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from io import BytesIO
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Samples that were not handed over are lost with the process: at most 5 s of them may be, with those that are
 # not written yet. As long an actor's message, to end for instance, may wait.
 _LOOK_S = 2.0
-_BETWEEN_LOOKS_S = 0.01
+BETWEEN_LOOKS_S = 0.01  # what a look waits for is decided in ``send_samples``
 _DIGESTION_S = 10e-6  # a sample, to be read and written by the driver: 8 us here
 _PREPARATION_S = 0.25
 _HEAD_BYTES = 512  # of an answer; what a search says of itself stands before its hits, in about 150 bytes
@@ -72,126 +72,89 @@ class _Turns:
 turns = _Turns()
 
 
-def wakeup_interval(original: float) -> float:
-    """Between two looks; what a look waits for is decided in ``send_samples``."""
-    return _BETWEEN_LOOKS_S
-
-
-def send_samples(original: Any) -> Callable[..., Any]:
+def send_samples(original: Any, self: Any) -> Any:
     """Sleeps until the task ends; what there is at its end is handed over as before."""
-
-    def send(self: Any) -> Any:
-        self.wakeup_interval = _BETWEEN_LOOKS_S
-        if self.executor_future is not None:
-            wait([self.executor_future], _LOOK_S)
-        with turns.hand_over() as is_between:
-            samples = original(self)
-            if is_between:
-                time.sleep(len(samples or ()) * _DIGESTION_S)
-            return samples
-
-    return send
+    self.wakeup_interval = BETWEEN_LOOKS_S
+    if self.executor_future is not None:
+        wait([self.executor_future], _LOOK_S)
+    with turns.hand_over() as is_between:
+        samples = original(self)
+        if is_between:
+            time.sleep(len(samples or ()) * _DIGESTION_S)
+        return samples
 
 
-def drive(original: Any) -> Callable[..., None]:
+def drive(original: Any, self: Any) -> None:
     """What is there when the first task starts is never looked through again by the garbage collector."""
-
-    def start(self: Any) -> None:
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
-        original(self)
-
-    return start
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+    original(self)
 
 
-def task_execution_actor(original: Any) -> Callable[..., None]:
+def task_execution_actor(original: Any, self: Any) -> None:
     """``TaskExecutionActor.__init__``: looks more often whether the track is prepared."""
-
-    def initialise(self: Any) -> None:
-        original(self)
-        self.wakeup_interval = _PREPARATION_S
-
-    return initialise
+    original(self)
+    self.wakeup_interval = _PREPARATION_S
 
 
-def parse(original: Any) -> Callable[..., Any]:
+def parse(
+    original: Any, text: BytesIO, props: list[str], lists: Any = None, objects: Any = None
+) -> dict[str, Any]:
     """Looks for properties of an answer in its head first: Rally's parser takes all that it is given."""
-
-    def parse_head_first(
-        text: BytesIO, props: list[str], lists: Any = None, objects: Any = None
-    ) -> dict[str, Any]:
-        if lists is None and objects is None:
-            head = text.getvalue()[:_HEAD_BYTES]
-            # up to a comma, for a number that is cut short would be another number
-            values: dict[str, Any] = original(BytesIO(head[: head.rfind(b",") + 1]), props)
-            if len(values) == len(props):
-                return values
-        return original(text, props, lists, objects)  # type: ignore[no-any-return]
-
-    return parse_head_first
+    if lists is None and objects is None:
+        head = text.getvalue()[:_HEAD_BYTES]
+        # up to a comma, for a number that is cut short would be another number
+        values: dict[str, Any] = original(BytesIO(head[: head.rfind(b",") + 1]), props)
+        if len(values) == len(props):
+            return values
+    return original(text, props, lists, objects)  # type: ignore[no-any-return]
 
 
-def update_samples(original: Any, session: "DrivenSession") -> Callable[..., None]:
+def update_samples(original: Any, session: "DrivenSession", self: Any, samples: list[Any]) -> None:
     """Rally keeps its samples, and the session gets them too."""
-
-    def update(self: Any, samples: list[Any]) -> None:
-        original(self, samples)
-        session.add_samples(samples)
-
-    return update
+    original(self, samples)
+    session.add_samples(samples)
 
 
-def prepare_telemetry(original: Any, session: "DrivenSession") -> Callable[..., None]:
+def prepare_telemetry(
+    original: Any, session: "DrivenSession", self: Any, *arguments: Any, **more: Any
+) -> None:
     """One more telemetry device."""
-
-    def prepare(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.telemetry.devices.append(session.telemetry_device())
-
-    return prepare
+    original(self, *arguments, **more)
+    self.telemetry.devices.append(session.telemetry_device())
 
 
-def move_to_next_task(original: Any, session: "DrivenSession") -> Callable[..., None]:
+def move_to_next_task(original: Any, session: "DrivenSession", self: Any, workers: Any) -> None:
     """Decides about the next round before the workers hear of its first task, and starts tasks at once.
 
     Rally rests a second before each task, so that hosts with other clocks start together; we have one. Its
     own test mode does not rest, and it is asked for while the driver decides when the next task starts.
     """
-
-    def move(self: Any, workers: Any) -> None:
-        steps = self.tasks_per_join_point
-        session.begin_tasks(list(steps[self.current_step]), len(steps) - self.current_step)
-        scope, key = config.Scope.benchmark, ("track", "test.mode.enabled")
-        test_mode = self.config.opts(*key)
-        self.config.add(scope, *key, True)
-        try:
-            original(self, workers)
-        finally:
-            self.config.add(scope, *key, test_mode)
-
-    return move
+    steps = self.tasks_per_join_point
+    session.begin_tasks(list(steps[self.current_step]), len(steps) - self.current_step)
+    scope, key = config.Scope.benchmark, ("track", "test.mode.enabled")
+    test_mode = self.config.opts(*key)
+    self.config.add(scope, *key, True)
+    try:
+        original(self, workers)
+    finally:
+        self.config.add(scope, *key, test_mode)
 
 
-def current_tasks_and_advance(original: Any, session: "DrivenSession") -> Callable[..., Any]:
+def current_tasks_and_advance(original: Any, session: "DrivenSession", self: Any) -> Any:
     """Passes over tasks of rounds that are over, as Rally's worker passes over places that hold no task."""
-
-    def advance(self: Any) -> Any:
-        session.attend()
-        allocations = original(self)
-        if self.at_joinpoint():
-            return allocations
-        rounds = [round_of(allocation.task.task) for allocation in allocations]
-        return [] if rounds and min(rounds) > 0 and session.is_over(min(rounds)) else allocations
-
-    return advance
+    session.attend()
+    allocations = original(self)
+    if self.at_joinpoint():
+        return allocations
+    rounds = [round_of(allocation.task.task) for allocation in allocations]
+    return [] if rounds and min(rounds) > 0 and session.is_over(min(rounds)) else allocations
 
 
-def update_progress_message(original: Any, session: "DrivenSession") -> Callable[..., None]:
+def update_progress_message(
+    original: Any, session: "DrivenSession", self: Any, task_finished: bool = False
+) -> None:
     """Once a second: Rally itself would wait for a load host that is gone."""
-
-    def update(self: Any, task_finished: bool = False) -> None:
-        session.require_load()
-        original(self, task_finished=task_finished)
-
-    return update
+    session.require_load()
+    original(self, task_finished=task_finished)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_a_task_that_ends_is_told_so() -> None:
     def rallys(driver: object, task_finished: bool = False) -> None:
         calls.append(task_finished)
 
-    update = worker.update_progress_message(rallys, Driven())  # type: ignore[arg-type]
+    update = partial(worker.update_progress_message, rallys, Driven())  # type: ignore[arg-type]
     update(None)
     update(None, task_finished=True)  # as Rally does at each of its joinpoints
     assert calls == ["load", False, "load", True]

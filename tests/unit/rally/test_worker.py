@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_a_request_that_fails_leaves_the_gap_too() -> None:
 
 def test_what_is_there_at_the_first_task_is_not_collected_again(worker: Any) -> None:  # noqa: ANN401
     frozen: list[int] = []
-    drive = waits.drive(lambda self: frozen.append(gc.get_freeze_count()))
+    drive = partial(waits.drive, lambda self: frozen.append(gc.get_freeze_count()))
     gc.unfreeze()
     try:
         drive(worker)
@@ -217,7 +218,7 @@ def test_reading_the_head_of_an_answer_finds_what_reading_all_of_it_finds(
     text = answer(took=took, hits=hits, padding=padding)[:cut]
     plain = patches.unpatched(runner, "parse")
     for lists in (None, ["hits.hits"]):
-        assert waits.parse(plain)(BytesIO(text), DETAILS, lists) == plain(BytesIO(text), DETAILS, lists)
+        assert waits.parse(plain, BytesIO(text), DETAILS, lists) == plain(BytesIO(text), DETAILS, lists)
 
 
 def test_no_more_than_the_head_of_an_answer_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +227,8 @@ def test_no_more_than_the_head_of_an_answer_is_parsed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         runner.ijson, "parse", lambda text: given_bytes.append(len(text.getvalue())) or whole(text)
     )
-    head = waits.parse(patches.unpatched(runner, "parse"))(
-        BytesIO(answer(took=3, hits={"value": 7, "relation": "eq"}, documents=1000)), DETAILS
-    )
+    text = BytesIO(answer(took=3, hits={"value": 7, "relation": "eq"}, documents=1000))
+    head = waits.parse(patches.unpatched(runner, "parse"), text, DETAILS)
 
     assert (head["took"], head["hits.total.value"]) == (3, 7)
     assert len(given_bytes) == 1
