@@ -1,8 +1,11 @@
-"""For tests of what is replaced in Rally: it is as it was after each."""
+"""For tests of what is replaced in Rally: it is as it was after each, with a home that no user has raced from."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from esrally import log, paths
 
 from esrally_ebs.rally import patches
 
@@ -17,3 +20,11 @@ def rally() -> Iterator[None]:
             setattr(patch.owner, patch.name, thing)
         elif hasattr(patch.owner, patch.name):
             delattr(patch.owner, patch.name)
+
+
+@pytest.fixture(autouse=True)
+def rally_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rally's own files, without which no actor of it starts."""
+    monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
+    Path(paths.logs()).mkdir(parents=True)
+    shutil.copy(log.TEMPLATE_PATH, log.log_config_path())

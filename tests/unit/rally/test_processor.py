@@ -101,12 +101,6 @@ def select(track: Any, name: str) -> None:  # noqa: ANN401 - Rally's
         challenge.selected = challenge.name == name
 
 
-@pytest.fixture(autouse=True)
-def rallys_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rally writes its own files there."""
-    monkeypatch.setenv("RALLY_HOME", str(tmp_path_factory.mktemp("rally")))
-
-
 @pytest.mark.parametrize(
     ("name", "files"),
     [
