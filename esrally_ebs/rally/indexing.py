@@ -175,7 +175,7 @@ def _indexing(track: Any) -> list[Any]:
         *(["create-component-template"] if track.component_templates else []),
         *(["create-composable-template"] if track.composable_templates else []),
         *(["create-index-template"] if track.templates else []),
-        "create-data-stream" if track.data_streams else "create-index",
+        *(["create-data-stream"] if track.data_streams else ["create-index"] if track.indices else []),
         "bulk",
         "refresh",
     ]
@@ -183,6 +183,5 @@ def _indexing(track: Any) -> list[Any]:
 
 
 def _task(track: Any, kind: str) -> Any:
-    params = _BULK if kind == "bulk" else {}
-    operation = rally_track.Operation(kind, kind, params=dict(params))
+    operation = rally_track.Operation(kind, kind, params=dict(_BULK if kind == "bulk" else {}))
     return rally_track.Task(kind, operation, clients=_BULK_CLIENTS if kind == "bulk" else 1)
