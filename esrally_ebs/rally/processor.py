@@ -252,11 +252,15 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         )
 
     def _prepare(self, indexing: Any) -> None:
-        """All documents where Rally looks for them: generated, there already, or fetched."""
-        rallys = loader.DefaultTrackPreparator()
-        rallys.cfg, rallys.downloader, rallys.decompressor = self.cfg, self.downloader, self.decompressor
-        for preparator in (self, rallys):
-            for prepare, wanted in preparator.on_prepare_track(indexing, ""):
+        """All documents where Rally looks for them: made by the track or by us, there already, or fetched."""
+        registry = loader.TrackProcessorRegistry(self.cfg)
+        loader.load_track_plugins(
+            self.cfg, indexing.name, register_track_processor=registry.register_track_processor
+        )
+        for each in registry.processors:
+            for prepare, wanted in each.on_prepare_track(
+                indexing, self.cfg.opts("benchmarks", "local.dataset.cache")
+            ):
                 prepare(**wanted)
 
 
