@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import hashlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ from typing import Any
 from esrally import exceptions
 from esrally import track as rally_track
 from esrally.driver import driver, runner, scheduler
-from esrally.track import loader
+from esrally.track import loader, params
 from esrally.utils.error_behavior import OnErrorBehavior
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
+
+LOG = logging.getLogger(__name__)
 
 _BULK = {"bulk-size": 5000, "include-in-reporting": False}
 _BULK_BYTES = 8 * MIB  # of a request at most: a node of 512 MiB refuses requests of 51 MiB at once
@@ -100,19 +103,9 @@ class TrackIndexing:
         """Run the tasks in their order. Raises SetupError for one that fails."""
         self._fit_bulk_size()
         use_nodes(self.cfg, {"default": node})
-        runner.register_default_runners(self.cfg)
-        registries = (runner.register_runner, scheduler.register_scheduler)
-        schedulers = vars(scheduler)["__SCHEDULERS"]
-        before = dict(schedulers)
-        try:
-            with self._one_line("indexing"):
-                loader.load_track_plugins(self.cfg, self.track.name, *registries)
-                for element in self.track.challenges[0].schedule:
-                    asyncio.run(self._run(list(element)))
-        finally:
-            vars(runner)["__RUNNERS"].clear()  # the race's own processes register theirs
-            schedulers.clear()  # and are refused a name that they inherited
-            schedulers.update(before)
+        with self._one_line("indexing"), _registered(self.cfg, self.track.name):
+            for element in self.track.challenges[0].schedule:
+                asyncio.run(self._run(list(element)))
         self._require_all(node)
 
     @contextmanager
@@ -158,6 +151,61 @@ class _NoSamples:
 
     def add(self, *_: object) -> None:
         """Drops it."""
+
+
+@contextmanager
+def _registered(cfg: Any, track_name: str) -> Iterator[None]:
+    """Rally's runners and schedulers and the track's own, until the block ends."""
+    runner.register_default_runners(cfg)
+    registries = (runner.register_runner, scheduler.register_scheduler)
+    schedulers = vars(scheduler)["__SCHEDULERS"]
+    before = dict(schedulers)
+    try:
+        loader.load_track_plugins(cfg, track_name, *registries)
+        yield
+    finally:
+        vars(runner)["__RUNNERS"].clear()  # the race's own processes register theirs
+        schedulers.clear()  # and are refused a name that they inherited
+        schedulers.update(before)
+
+
+def require_raceable(cfg: Any, track: Any) -> None:
+    """Raise PlanError for what Rally would refuse when nodes run: no such challenge, source or runner."""
+    wanted = cfg.opts("track", "challenge.name", mandatory=False)
+    names = [each.name for each in track.challenges]
+    if wanted and wanted not in names:
+        raise PlanError(
+            f"--challenge {wanted}: track {track.name} has none of that name; it has {', '.join(names)}"
+            f"{near(wanted, names)}"
+        )
+    challenge = track.selected_challenge_or_default
+    if not challenge.schedule:
+        raise PlanError(
+            f"challenge {challenge.name}: --include-tasks or --exclude-tasks leaves no task of it; "
+            "give names as the track has them"
+        )
+    with _registered(cfg, track.name):
+        for task in (task for element in challenge.schedule for task in element):
+            if reason := _refusal(track, task):
+                raise PlanError(
+                    f"task {task.name} ({task.operation.type}): {reason.rstrip('.')}; mend the track"
+                )
+
+
+def _refusal(track: Any, task: Any) -> str:
+    """Why Rally cannot run a task; empty when it can."""
+    name = task.operation.param_source
+    if name and name not in vars(params)["__PARAM_SOURCES_BY_NAME"]:
+        return f"no parameter source is registered as {name!r}"
+    try:
+        runner.runner_for(task.operation.type)
+        scheduler.scheduler_for(task)
+        loader.operation_parameters(track, task)
+    except exceptions.RallyError as error:
+        return str(error)
+    except Exception:  # of the track's own code, which may need what is prepared later
+        LOG.exception("Cannot make parameters of task [%s] yet", task)
+    return ""
 
 
 def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:

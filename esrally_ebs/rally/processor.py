@@ -34,7 +34,7 @@ from esrally_ebs.rally import local_actors, metrics_store, patches
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
-from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
@@ -150,12 +150,15 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             return
         patches.require_signatures()
         _size_corpus(track, settings)
+        starts = settings.in_race_control and not self.cfg.exists("driver", ACTIVATION)
+        if starts:
+            require_raceable(self.cfg, track)
         challenge = track.selected_challenge_or_default
         building, searches = divide(challenge.schedule)
         if settings.plan.design.nodes == "one":
             require_pairs(searches or building)
         challenge.schedule = expand(challenge.schedule, settings.plan)
-        if settings.in_race_control and not self.cfg.exists("driver", ACTIVATION):
+        if starts:
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
             indexing = with_tasks(track, building)
             nodes = RaceNodes(

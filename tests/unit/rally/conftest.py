@@ -1,4 +1,4 @@
-"""For tests of what is replaced in Rally: it is as it was after each, with a home that no user has raced from."""
+"""For tests of what is replaced in Rally: it is as it was after each, and no user has raced before."""
 
 import shutil
 from collections.abc import Iterator

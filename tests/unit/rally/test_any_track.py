@@ -23,7 +23,7 @@ from rally_configuration import configuration
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
 from esrally_ebs.rally import any_track, open_loop, processor, register
-from esrally_ebs.rally.indexing import TrackIndexing, with_tasks
+from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide
 from esrally_ebs.rally.settings import race_settings
@@ -212,6 +212,111 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
         source.room_bytes()
 
 
+def written(cfg: Any, folder: Path, **parts: Any) -> Any:  # noqa: ANN401 - JSON and Rally's
+    """A track of these parts, as Rally reads it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", **parts}))
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
+    return loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+
+
+SEARCH = {"operation-type": "search", "body": {}}
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "value", "line"),
+    [
+        ({}, "challenge.name", "mornin", "--challenge mornin: track mine .*; did you mean 'morning'"),
+        ({"param-source": "nowhere"}, "", "", r"task q \(search\): no parameter source .* 'nowhere'; mend"),
+        ({"operation-type": "serach"}, "", "", r"task q \(serach\): No runner .* \[serach\]; mend the track"),
+        ({"index": None}, "", "", r"task q \(search\): 'index' or 'data-stream' is mandatory .*; mend the"),
+    ],
+)
+@pytest.mark.usefixtures("no_runners")
+def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
+    tmp_path: Path, more: dict[str, Any], key: str, value: str, line: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    if key:
+        cfg.add(config.Scope.benchmark, "track", key, value)
+    schedule = [{"operation": {"name": "q", **SEARCH, "index": "a", **more}}]
+    challenges = [{"name": name, "default": name == "evening", "schedule": schedule} for name in DAY]
+    track = written(cfg, tmp_path / "mine", challenges=challenges)
+    with pytest.raises(PlanError, match=f"^{line}"):
+        require_raceable(cfg, track)
+    assert vars(runner)["__RUNNERS"] == {}
+
+
+DAY = ("morning", "evening")
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_a_filter_that_leaves_no_task_is_one_line(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "include.tasks", ["serach"])
+    track = written(cfg, tmp_path / "mine", schedule=[{"operation": {**SEARCH, "index": "a"}}])
+    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
+    with pytest.raises(PlanError, match=r"^challenge default: --include-tasks .* leaves no task of it; give"):
+        require_raceable(cfg, track)
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_what_the_tracks_own_code_cannot_make_yet_is_left_for_later(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    operation = {"operation-type": "own", "param-source": "from-file"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+class FromFile:
+    def __init__(self, track, params, **kwargs):
+        open("/not-there-yet")
+
+async def own(es, params):
+    pass
+
+def register(registry):
+    registry.register_param_source("from-file", FromFile)
+    registry.register_runner("own", own, async_runner=True)
+"""
+    )
+    require_raceable(cfg, written(cfg, tmp_path / "mine", schedule=[{"operation": operation}]))
+
+
+def test_documents_that_the_track_makes_itself_are_made_before_it_is_indexed(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    documents = {"source-file": "documents.json", "document-count": 1}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+from pathlib import Path
+
+class Maker:
+    def on_after_load_track(self, track):
+        pass
+
+    def on_prepare_track(self, track, data_root_dir):
+        folder = Path(data_root_dir, "own")
+        folder.mkdir()
+        yield (folder / "documents.json").write_text, {"data": '{"a": 1}\\n'}
+
+def register(registry):
+    from esrally.track import loader
+    registry.register_track_processor(Maker())
+    registry.register_track_processor(loader.DefaultTrackPreparator())
+"""
+    )
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        indices=[{"name": "a"}],
+        corpora=[{"name": "own", "documents": [documents]}],
+        schedule=[{"operation": SEARCH}],
+    )
+    pack = processor.Pack()
+    pack.cfg = cfg
+    assert pack._source(with_tasks(track, []), race_settings(cfg).plan).room_bytes() > 0
+
+
 def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -221,6 +326,23 @@ def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_p
     track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
     with pytest.raises(PlanError, match=r"^track mine: has no documents .* --track-params=data:/path"):
         processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
+
+
+def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "documents.json").write_text('{"a": 1}\n')
+    documents = {"source-file": "documents.json", "document-count": 1, "target-index": "logs-1"}
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    track = written(
+        cfg,
+        folder,
+        corpora=[{"name": "logs", "documents": [documents]}],
+        schedule=[{"operation": {"operation-type": "search", "index": "logs-*", "body": {}}}],
+    )
+    made = with_tasks(track, [])
+    assert [task.name for task in made.challenges[0].schedule] == ["bulk", "refresh"]
+    assert [corpus.name for corpus in loader.used_corpora(made)] == ["logs"]
 
 
 def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Path) -> None:
