@@ -94,7 +94,10 @@ def _hits(measured: pa.Table) -> Check | None:
         return None
     for task, by_arm in hits.items():
         if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
-            listed = ", ".join(f"{arm} {_in_order(numbers)[:3]}" for arm, numbers in by_arm.items())
+            listed = ", ".join(
+                f"{arm} {sorted(numbers, key=lambda number: (number is not None, number or 0))[:3]}"
+                for arm, numbers in by_arm.items()
+            )
             text = f"{task}: hit counts differ between arms ({listed}); they do not search the same documents"
             return Check(name="hits", ok=False, value=listed, text=text)
     return Check(
@@ -121,10 +124,6 @@ def _documents(session: Session) -> Check | None:
         return Check(name="documents", ok=False, value=listed, text=text)
     text = "each block beside writes began with the same documents on every arm"
     return Check(name="documents", ok=True, value=listed, text=text)
-
-
-def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
-    return sorted(numbers, key=lambda number: (number is not None, number or 0))
 
 
 def _segments(session: Session) -> Check | None:

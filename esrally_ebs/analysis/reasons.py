@@ -21,7 +21,6 @@ from scipy import special
 
 from esrally_ebs.analysis.profile import Profile, pooled
 from esrally_ebs.analysis.rounds import Estimate
-from esrally_ebs.plan import BaselineJob
 from esrally_ebs.store.session import Session
 
 # One size alone says nothing of sizes that are further away than this factor.
@@ -56,16 +55,16 @@ class _Time:
 
 def fio_read_times(session: Session) -> Mapping[str, FioReadTimes]:
     """By arm: the plan's random reads at queue depth 1, as fio measured them."""
-    jobs = {job.name for job in session.plan.baseline if _is_search_like(job)}
+    jobs = {
+        job.name
+        for job in session.plan.baseline
+        if job.rw == "randread" and job.numjobs == job.in_flight == 1
+    }
     times: dict[str, dict[int, dict[int, float]]] = {}
     for row in session.baseline.to_pylist():
         if row["job"] in jobs and row["op"] == "read" and row["mean_s"] and row["mean_s"] > 0:
             times.setdefault(row["arm"], {}).setdefault(row["round"], {})[row["bs_bytes"]] = row["mean_s"]
     return times
-
-
-def _is_search_like(job: BaselineJob) -> bool:
-    return job.rw == "randread" and job.numjobs == job.in_flight == 1
 
 
 def predict(

@@ -129,15 +129,11 @@ def _identity(mount: Mount, roots: Roots, own: frozenset[str]) -> Identity:
     file_system = _efs(mount, roots)
     kinds = {_KINDS.get(disk.sort, Kind.DIRECTORY) for disk in stack.disks}
     of_disks = kinds.pop() if len(kinds) == 1 else Kind.DIRECTORY
-    kind = Kind.EFS if file_system or _may_be_efs(mount, roots) else of_disks
+    # by an address on EC2, as that of a mount target
+    by_address = mount.filesystem.startswith("nfs") and _ADDRESS.match(mount.source) is not None
+    kind = Kind.EFS if file_system or (by_address and roots.on_ec2()) else of_disks
     root = bool((stack.names | stack.beneath) & own) if own else None
     return Identity(stack=stack, kind=kind, file_system_id=file_system, root=root)
-
-
-def _may_be_efs(mount: Mount, roots: Roots) -> bool:
-    """Whether it is mounted by an address on EC2, as that of a mount target; by name EFS is known (below)."""
-    by_address = mount.filesystem.startswith("nfs") and _ADDRESS.match(mount.source) is not None
-    return by_address and roots.on_ec2()
 
 
 def _efs(mount: Mount, roots: Roots) -> str:

@@ -54,9 +54,9 @@ def this_instance(roots: Roots, environment: Mapping[str, str] = os.environ) -> 
         return None
     service = _Service(endpoint(environment))
     zone = service.get("placement/availability-zone")
+    tag = text(roots.sys / "class" / "dmi" / "id" / "board_asset_tag")  # on Nitro that is the id, too
     return Instance(
-        # on Nitro the board's asset tag is the id, too
-        instance_id=service.get("instance-id") or _asset_tag(roots),
+        instance_id=service.get("instance-id") or (tag if tag.startswith("i-") else ""),
         instance_type=service.get("instance-type"),
         zone=zone,
         region=service.get("placement/region") or region_of(zone),
@@ -123,11 +123,6 @@ def _address(url: str) -> tuple[str, int | None, str]:
     if not host or parts.scheme != "http":
         raise SetupError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT: {url!r} is not http://host; correct it")
     return host, port, parts.path.rstrip("/")
-
-
-def _asset_tag(roots: Roots) -> str:
-    tag = text(roots.sys / "class" / "dmi" / "id" / "board_asset_tag")
-    return tag if tag.startswith("i-") else ""
 
 
 def region_of(zone: str) -> str:

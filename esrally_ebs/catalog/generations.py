@@ -122,11 +122,6 @@ def instance_named(name: str, who: str) -> Mapping[str, Any]:
     return instances[type_]
 
 
-def source_text(key: str) -> str:
-    source = _catalog()["sources"][key]
-    return f"{source['text']} ({source['date']})"
-
-
 def constant(name: str) -> Any:  # noqa: ANN401 - whatever the catalog holds
     """A constant that belongs to no type."""
     return _catalog()[name][0]
@@ -143,11 +138,11 @@ def _merged(type_: str, rule: str, generations: Sequence[Mapping[str, Any]]) -> 
     since = merged.pop("since")
     for name in ("note", "only_on"):
         merged.pop(name, None)
-    keys = dict.fromkeys(source for _, source in merged.values())
+    sources = (_catalog()["sources"][key] for key in dict.fromkeys(key for _, key in merged.values()))
     return Generation(
         type=type_,
         rule=rule,
         since=since,
         constants={name: value for name, (value, _) in merged.items()},
-        sources=tuple(source_text(key) for key in keys),
+        sources=tuple(f"{source['text']} ({source['date']})" for source in sources),
     )

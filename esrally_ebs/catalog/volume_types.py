@@ -128,11 +128,12 @@ def model_for(spec: VolumeSpec) -> Model:
     """
     generation = generation_of(spec)
     constants = generation.constants
+    _check_size(spec, constants)
     merge_over = constants.get("merge_over_kib")
     return Model(
         name=spec.name,
         type=generation.type,
-        limits=shrunk(_limits_for(generation.rule, spec, constants), spec.time_scale),
+        limits=shrunk(_RULES[generation.rule](spec, constants), spec.time_scale),
         accounting=Accounting(
             max_io_bytes=constants["max_io_kib"] * KIB,
             merge_over_bytes=None if merge_over is None else merge_over * KIB,
@@ -193,12 +194,6 @@ def _with_burst(
         return (what,)
     capacity = (most - base) * constant("instance_burst_s")
     return what, Limit(name=f"instance-{name}-{CREDITS}", counts=what.counts, rate=base, capacity=capacity)
-
-
-def _limits_for(rule: str, spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:
-    """The limits of one volume; PlanError when the type does not allow the spec."""
-    _check_size(spec, constants)
-    return _RULES[rule](spec, constants)
 
 
 def _by_size(spec: VolumeSpec, constants: Constants) -> tuple[Limit, ...]:

@@ -185,6 +185,7 @@ class _Balances:
 
 def _balances(surveyed: Survey, api: Api | None, clock: Clock, unknown: list[str]) -> _Balances:
     """Asks for those that have credits; what CloudWatch refuses is added to ``unknown``."""
+    bursting = [name for name, each in surveyed.volumes.items() if each.type in ("gp2", "st1", "sc1")]
     systems = [name for name, each in surveyed.file_systems.items() if each.throughput_mode == "bursting"]
     if api is None or not (surveyed.volumes or systems):
         return _Balances()
@@ -192,17 +193,13 @@ def _balances(surveyed: Survey, api: Api | None, clock: Clock, unknown: list[str
     now_s = clock.epoch()
     try:
         return _Balances(
-            volumes=cloudwatch.burst_balances(api, _bursting(surveyed.volumes), now_s),
+            volumes=cloudwatch.burst_balances(api, bursting, now_s),
             file_systems=cloudwatch.burst_credits(api, systems, now_s),
             instance=cloudwatch.instance_balances(api, instance_id, now_s) if instance_id else {},
         )
     except SetupError as error:
         unknown.append(f"could not tell burst balances: {error}")
         return _Balances()
-
-
-def _bursting(volumes: Mapping[str, EbsVolume]) -> list[str]:
-    return [name for name, volume in volumes.items() if volume.type in ("gp2", "st1", "sc1")]
 
 
 def _record(surveyed: Survey) -> dict[str, Any] | None:

@@ -208,16 +208,8 @@ class LinuxHost:
         )
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """See the methods of the same names."""
-        {
-            "initialise": self._initialise,
-            "stripe": self._stripe,
-            "unstripe": self._unstripe,
-            "mkfs": self._mkfs,
-            "mount": self._mount,
-            "unmount": self._unmount,
-            "wipe": self._wipe,
-        }[operation](arguments)
+        """See the methods of these names."""
+        getattr(self, f"_{operation}")(arguments)
 
     def describe(self, serial: str, name: str) -> ArmDevice:
         """The device of that kernel name."""

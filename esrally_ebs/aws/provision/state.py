@@ -37,8 +37,6 @@ class VolumeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountTarget:
-    """A mount target of an EFS file system."""
-
     id: str
     state: str
     address: str
@@ -46,8 +44,6 @@ class MountTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfsState:
-    """An EFS file system."""
-
     id: str
     state: str  # creating | available | updating | deleting | deleted | error
     tags: Mapping[str, str]

@@ -27,16 +27,6 @@ from esrally_ebs.volumes.virtual.output import fio_json
 from esrally_ebs.volumes.virtual.state import FioJobs, Host, RandomDraws, Simulation, Volumes
 from esrally_ebs.volumes.virtual.transfer import requests_of
 
-__all__ = [
-    "SimulatedInstance",
-    "SimulatedVolume",
-    "VolumeJob",
-    "check_room",
-    "groups",
-    "run_together",
-    "simulated_volumes",
-]
-
 # What fio and the kernel take from the end of one I/O to the beginning of the clone's next: the latencies of
 # the 2021 article leave so much open in its 16 KiB rows with two jobs, 5 us on gp2 and 7 us on gp3.
 BETWEEN_S = 6e-6

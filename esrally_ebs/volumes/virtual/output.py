@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from esrally_ebs.plan import BaselineJob
+from esrally_ebs.volumes.virtual.arrays import empty_tally
 from esrally_ebs.volumes.virtual.state import (
     COMPLETION,
     KINDS,
@@ -48,7 +49,7 @@ def fio_json(job: BaselineJob, number: int, tally: Tally, waited_s: Mapping[str,
         "job options": {key: str(value) for key, value in {"name": job.name, **job.options()}.items()},
         "read": _direction(2 * number, tally, job, runtime_ms),
         "write": _direction(2 * number + 1, tally, job, runtime_ms),
-        "trim": _nothing(),
+        "trim": _direction(0, empty_tally(1, 0), job, runtime_ms),
         "sync": {"total_ios": 0, "lat_ns": _NO_TIME},
         **_shares([int(a) + int(b) for a, b in zip(*tally.bins[2 * number : 2 * number + 2], strict=True)]),
     }
@@ -131,25 +132,6 @@ def _mean_and_deviation(tally: Tally, at: int, count: int) -> tuple[float, float
     if count == 1:
         return mean, 0.0
     return mean, math.sqrt(max(0.0, float(tally.squares[at]) - count * mean * mean) / (count - 1))
-
-
-def _nothing() -> dict[str, Any]:
-    """What fio writes for a direction without I/Os."""
-    done = (
-        "io_bytes",
-        "io_kbytes",
-        "bw_bytes",
-        "bw",
-        "iops",
-        "runtime",
-        "total_ios",
-        "short_ios",
-        "drop_ios",
-    )
-    rates = ("bw_min", "bw_max", "bw_agg", "bw_mean", "bw_dev", "bw_samples")
-    operations = ("iops_min", "iops_max", "iops_mean", "iops_stddev", "iops_samples")
-    times = dict.fromkeys(("slat_ns", "clat_ns", "lat_ns"), _NO_TIME)
-    return {**dict.fromkeys(done, 0), **times, **dict.fromkeys((*rates, *operations), 0)}
 
 
 def _shares(bins: Sequence[int]) -> dict[str, dict[str, float]]:
