@@ -20,7 +20,8 @@ _SECTOR = 512
 _MAX_LINE = 1000  # characters; a longer line is of no trace
 _MAX_SECTOR = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
 # An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
-# completions, those of fio's iolog of issues; version 2 of it has no times but how long it waits in between.
+# completions (an I/O that no scheduler queued may have -1 ms in its queue), those of fio's iolog of issues;
+# version 2 of it has no times but how long it waits in between.
 _NUMBER = r"\d{1,18}"
 _TIME = r"\d{1,12}\.\d{1,9}"
 _BLKPARSE = re.compile(
@@ -34,7 +35,7 @@ _PERF = re.compile(
 )
 _BIOSNOOP = re.compile(
     rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[A-Z]*[RW][A-Z]*) +"
-    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})( +[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
+    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})( +-?[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
 )
 _IOLOG = re.compile(
     rf"((?P<us>{_NUMBER}) )?(?P<device>\S+) (?P<op>read|write) (?P<offset>{_NUMBER}) (?P<bytes>{_NUMBER})$"
@@ -49,7 +50,7 @@ class _Line(NamedTuple):
 
     device: str
     at_s: float  # issued, or done where its issue is not in the trace
-    done_s: float | None
+    done_s: float | None  # None where its issue or its completion is not in the trace
     offset: int
     bytes: int
     op: str
@@ -61,8 +62,12 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     """The I/Os of one device, a table of ``TRACE`` by the time they came; ``began_s`` is added to its clock.
 
     A table without rows for text that is no trace. Raises FormatError, naming ``source``, for a trace of
-    several devices of which none is named.
+    several devices of which none is named, and for several recordings in one file of fio's.
     """
+    if (recordings := len(_IOLOG_HEAD.findall(text))) > 1:
+        raise FormatError(
+            f"{source}: {recordings} recordings, as fio adds to a file that is there; give one of them"
+        )
     lines = list(_lines(text))
     devices = list(dict.fromkeys(line.device for line in lines))
     if device is None and len(devices) > 1:
@@ -100,18 +105,25 @@ def _lines(text: str) -> Iterator[_Line]:
         begun_s, by = issued.pop(key, (None, of))
         if of.get("took_ms"):
             begun_s = max(0.0, seconds - float(of["took_ms"]) / 1000)
-        size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-        if int(of["sector"]) < _MAX_SECTOR and size < 2**32:
-            yield _Line(
-                device=of["device"],
-                at_s=seconds if begun_s is None else begun_s,
-                done_s=None if begun_s is None else seconds,
-                offset=int(of["sector"]) * _SECTOR,
-                bytes=size,
-                op="write" if "W" in of["op"] else "read",
-                ahead="A" in of["op"] or (None if "took_ms" in of else False),
-                thread=None if begun_s is None or not by["thread"] else int(by["thread"]),
-            )
+        yield from _io(by, begun_s, seconds)
+    for begun_s, of in issued.values():
+        yield from _io(of, begun_s, None)
+
+
+def _io(of: dict[str, Any], begun_s: float | None, done_s: float | None) -> Iterator[_Line]:
+    """The I/O of a line; nothing where its place or size is none."""
+    size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
+    if int(of["sector"]) < _MAX_SECTOR and size < 2**32:
+        yield _Line(
+            device=of["device"],
+            at_s=(done_s or 0.0) if begun_s is None else begun_s,
+            done_s=None if begun_s is None else done_s,
+            offset=int(of["sector"]) * _SECTOR,
+            bytes=size,
+            op="write" if "W" in of["op"] else "read",
+            ahead="A" in of["op"] or (None if "took_ms" in of else False),
+            thread=None if begun_s is None or not of["thread"] else int(of["thread"]),
+        )
 
 
 def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
@@ -133,7 +145,9 @@ def lacks(ios: pa.Table) -> list[str]:
             "It has no completions: nothing is said of depth or times, and requests are not predicted."
         )
     elif unknown:
-        texts.append(f"Of {unknown:,} I/Os it has no issue: those are left out of depth and times.")
+        texts.append(
+            f"Of {unknown:,} I/Os it has no issue or no completion: those are left out of depth and times."
+        )
     if ios["ahead"].null_count == ios.num_rows:
         texts.append("It does not say what was read ahead: that is inferred from places and times.")
     return texts

@@ -90,6 +90,28 @@ def test_an_io_without_its_issue_is_kept_and_told() -> None:
     assert "1 I/Os" in lacks(ios)[0]
 
 
+def test_an_io_without_its_completion_is_kept_and_told() -> None:
+    """``perf`` loses events: those were left out, and a volume seemed to do less."""
+    lines = text("perf-script").splitlines(keepends=True)
+    ios = parse_trace("".join(lines[:1] + lines[2:]), "cut")
+    assert ios.num_rows == 3
+    assert ios["at_s"].to_pylist()[0] == 13231.0005
+    assert ios["thread"].to_pylist() == [697, 697, 12]
+    assert lacks(ios)[0].startswith("Of 1 I/Os it has no issue or no completion")
+
+
+def test_an_io_that_no_scheduler_queued_is_one() -> None:
+    """As libbpf-tools prints it with -Q: all of an NVMe device without a scheduler were passed over."""
+    direct = text("biosnoop").replace("  0.01  ", "-1.000  ")
+    assert parse_trace(direct, "t")["bytes"].to_pylist() == [4096, 16_384, 131_072]
+
+
+def test_two_recordings_of_fio_in_one_file_are_not_taken_for_one() -> None:
+    """It adds to a file that is there: both were laid over each other, twice as many I/Os a second."""
+    with pytest.raises(FormatError, match="twice: 2 recordings, as fio adds to a file"):
+        parse_trace(2 * text("iolog-v3"), "twice")
+
+
 @pytest.mark.parametrize(
     "other", ["", "nothing of the kind", "259,0 R", "fio version 3 iolog\n", "9" * 10**6]
 )
