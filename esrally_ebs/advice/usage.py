@@ -28,6 +28,7 @@ _MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
+_RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
 # own the log shows no more than that.
@@ -80,7 +81,8 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if not chosen:
         raise FormatError(f"{source}: no report that says with times of day how long it is; give {_KINDS}")
-    return _amounts(_intervals(chosen, source), source)
+    made = ((began_s, seconds, _amounts_of(values, seconds, source)) for began_s, seconds, values in chosen)
+    return _amounts(_without_gaps(made), source)
 
 
 def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
@@ -117,9 +119,9 @@ def _cloudwatch(document: Mapping[str, object], device: str | None) -> list[Inte
     if len(periods) < 2:
         raise ValueError("fewer than two periods")
     period_s = min((after - before).total_seconds() for before, after in pairwise(periods))
-    return [
-        Interval(seconds=period_s, **dict(zip(_FIELDS, _at(sums, time), strict=True))) for time in periods
-    ]
+    first = periods[0]
+    rows = [((time - first).total_seconds(), period_s, _at(sums, time)) for time in periods]
+    return list(_without_gaps(rows))
 
 
 def intervals_of(ios: pa.Table) -> list[Interval]:
@@ -138,40 +140,68 @@ def intervals_of(ios: pa.Table) -> list[Interval]:
         for chosen in (~is_write, is_write)
         for weights in (None, ios["bytes"].to_numpy()[chosen])
     ]
-    return [
-        Interval(seconds=1.0, **dict(zip(_FIELDS, row, strict=True))) for row in np.transpose(sums).tolist()
-    ]
+    return [_interval(1.0, row) for row in np.transpose(sums).tolist()]
 
 
 _FIELDS = ("reads", "read_bytes", "writes", "written_bytes")
+
+
+def _interval(seconds: float, amounts: Sequence[float]) -> Interval:
+    return Interval(seconds=seconds, **dict(zip(_FIELDS, amounts, strict=True)))
+
+
+def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Iterator[Interval]:
+    """Intervals of rows that say when they begin, how long they are, and what was done: none in between.
+
+    Credits come back meanwhile.
+    """
+    ended_s = None
+    for began_s, seconds, amounts in rows:
+        if ended_s is not None and began_s > ended_s:
+            yield _interval(began_s - ended_s, (0.0,) * len(_FIELDS))
+        yield _interval(seconds, amounts)
+        ended_s = began_s + seconds
 
 
 def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[float]:
     return [sums[name].get(time, 0.0) for name in _METRICS]
 
 
-def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, dict[str, float]]]:
-    """Device, seconds, and its columns, of each line of iostat or sar.
+def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:
+    """Device, when its report begins, for how many seconds, and its columns, of each line of a device."""
+    titles: list[str] = []
+    name_is_last = False
+    for words, has_time, began_s, seconds in _timed_lines(text, source):
+        if are_titles := bool({"Device", "Device:", "DEV"} & set(words)):
+            name_is_last = words[-1] == "DEV"  # sar -p
+        if name_is_last:
+            words = [*words[-1:], *words[:-1]]
+        if are_titles:
+            titles = words[1:]
+        elif not words or words[0].endswith(":"):
+            titles = titles if has_time else []
+        elif seconds and titles and len(words) == len(titles) + 1:
+            yield words[0], began_s, seconds, dict(zip(titles, map(float, words[1:]), strict=True))
+
+
+def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, float, float]]:
+    """The words of each line, whether it has a time, when the report that it is of begins, and its seconds.
 
     The first report of iostat is of the time since the machine started, and only says when the next begins;
-    sar says that in its titles.
+    sar says that in its titles. A log may have several runs, which nothing is known to lie between.
     """
-    titles: list[str] = []
-    seconds, time_s = 0.0, -1.0
+    seconds, time_s, now_s = 0.0, -1.0, 0.0
     for line in text.splitlines():
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
-        are_titles = bool(words) and words[0].rstrip(":") in ("Device", "DEV")
         if clock:
             before_s, time_s = time_s, _second_of_day(clock[0])
             if time_s != before_s or not words:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
-        if are_titles:
-            titles = words[1:]
-        elif not words or words[0].endswith(":"):
-            titles = titles if clock else []
-        elif seconds and titles and len(words) == len(titles) + 1:
-            yield words[0], seconds, dict(zip(titles, map(float, words[1:]), strict=True))
+                now_s += seconds
+        elif line.startswith(_RUN):
+            time_s = -1.0
+        yield words, clock is not None, now_s - seconds, seconds
 
 
 def _seconds_between(before_s: float, time_s: float, source: str) -> float:
@@ -192,24 +222,18 @@ def _second_of_day(clock: str) -> float:
     return hour * 3600.0 + minute * 60 + second
 
 
-def _intervals(rows: Iterable[tuple[float, Mapping[str, float]]], source: str) -> Iterator[Interval]:
-    for seconds, values in rows:
-        try:
-            read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
-            reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
-        except KeyError as error:
-            raise FormatError(
-                f"{source}: its columns do not say how many I/Os and bytes; give {_KINDS}"
-            ) from error
-        if "r/s" not in values:  # of I/Os that may be either the bytes are, too
-            read, written = read + written, 0.0
-        yield Interval(
-            seconds=seconds,
-            reads=seconds * reads,
-            read_bytes=seconds * read,
-            writes=seconds * writes,
-            written_bytes=seconds * written,
-        )
+def _amounts_of(values: Mapping[str, float], seconds: float, source: str) -> list[float]:
+    """Of one report, in the order of ``_FIELDS``."""
+    try:
+        read, written = _bytes_of(values, _READ), _bytes_of(values, _WRITTEN)
+        reads, writes = (values["r/s"], values["w/s"]) if "r/s" in values else (values["tps"], 0.0)
+    except KeyError as error:
+        raise FormatError(
+            f"{source}: its columns do not say how many I/Os and bytes; give {_KINDS}"
+        ) from error
+    if "r/s" not in values:  # of I/Os that may be either the bytes are, too
+        read, written = read + written, 0.0
+    return [seconds * rate for rate in (reads, read, writes, written)]
 
 
 def _bytes_of(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
@@ -232,10 +256,13 @@ def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float 
             own = i < len(model.limits)
             gives = limit.rate * interval.seconds
             takes = _cost(interval, limit, model) / (model.stripes if own else 1)
+            owed = max(0.0, -levels[i])
             levels[i] += gives - takes
             saved = limit.of_credits and levels[i] > (1 - _AT_LIMIT) * limit.capacity
             if levels[i] < 0 or (takes >= _AT_LIMIT * gives and not saved):
                 at_limit_s[limit.name] += interval.seconds
+            elif owed:  # that was done before the interval was over
+                at_limit_s[limit.name] += interval.seconds * owed / (gives - takes)
             levels[i] = min(limit.capacity, levels[i])
             if limit.of_credits:
                 lowest = min(lowest, max(0.0, levels[i] / limit.capacity))

@@ -1,6 +1,7 @@
 """What a log says that a volume did, on other volumes' limits."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,17 +76,35 @@ def test_of_days_of_sar_what_lies_between_them_is_no_part_of_the_first_report() 
     """Its rate was taken for all of the time since the last report of the day before."""
     restart = "12:25:00     LINUX RESTART  (2 CPU)\n\n"
     later = SAR.replace("12:00", "14:00").replace("12:10", "14:10").replace("12:20", "14:20")
-    assert parse_usage(f"{SAR}\n{restart}{later}", "log") == 2 * SAR_READ
+    assert parse_usage(f"{SAR}\n{restart}{later}", "log") == [*SAR_READ, idle(6000), *SAR_READ]
+
+
+def idle(seconds: float) -> Interval:
+    """In which nothing was done."""
+    return Interval(seconds=seconds, reads=0, read_bytes=0, writes=0, written_bytes=0)
+
+
+def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> None:
+    """What iostat says of the time since the machine started was taken for what was done between two runs."""
+    later = IOSTAT.replace("11:59:50 PM", "09:00:00 AM").replace("12:00:00", "09:00:10")
+    assert parse_usage(f"{IOSTAT}\n{later}", "log") == 2 * parse_usage(IOSTAT, "log")
+
+
+def test_sar_whose_devices_come_last_is_read() -> None:
+    """``sar -dp``, as many know it: it was said to have no times."""
+    moved = re.sub(r"^(\S+) +(\S+) +(.*)$", r"\1 \3 \2", SAR, flags=re.MULTILINE)
+    assert parse_usage(moved, "log") == SAR_READ
 
 
 def test_a_device_that_iostat_leaves_out_while_it_is_idle_did_nothing_meanwhile() -> None:
     """``iostat -z``: the next rate was taken for all of the time since it was last there."""
     report = IOSTAT[IOSTAT.index("11/23/2026") :]
-    idle = report.replace("nvme1n1", "sda").replace("12:00:00", "12:00:10")
-    text = f"{IOSTAT}\n{idle}\n{report.replace('12:00:00', '12:00:20')}"
-    (before, after) = parse_usage(text, "log", device="nvme1n1")
+    other = report.replace("nvme1n1", "sda").replace("12:00:00", "12:00:10")
+    text = f"{IOSTAT}\n{other}\n{report.replace('12:00:00', '12:00:20')}"
+    (before, between, after) = parse_usage(text, "log", device="nvme1n1")
     assert before == after
     assert after.seconds == 10
+    assert between == idle(10)
 
 
 def test_what_sar_wrote_counts_although_it_tells_no_writes_from_reads() -> None:
@@ -131,7 +150,8 @@ def test_a_month_of_cloudwatch_comes_in_pages() -> None:
     first = document["MetricDataResults"]
     later = [{**one, "Timestamps": [time.replace("T10", "T11") for time in TIMES]} for one in first]
     both = parse_usage(json.dumps({"MetricDataResults": first + later}), "log")
-    assert [one.reads for one in both] == [600, 1200, 600, 1200]
+    assert [one.reads for one in both] == [600, 1200, 0, 600, 1200]
+    assert both[2] == idle(3480)
 
 
 def test_of_several_volumes_of_cloudwatch_one_must_be_named() -> None:
@@ -173,12 +193,20 @@ def test_of_several_devices_one_must_be_named() -> None:
 
 
 def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
-    """5,000 a second for a minute on 3,000 leaves 120,000 owed: 60 s more at a demand of 1,000."""
+    """5,000 a second for a minute on 3,000, which had a second of its rate saved, leaves 117,000 owed."""
     gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
     usage = replay_usage([QUIET, BUSY, QUIET, QUIET], gp3)
-    assert usage.at_limit_s == {"iops": 60.0, "throughput": 0.0}
-    assert usage.limited_s == 60.0
+    assert usage.at_limit_s == {"iops": 60 + 117_000 / 2000, "throughput": 0.0}
+    assert usage.limited_s == 118.5
     assert usage.lowest_credits is None
+
+
+@pytest.mark.parametrize("lengths", [[60] * 60, [3600]])
+def test_credits_come_back_while_a_volume_is_idle_however_long_its_reports_are(lengths: list[int]) -> None:
+    """What ``iostat -z`` and CloudWatch leave out was no time: nothing came back, and nothing was done."""
+    gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
+    usage = replay_usage([BUSY] * 20 + [idle(seconds) for seconds in lengths] + [QUIET] * 10, gp2)
+    assert usage.at_limit_s["credits"] == 2 * 60 + 240_000 / 300  # used up, and then what is owed
 
 
 @pytest.mark.parametrize(("share", "limited_s"), [(0.90, 0.0), (0.97, 60.0), (1.0, 60.0)])
