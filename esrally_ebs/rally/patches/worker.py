@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -86,10 +87,15 @@ def send_samples(original: Any, self: Any) -> Any:
 
 def drive(original: Any, self: Any) -> None:
     """What is there when the first task starts is never looked through again by the garbage collector."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    _freeze_imports()
     original(self)
+
+
+@cache
+def _freeze_imports() -> None:
+    """Once in a process: to ask gc.get_freeze_count() takes 16 ms, for it goes through all that is frozen."""
+    gc.collect()
+    gc.freeze()
 
 
 def task_execution_actor(original: Any, self: Any) -> None:

@@ -166,6 +166,7 @@ def test_a_request_that_fails_leaves_the_gap_too() -> None:
 def test_what_is_there_at_the_first_task_is_not_collected_again(worker: Any) -> None:  # noqa: ANN401
     frozen: list[int] = []
     drive = partial(waits.drive, lambda self: frozen.append(gc.get_freeze_count()))
+    waits._freeze_imports.cache_clear()
     gc.unfreeze()
     try:
         drive(worker)
@@ -177,6 +178,21 @@ def test_what_is_there_at_the_first_task_is_not_collected_again(worker: Any) -> 
     assert frozen[0] > 0
     assert frozen[1] <= frozen[0]
     assert len(kept) == 1000
+
+
+def test_the_next_tasks_do_not_go_through_what_is_frozen(worker: Any) -> None:  # noqa: ANN401
+    drive = partial(waits.drive, lambda self: None)
+    drive(worker)
+    took_s = []
+    for _ in range(5):
+        began_s = time.thread_time()
+        drive(worker)
+        took_s.append(time.thread_time() - began_s)
+    count_s = time.thread_time()
+    assert gc.get_freeze_count()
+    count_s = time.thread_time() - count_s
+
+    assert min(took_s) < count_s / 10
 
 
 def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
