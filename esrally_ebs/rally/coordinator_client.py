@@ -68,7 +68,7 @@ class Connection:
         address = coordinator.host, coordinator.port
         self._socket = socket.create_connection(address, timeout=_CONNECT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._file = self._socket.makefile("rb")
+        self.file = self._socket.makefile("rb")
         self.ask({"token": coordinator.token, "version": esrally_ebs.__version__})
         self._socket.settimeout(None)  # fio and the refilling of buckets take as long as they take
         keep_alive(self._socket)
@@ -77,7 +77,7 @@ class Connection:
         """The answer, and what the way added (s). Raises the coordinator's errors, and OSError."""
         began_s = time.perf_counter()
         self._socket.sendall(line_of(request))
-        line = self._file.readline()
+        line = self.file.readline()
         elapsed_s = time.perf_counter() - began_s
         if not line:
             raise ConnectionResetError("it hung up")
@@ -89,14 +89,10 @@ class Connection:
     def wait(self) -> None:
         """Until the coordinator hangs up, or is gone."""
         with suppress(OSError):
-            self._file.read(1)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._file.closed
+            self.file.read(1)
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
         self._socket.close()
 
 
@@ -207,7 +203,7 @@ class CoordinatorClient:
         try:
             return self._way_of(connection, _request(operation, **arguments)), connection
         except EbsError:
-            if not connection.is_closed:
+            if not connection.file.closed:
                 self._idle.append(connection)
             raise
 

@@ -145,7 +145,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         patches.install([patches.FAILURE])
         settings = race_settings(self.cfg, self._plan)
         if not settings.managed:
-            _leave_to_rally(self.cfg)
+            # for this race's other processes, which do not know its pipeline: the user started the nodes
+            self.cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
             _name_corpora(track)
             return
         patches.require_signatures()
@@ -309,11 +310,6 @@ def _generate(directory: str, documents: int, seed: int, kind: str) -> None:
     """In one of Rally's preparing processes; those of a session find what race control has made."""
     console.info(f"Generating {documents:,} documents in {directory}, unless they are there", logger=LOG)
     corpus.ensure(Path(directory), documents=documents, seed=seed, kind=kind)
-
-
-def _leave_to_rally(cfg: Any) -> None:
-    """Tell this race's other processes, which do not know its pipeline, that the user started the nodes."""
-    cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
 
 
 def _kind(rally_corpus: Any) -> str:

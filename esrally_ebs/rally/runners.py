@@ -81,7 +81,8 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                         result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
                 result = {**result, "iteration": request.number}
         except (EbsError, OSError, elasticsearch.TransportError, elasticsearch.ApiError) as error:
-            if fault := _fault(block.arm, error):
+            remote = activation.coordinator()
+            if fault := (remote.fault if remote else fault_of)(block.arm, error):
                 raise fault from error
             if type(error) is elasticsearch.ConnectionError or isinstance(error, OSError):
                 raise
@@ -365,11 +366,6 @@ def _as_dict(result: Any) -> dict[str, Any]:
     if isinstance(result, tuple):
         return {"weight": result[0], "unit": result[1]}
     return {"weight": 1, "unit": "ops"}
-
-
-def _fault(arm: str, error: Exception) -> EbsError | None:
-    remote = activation.coordinator()
-    return remote.fault(arm, error) if remote else fault_of(arm, error)
 
 
 def fault_of(arm: str, error: Exception) -> EbsError | None:

@@ -158,15 +158,10 @@ class SampleRecorder:
 
     def __init__(self, context: Context) -> None:
         self._session = context.session
-        self._pid = os.getpid()
+        self.pid = os.getpid()  # of the process that opened the writer; others may be forked from it
         self._epoch_s = _epoch_of_counter()
         # rows are made in the writer's thread, which gives way: the driver's own runs beside requests
         self._writer: PartWriter = SessionFolder(context.folder).part_writer("samples", row=self._row)
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """False in a process that was forked from the one that opened the writer."""
-        return self._pid == os.getpid()
 
     def add(self, samples: Iterable[Any]) -> None:
         """Keep the samples of our tasks; fio has its own rows."""
@@ -360,7 +355,7 @@ class DrivenSession:
         return self._session().notes / ENOUGH
 
     def _recorder_here(self) -> SampleRecorder:
-        if self._recorder is None or not self._recorder.is_of_this_process:
+        if self._recorder is None or self._recorder.pid != os.getpid():
             self._recorder = SampleRecorder(self._session())
         return self._recorder
 

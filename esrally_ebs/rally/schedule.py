@@ -25,14 +25,9 @@ from esrally_ebs.workload.queries import replay
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
-SEARCH_TYPES = ("search", "paginated-search", "scroll-search", "composite-agg", "sql", "esql", "field-caps")
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
-_OF_AN_INDEX = (
-    "search",
-    "paginated-search",
-    "scroll-search",
-    "composite-agg",
-)  # it is one of their parameters
+_OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
+SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "field-caps")
 _WRITE = "bulk"
 _READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # of raw requests
 FIO = "fio-baseline"
@@ -321,9 +316,8 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
     is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
-    same_again = (
-        plan.cache.mode == "warm" or plan.trace == "perturb"
-    )  # slower reads are set beside usual ones
+    # slower reads are set beside usual ones
+    same_again = plan.cache.mode == "warm" or plan.trace == "perturb"
     if measures and is_template and plan.race and not same_again:
         # other requests in each round, the same on all arms; Rally's iterations are each client's
         clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients

@@ -83,17 +83,14 @@ def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: L
     if work == "merge":  # reads and writes its bytes on one volume
         return _slowest(of_volume, 2 * size)
     getting_s, limit = _slowest(setting if work == "restore" else {**setting, **of_volume}, size)
-    *others, largest = sorted(_in_memory(each, getting_s / size) * forcing_s / size for each in files)
+    # what a volume does not have of a file when all of it has come
+    in_memory = _KERNEL_WRITES_AFTER_S * size / getting_s if getting_s else inf
+    *others, largest = sorted(min(each, in_memory) * forcing_s / size for each in files)
     alone_s = largest
     if work != "restore":
         chunk_s = getting_s * min(1.0, _CHUNK_BYTES / size)
         alone_s += sum(max(0.0, forced_s - chunk_s) for forced_s in others)
     return max((getting_s + alone_s, limit), (forcing_s, limit_of_forcing))
-
-
-def _in_memory(file: float, s_per_byte: float) -> float:
-    """Bytes of a file that its volume does not have when all of it has come."""
-    return min(file, _KERNEL_WRITES_AFTER_S / s_per_byte) if s_per_byte else file
 
 
 def _slowest(limits: Limits, size: float) -> tuple[float, str]:

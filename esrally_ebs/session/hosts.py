@@ -102,7 +102,9 @@ class DataHosts(RootSteps):
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
         """What the arms really are, the checks of each host, and one of what hosts must have alike."""
         looked = {
-            name: client.steps.look(plan=self._plan, host=name, arms=_on(name, arms))
+            name: client.steps.look(
+                plan=self._plan, host=name, arms=tuple(arm for arm in arms if arm.volume.spec.host == name)
+            )
             for name, client in self._clients.items()
         }
         checked = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
@@ -342,7 +344,3 @@ def _as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     arms = {name: arm for each in records for name, arm in each["arms"].items()}
     return {**records[0], "arms": arms, "unknown": [line for each in records for line in each["unknown"]]}
-
-
-def _on(host: str, arms: Sequence[Arm]) -> tuple[Arm, ...]:
-    return tuple(arm for arm in arms if arm.volume.spec.host == host)

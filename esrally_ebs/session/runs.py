@@ -200,7 +200,7 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
     folder = SessionFolder.create(home(), str(uuid.uuid4()), kind="simulate", plan=plan)
     try:
         folder.update(
-            arms=[_arm(volume) for volume in volumes],
+            arms=[Volume(spec=arm, kind=Kind.EMULATED, mount=Path("virtual-time")) for arm in plan.arm],
             environment={"esrally_ebs": esrally_ebs.__version__, "python": platform.python_version()},
         )
         _record(folder, plan, volumes, say)
@@ -211,10 +211,6 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
         raise
     say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
     return text
-
-
-def _arm(volume: SimulatedVolume) -> Volume:
-    return Volume(spec=volume.spec, kind=Kind.EMULATED, mount=Path("virtual-time"))
 
 
 def _record(

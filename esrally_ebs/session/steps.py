@@ -38,7 +38,7 @@ from esrally_ebs.session.hosts import DataHosts
 from esrally_ebs.session.keeper import root_steps
 from esrally_ebs.session.protocol import cluster_of
 from esrally_ebs.session.root_steps import StartReaper
-from esrally_ebs.store import Session, SessionFolder, load_session, running
+from esrally_ebs.store import SessionFolder, load_session, running
 from esrally_ebs.store.context import Arm, Context, Member
 from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes import backends as volumes
@@ -136,10 +136,6 @@ class MachineSteps:
         self._root.begin(self.session, self._folder.path, self._watched)
         self._begun = True
 
-    @property
-    def _shares_node(self) -> bool:
-        return self.with_nodes and self._plan.design.nodes == "one"
-
     def attach(self) -> tuple[Arm, ...]:
         """Attach every arm's volume."""
         specs = self._plan.arm
@@ -215,7 +211,11 @@ class MachineSteps:
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:
         """Start a node on every arm, and check that all have the same index."""
         with self._stage("start nodes"):
-            arms = self._start_one(arms, index) if index and self._shares_node else self._start_each(arms)
+            if index and self._plan.design.nodes == "one":
+                arms = self._start_one(arms, index)
+            else:
+                with ThreadPoolExecutor(len(arms)) as pool:
+                    arms = tuple(pool.map(self._start, arms))
             if self.hosts is not None:
                 self._folder.add_check(self.hosts.check_ways())
         if index is None:
@@ -229,10 +229,6 @@ class MachineSteps:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
         return self._route_equally(arms) if self._plan.node.count > 1 else arms
-
-    def _start_each(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        with ThreadPoolExecutor(len(arms)) as pool:
-            return tuple(pool.map(self._start, arms))
 
     def _start(self, arm: Arm) -> Arm:
         """A node on each of an arm's volumes; they are one cluster."""
@@ -440,7 +436,9 @@ def conclude(folder: SessionFolder) -> tuple[str, str]:
     recorded = load_session(folder.path)
     for name, seconds in spans(recorded.samples):
         folder.note("stage", name=name, seconds=seconds)
-    _record_marks(folder, recorded)
+    # events that hit one arm of a round only, for readers of the session who lack this package
+    for (arm, task, round_), causes in marked_blocks(recorded).items():
+        folder.note("marked", arm=arm, task=task, round=round_, causes=causes)
     checks = check_comparable(recorded)
     for check in checks:
         folder.add_check(check)
@@ -470,9 +468,3 @@ def spans(samples: pa.Table) -> list[tuple[str, float]]:
             name = names[kinds[stretch[0]]]
             seconds[name] = seconds.get(name, 0.0) + float(started[stretch[-1]] - started[stretch[0]])
     return [(name, seconds[name]) for name in names if name in seconds]
-
-
-def _record_marks(folder: SessionFolder, recorded: Session) -> None:
-    """Events that hit one arm of a round only, for readers of the session who lack this package."""
-    for (arm, task, round_), causes in marked_blocks(recorded).items():
-        folder.note("marked", arm=arm, task=task, round=round_, causes=causes)

@@ -7,10 +7,9 @@ reaches neither the machine nor a file.
 from esrally_ebs.store.folder import SessionFolder
 from esrally_ebs.store.parts import PartWriter
 from esrally_ebs.store.reading import find_session, list_sessions, load_session
-from esrally_ebs.store.session import FORMAT, Session, SessionSummary
+from esrally_ebs.store.session import Session, SessionSummary
 
 __all__ = [
-    "FORMAT",
     "PartWriter",
     "Session",
     "SessionFolder",

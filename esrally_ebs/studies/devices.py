@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from esrally_ebs.machine.procfs import DiskCounters, parse_diskstats
-from esrally_ebs.model import Event, VolumeSpec
+from esrally_ebs.model import Event
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.session.runs import measure_plan
 from esrally_ebs.store import load_session
@@ -76,9 +76,8 @@ class DeviceRunner:
         self.cut = f"; credits, rests and seconds are {BURST_SCALE} times fewer, and scaled back"
         jobs = [job for job in plan.baseline if job.name != PREWARM]
         rests = {job.name: job.rest / BURST_SCALE for job in jobs}
-        short = plan.model_copy(
-            update={"arm": (_scaled_arm(plan),), "baseline": tuple(_burst_job(job) for job in jobs)}
-        )
+        arm = replace(plan.arm[0], credits=plan.arm[0].credits / BURST_SCALE)
+        short = plan.model_copy(update={"arm": (arm,), "baseline": tuple(_burst_job(job) for job in jobs)})
 
         def prepare(arm: Arm, job: BaselineJob) -> None:
             assert arm.volume.control is not None
@@ -156,11 +155,6 @@ def _shortened(job: BaselineJob) -> BaselineJob:
 
 def _is_long(job: BaselineJob) -> bool:
     return job.size > CUT_BYTES if job.runtime is None else job.runtime > CUT_S
-
-
-def _scaled_arm(plan: Plan) -> VolumeSpec:
-    arm = plan.arm[0]
-    return replace(arm, credits=arm.credits / BURST_SCALE)
 
 
 def _burst_job(job: BaselineJob) -> BaselineJob:

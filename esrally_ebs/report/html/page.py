@@ -115,7 +115,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield "fio", "fio", _tables(report, _FIO)
     yield "conditions", "Conditions", _tables(report, _CONDITIONS)
     yield "checks", "Checks", _checks(report)
-    yield "warnings", "Warnings", _warnings(report)
+    items = "".join(f"<li>{escape(warning)}</li>" for warning in report.warnings)
+    yield "warnings", "Warnings", [f"<ul>{items}</ul>"] if items else []
     yield "session", "Session and environment", _tables(report, rf"(?!{_NAMED})")
     yield "raw", "Raw data", _raw(report)
 
@@ -274,11 +275,6 @@ def _checks(report: Report) -> Iterator[str]:
         yield f'<td class="left"><span class="{kind}">{sign} {check.mark}</span></td>'
         yield f'<td class="left">{escape(check.text)}</td></tr>'
     yield "</tbody></table></div>"
-
-
-def _warnings(report: Report) -> Iterator[str]:
-    if report.warnings:
-        yield f"<ul>{''.join(f'<li>{escape(warning)}</li>' for warning in report.warnings)}</ul>"
 
 
 def _raw(report: Report) -> Iterator[str]:
