@@ -24,12 +24,11 @@ from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.emulated import backend as _emulated
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import read_state
-from esrally_ebs.volumes.emulated.release import Leftover, leftovers, sweep_images
+from esrally_ebs.volumes.emulated.release import sweep_images
 from esrally_ebs.volumes.lent import lend
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
 __all__ = [
-    "Leftover",
     "attach",
     "calibrate_on_data",
     "caveats",
@@ -37,7 +36,6 @@ __all__ = [
     "detach",
     "dry_run",
     "grow",
-    "leftovers",
     "lend",
     "sweep_aws",
     "sweep_images",

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 import small_race
+from leftovers import leftovers
 from quick_node import NODE_TABLE
 from shared_python import NOBODY, by_sudo, environment
 
 from esrally_ebs.machine.processes import argv_of
-from esrally_ebs.volumes.backends import leftovers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 

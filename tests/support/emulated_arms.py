@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import leftovers
 
 from esrally_ebs.machine.processes import Process, run
 from esrally_ebs.model import Volume, VolumeSpec
@@ -28,7 +29,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     session.mkdir(parents=True)
     (root / running.MARK).touch()  # sessions may begin beside this one
     yield session
-    for directory in sorted({part.directory for part in volumes.leftovers()}):
+    for directory in sorted({part.directory for part in leftovers()}):
         if directory.parent == session:
             volumes.detach(directory)
             pytest.fail(f"left behind and now removed: {directory}")

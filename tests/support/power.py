@@ -14,6 +14,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from leftovers import leftovers
+
 from esrally_ebs.aws.provision.host import DeviceQuery, LinuxHost
 from esrally_ebs.cli import main
 from esrally_ebs.errors import CommandError
@@ -25,7 +27,6 @@ from esrally_ebs.session import manual
 from esrally_ebs.session.runs import measure_plan
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.context import Context
-from esrally_ebs.volumes import backends as volumes
 
 SHARE = Path("/mnt")
 FOREIGN = "AWS00000000000000009"  # a disk of the instance that somebody else uses
@@ -85,7 +86,7 @@ def check() -> dict[str, Any]:
             if disk.serial != FOREIGN and (not disk.blank or disk.holders)
         ),
         *(str(mount.mount_point) for mount in mounts() if "esrally-ebs" in str(mount.mount_point)),
-        *(part.text for part in volumes.leftovers()),
+        *(part.text for part in leftovers()),
         *map(str, (home() / "backing").glob("*/*/*")),
         *map(str, Path("/run/esrally-ebs").glob("*")),
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
+from leftovers import leftovers
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import mounts
@@ -172,7 +173,7 @@ def test_a_killed_daemon_is_an_error_within_seconds_and_detaching_cleans_all(arm
     with pytest.raises(SetupError, match="does not answer"):
         read_state(control_of(volume))
     volumes.detach(arms / "a")
-    assert not [part for part in volumes.leftovers() if part.directory.parent == arms]
+    assert not [part for part in leftovers() if part.directory.parent == arms]
 
 
 @pytest.mark.beside
@@ -209,7 +210,7 @@ def test_an_owner_killed_at_any_moment_leaves_nothing_that_its_directory_does_no
         time.sleep(after_s)
         owner.kill()
     volumes.detach(arms / "a")
-    assert volumes.leftovers() == ()
+    assert leftovers() == ()
 
 
 def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:

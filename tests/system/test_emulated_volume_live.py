@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
+from leftovers import leftovers
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
@@ -133,7 +134,7 @@ def test_one_dead_volume_of_a_stripe_is_an_error_and_all_are_detached(arms: Path
     with pytest.raises(SetupError, match="does not answer"):
         read_state(control_of(volume))
     volumes.detach(arms / "a")
-    assert volumes.leftovers() == ()
+    assert leftovers() == ()
 
 
 @needs_btrfs

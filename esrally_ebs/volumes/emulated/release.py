@@ -1,18 +1,16 @@
 """Undoing an emulated volume from its directory alone, whatever state its owner or its daemon died in.
 
-Idempotent: every step looks at what the kernel has and does nothing when it is gone. Also finds what was left
-behind anywhere on the machine that provably is ours.
+Idempotent: every step looks at what the kernel has and does nothing when it is gone.
 """
 
 import contextlib
 import json
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
-from esrally_ebs.machine.mounts import mount_at, mounts, remove_mount_point
+from esrally_ebs.machine.mounts import mount_at, remove_mount_point
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.volumes.emulated import control
@@ -36,15 +34,6 @@ _OWN_FILES = (
     control.TRACE_NAME,
     daemon.DISK_NAME,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
-    """Something of ours on this machine; ``detach(directory)`` removes it."""
-
-    what: str  # volume, mount, loop device, daemon or image
-    directory: Path  # the directory of the volume that it belongs to
-    text: str
 
 
 def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -94,37 +83,6 @@ def note_loops(directory: Path, names: Sequence[str]) -> None:
     if names:
         numbers = {name: _sequence_number(name) for name in names}
         (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
-
-
-def leftovers() -> tuple[Leftover, ...]:
-    """All that emulated volumes of this run directory have on the machine, also those in use now.
-
-    The caller knows which are in use. Volumes of another run directory (``$ESRALLY_EBS_RUN``) are not seen.
-    """
-    root = run_dir()
-    remains = [("volume", path.parent, str(path.parent)) for path in sorted(root.glob(f"*/*/{RECORD_NAME}"))]
-    remains += [
-        ("mount", mount.mount_point.parent, str(mount.mount_point))
-        for mount in mounts()
-        if mount.source == daemon.MOUNT_SOURCE and mount.filesystem == "fuse"
-    ]
-    remains += [("loop device", disk.parent, f"/dev/{name}") for name, disk in _loops()]
-    remains += [("daemon", where, f"pid {process.pid}") for process, where in _daemons()]
-    remains += [
-        ("image", root / image.parent.name / image.stem, str(image))
-        for images in image_roots()
-        for image in sorted(images.glob("*/*.img"))
-    ]
-    return tuple(
-        Leftover(what=what, directory=_whole(where), text=f"{what} {text}")
-        for what, where, text in remains
-        if where.is_relative_to(root)
-    )
-
-
-def _whole(directory: Path) -> Path:
-    """The directory of the volume that this one is striped into, or this one."""
-    return directory.parent if (directory.parent / RECORD_NAME).exists() else directory
 
 
 def image_roots() -> tuple[Path, Path]:
