@@ -346,7 +346,6 @@ class Bound:
 
     @property
     def name(self) -> str:
-        """The percentile, as ``p99``."""
         return f"p{self.percentile:g}"
 
     @property
@@ -401,7 +400,6 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """Its outcome in one word."""
         if self.ok or self.forbids:
             return "ok" if self.ok else "FAILED"
         return "accepted" if self.accepted else "warning" if self.severity is Severity.WARN else "unknown"

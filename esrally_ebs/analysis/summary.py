@@ -95,7 +95,6 @@ class Summary:
 
     @property
     def p50_s(self) -> float:
-        """The 50th percentile."""
         return self.percentiles[0].value
 
     @property
@@ -105,7 +104,6 @@ class Summary:
 
     @property
     def p99_s(self) -> float:
-        """The 99th percentile."""
         return self.percentiles[2].value
 
 

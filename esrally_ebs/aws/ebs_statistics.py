@@ -190,7 +190,6 @@ class StatisticsReader:
         return parse_stats_json(text, f"{self._tool[0]} {self._device}")
 
     def close(self) -> None:
-        """Let go of the device."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -37,7 +37,6 @@ class Settings:
 
     @property
     def text(self) -> str:
-        """For people."""
         more = [f"{self.iops} IOPS"] if self.iops else []
         more += [f"{self.throughput_mib} MiB/s"] if self.throughput_mib else []
         return ", ".join([f"{self.type} of {self.size_gib} GiB", *more])

@@ -92,7 +92,6 @@ class _Questions:
         self.calls: Counter[str] = Counter()
 
     def count(self, action: str) -> None:
-        """One more call of this IAM action."""
         self.calls[action] += 1
 
     def ask(self, what: str, question: Callable[[], T]) -> T | None:

@@ -170,7 +170,6 @@ class TcpSocket:
 
 
 def parse_tcp(text: str, source: str) -> list[TcpSocket]:
-    """The sockets over IPv4."""
     sockets = []
     for number, line in enumerate(text.splitlines()[1:], start=2):
         words = line.split()

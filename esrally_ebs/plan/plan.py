@@ -428,7 +428,6 @@ def _lay_over(table: dict[str, Any], key: str, value: Any, source: str) -> None:
 
 
 def load_plan(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
-    """Read and validate a plan file."""
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark
             text = file.read(_MAX_CHARACTERS + 1)

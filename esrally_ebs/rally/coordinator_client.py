@@ -150,7 +150,6 @@ class CoordinatorClient:
         self._idle.append(connection)
 
     def between(self, block: Block) -> None:
-        """Have done what comes between requests."""
         self._ask("between", block=block)
 
     def is_over(self, round_: int) -> bool:

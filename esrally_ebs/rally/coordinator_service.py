@@ -104,7 +104,6 @@ class CoordinatorSteps:
         runners.do_between(block)
 
     def is_over(self, round_: int) -> bool:
-        """Whether the stop rule has ended the rounds before this one."""
         return DrivenSession(activation.current).is_over(round_)
 
     def fault(self, arm: str, kind: str, text: str) -> dict[str, str] | None:

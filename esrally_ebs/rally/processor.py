@@ -302,7 +302,6 @@ class RaceEnd:
             local_actors.leave()
 
     def last_line(self) -> str:
-        """Where the report is."""
         return "" if self._is_quiet else f"[INFO] The report is {self._live.folder.path / 'report.html'}\n"
 
 

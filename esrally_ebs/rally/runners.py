@@ -115,7 +115,6 @@ class Search:
         return self.context.arm(self.request_.block.arm)
 
     async def connect(self) -> None:
-        """Open the connection."""
         with self._uncounted():
             await self.client.info()
 
@@ -155,7 +154,6 @@ class Search:
             raise
 
     def record(self, drop: Drop) -> None:
-        """The drop as an event."""
         block = self.request_.block
         self._note("drop", task=block.task, round=block.round, **asdict(drop))
 

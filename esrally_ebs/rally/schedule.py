@@ -423,7 +423,6 @@ class _InTurn:
         return _InTurn([source.partition(index, total) for source in self._sources], index)
 
     def params(self) -> Any:
-        """The next request."""
         source = self._sources[self._next % len(self._sources)]
         self._next += 1
         return source.params()

@@ -30,7 +30,6 @@ def number_of(count: int, noun: str) -> str:
 
 
 def arm_columns(arms: Iterable[str], titles: Sequence[str]) -> tuple[Column, ...]:
-    """For each arm, a column of each title."""
     return tuple(Column(title=f"{arm} {title}", subject=arm) for arm in arms for title in titles)
 
 

@@ -94,7 +94,6 @@ def _requests_until_steady(events: Iterable[Event], arm: str) -> float:
 
 
 def verdict(session: Session, findings: Findings, checks: Sequence[Check], knees: Knees | None = None) -> str:
-    """The verdict of the session in one sentence."""
     broken = [check.text for check in checks if check.forbids]
     if broken:
         return f"Not comparable: {'; '.join(broken)}."

@@ -21,8 +21,6 @@ _PURPOSES = {
 
 
 class Knees:
-    """The knees of a session's arms."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self._search = KneeSearch.of(session.plan.design)

@@ -106,7 +106,6 @@ class HostSteps(RootSteps):
         return guarded
 
     def run_job(self, arm: str, job: BaselineJob, round_: int) -> FioRun:
-        """Run a job of fio on an arm."""
         try:
             return run_fio(self._arm(arm), job, round_, pid_file=self._run / FIO_PID)
         except EbsError as error:

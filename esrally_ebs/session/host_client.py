@@ -264,7 +264,6 @@ class Forward:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its connection has ended by itself."""
         return self._process.poll() is not None
 
     def close(self) -> None:

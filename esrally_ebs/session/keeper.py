@@ -237,8 +237,6 @@ def _become_keeper(user: Caller, command: list[str]) -> None:
 
 
 class KeeperService(Answering):
-    """Answers the requests of one user."""
-
     def __init__(self, steps: object, uid: int, operations: Sequence[str] = OPERATIONS) -> None:
         super().__init__(steps, operations)
         self._uid = uid

@@ -196,7 +196,6 @@ class RootSteps:
         return parts
 
     def stop_nodes(self, on: tuple[str, ...]) -> None:
-        """Shut nodes down cleanly."""
         nodes.stop(*(self._of(self._nodes, name) for name in on))
         for name in on:
             self._nodes.pop(name, None)
@@ -242,7 +241,6 @@ class RootSteps:
         self._nodes.clear()
 
     def segments(self, on: tuple[str, ...]) -> list[nodes.Segment]:
-        """The segments of the index of running nodes."""
         return nodes.segments(*(self._of(self._nodes, name) for name in on))
 
     def keep(self, arm: str) -> None:

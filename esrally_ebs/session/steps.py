@@ -116,7 +116,6 @@ class MachineSteps:
         preflight.check_plan(self._plan)
 
     def record(self) -> None:
-        """Make the session's folder."""
         kind = "race" if self.with_nodes else "baseline"
         self.folder = SessionFolder.create(home(), self.session, kind=kind, plan=self._plan)
         self._booted_at_s = booted_at_s()
@@ -137,7 +136,6 @@ class MachineSteps:
         self._begun = True
 
     def attach(self) -> tuple[Arm, ...]:
-        """Attach every arm's volume."""
         specs = self._plan.arm
         if self._race and self._race.settings.readahead_bytes is not None:
             readahead_bytes = self._race.settings.readahead_bytes

@@ -27,7 +27,6 @@ _PARTS: Mapping[str, Callable[[Inputs], Parts]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Every study."""
     return tuple(_PARTS)
 
 

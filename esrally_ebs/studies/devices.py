@@ -98,7 +98,6 @@ class DiskWatch:
     """The first arm's device in ``/proc/diskstats``, four times a second."""
 
     def __init__(self) -> None:
-        """Nothing is watched yet."""
         self._samples: list[tuple[float, DiskCounters]] = []
         self._stop = threading.Event()
 

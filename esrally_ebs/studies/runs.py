@@ -102,7 +102,6 @@ class VirtualRunner:
     scale = 1
 
     def __init__(self) -> None:
-        """Nothing has run yet."""
         self._counts: list[int] = []
 
     @property

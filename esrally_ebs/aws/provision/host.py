@@ -60,8 +60,6 @@ class ArmDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What an arm has on this machine."""
-
     devices: Mapping[str, ArmDevice] = field(default_factory=dict)  # by serial, those that have appeared
     disks: tuple[ArmDevice, ...] = ()  # instance store, for an arm that has not chosen one
     array: ArmDevice | None = None
@@ -435,7 +433,6 @@ class LoopHost:
         )
 
     def do(self, operation: str, arguments: Mapping[str, Any]) -> None:
-        """As LinuxHost."""
         self.linux.do(operation, arguments)
 
     def _appear(self, serial: str, size: int) -> None:

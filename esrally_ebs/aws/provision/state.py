@@ -200,8 +200,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWork:
-    """One thing that this machine does."""
-
     key: str
     operation: str
     arguments: Mapping[str, Any]

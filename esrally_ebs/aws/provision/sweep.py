@@ -51,7 +51,6 @@ class Orphan:
 
     @property
     def text(self) -> str:
-        """For people."""
         return f"{self.tags[TAG_SESSION]}/{self.tags[TAG_ARM]}: {', '.join(self.resources.values())}"
 
 

@@ -130,7 +130,6 @@ def label(x: float, y: float, text: str, *, anchor: str = "start", class_: str =
 
 
 def path(points: Sequence[tuple[float, float]], class_: str, title: str = "") -> str:
-    """A line through points."""
     return tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_=class_, title=title)
 
 

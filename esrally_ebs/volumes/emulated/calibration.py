@@ -138,7 +138,6 @@ class _Path:
     _beside: dict[tuple[int, int], list[float]] = field(default_factory=_nothing)
 
     def measure(self) -> None:
-        """A block of every kind."""
         change(self.control, fixed_latency_s=_ALONE_S, unlimited=False)
         for op, size in self._alone:
             self._alone[op, size].extend(s - _ALONE_S[0] for _, s in self._timed([op] * _PER_BLOCK, size))

@@ -43,7 +43,6 @@ class LimiterState:
     errors: int  # I/Os that the backing store refused
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 

@@ -44,7 +44,6 @@ class SimulatedInstance:
     """A computer with volumes: their common clock, and the limits that they share."""
 
     def __init__(self, limits: tuple[Limit, ...] = ()) -> None:
-        """At time 0, with full buckets."""
         self.limits = limits
         self.buckets = buckets_of(limits, 0.0)
         self.clock_s = 0.0

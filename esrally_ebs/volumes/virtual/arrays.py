@@ -58,7 +58,6 @@ def devices_of(models: Sequence[Model]) -> Devices:
 
 
 def empty_tally(jobs: int, seconds: int) -> Tally:
-    """No I/O counted yet."""
     rows = 2 * jobs
     return Tally(
         bins=[[0] * BINS for _ in range(rows)],

@@ -108,7 +108,6 @@ class ImportSummary:
     has_arrivals: bool  # its times are those of a load
 
     def text(self) -> str:
-        """For a terminal."""
         rows = [
             f"{self.output}: {self.requests:,} requests over {self.seconds:,.1f} s, "
             f"{self.templates:,} templates, from {self.lines:,} lines ({self.format})"

@@ -155,7 +155,6 @@ class Wakefulness:
             os.write(self.descriptor, (0).to_bytes(4, "little"))
 
     def drop(self) -> None:
-        """Let the processors sleep again."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
@@ -225,7 +224,6 @@ class Server:
         return [self._wakeup.fileno(), *self._control.descriptors()]
 
     def _attend(self, ready: list[int]) -> None:
-        """Everything but I/O."""
         for descriptor in ready:
             if descriptor == self._wakeup.fileno():
                 self._stopping = True

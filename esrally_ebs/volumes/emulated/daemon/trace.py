@@ -22,7 +22,6 @@ class TraceRing:
     def add(
         self, at_s: float, done_s: float, queue_s: float, path_s: float, offset: int, size: int, write: bool
     ) -> None:
-        """Keep one I/O."""
         place = self._count % CAPACITY * RECORD.size
         RECORD.pack_into(self._ring, place, at_s, done_s, queue_s, path_s, offset, size, write)
         self._count += 1

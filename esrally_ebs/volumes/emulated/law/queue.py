@@ -33,7 +33,6 @@ class Latency:
     """
 
     def __init__(self, read: Service, write: Service, seed: int) -> None:
-        """A fresh sequence for ``seed``."""
         self._gauss = random.Random(seed).gauss
         self._read, self._write = read, write
         self.slow_reads(1.0)
@@ -71,7 +70,6 @@ class Queue:
     """A volume's queue as the daemon sees it, which is given all requests at once and must tell who waits."""
 
     def __init__(self, model: Model) -> None:
-        """Empty."""
         self._max_io = model.accounting.max_io_bytes
         self._merge_over = model.accounting.merges_over
         self._places = places(model)
