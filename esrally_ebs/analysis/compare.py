@@ -402,7 +402,13 @@ def _of_all_tasks(
     if starts is not None:
         return replace(whole, about=replace(overall, ratio=starts.ratio(confidence)))
     critical = critical_t(whole.rounds, confidence)
-    ends = edges(lambda log_ratio: abs(whole.t(math.exp(log_ratio))) <= critical, value)
+
+    def is_kept(log_ratio: float) -> bool:
+        return abs(whole.t(math.exp(log_ratio))) <= critical
+
+    if not is_kept(value):  # tasks differ by more than rounds do: no one ratio holds for all
+        return whole
+    ends = edges(is_kept, value)
     ratio = Estimate(math.exp(value), *(None if end is None else math.exp(end) for end in ends))
     return replace(whole, about=replace(overall, ratio=ratio))
 
@@ -417,7 +423,9 @@ def _answers(
         for q, p_different, p_equivalent in zip(
             family.questions, p_values.different, p_values.equivalent, strict=True
         ):
-            verdict, more = verdict_of(q.t(1.0), p_different <= alpha, p_equivalent <= alpha), None
+            # of tasks that go both ways, rounds follow the greater number, and the mean may not
+            is_shown = p_different <= alpha and q.t(1.0) * math.log(q.about.ratio.value) >= 0
+            verdict, more = verdict_of(q.t(1.0), is_shown, p_equivalent <= alpha), None
             if verdict is Verdict.INCONCLUSIVE and q.starts is None:
                 sharing = arms if arms > 1 and q is family.whole else arms * len(family.questions)
                 more = _more_rounds(q, margin, confidence, alpha / sharing)

@@ -1,6 +1,7 @@
 """Verdicts: right where the answer is known, silent where it is not, and blind to what does not matter."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -281,3 +282,21 @@ def test_all_tasks_together_are_judged_in_the_rounds_of_all_of_them() -> None:
     assert (of_lost.rounds, of_lost.ratio) == (9, of_common.ratio)
     few = {key: {r: t for r, t in own.items() if r < 9} for key, own in lost.items()}
     assert judge(few, "ab", margin=0.05, confidence=0.95).overall == ()
+
+
+@pytest.mark.parametrize("scales", [(1.3, 1.3, 0.9, 0.9, 0.9), (2.0, 0.9, 0.9)])
+def test_all_tasks_are_not_faster_by_a_mean_that_is_slower(scales: Sequence[float]) -> None:
+    """Most tasks are faster, and the others slower by more."""
+    a = [rounds(seed=n) for n in range(len(scales))]
+    b = [rounds(scale, seed=9 + n) for n, scale in enumerate(scales)]
+    (overall,) = all_tasks(a, b).overall
+    assert overall.ratio.value > 1.03
+    assert overall.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_mean_of_tasks_that_differ_has_no_interval_of_no_width() -> None:
+    scales = (0.5, 0.85, 0.85, 0.85, 0.98)
+    a = [rounds(seed=n, requests=1, noise=0.01) for n in range(5)]
+    b = [rounds(scale, seed=9 + n, requests=1, noise=0.01) for n, scale in enumerate(scales)]
+    (overall,) = all_tasks(a, b).overall
+    assert (overall.ratio.low, overall.ratio.high, overall.verdict) == (None, None, Verdict.FASTER)
