@@ -218,6 +218,8 @@ class DataHosts(RootSteps):
         return [replace(pause, end_at=pause.end_at - ahead_s) for pause in pauses]
 
     def cause(self, arm: str) -> str | None:
+        if self._is_ending:
+            return None
         try:
             cause = self._client(arm).steps.cause(arm=arm)
         except EbsError as error:  # SSH was lost, for one

@@ -289,8 +289,10 @@ class RootSteps:
         return evict_node(self._of(self._nodes, arm), lambda: volumes.wait_refilled(volume))
 
     def cause(self, arm: str) -> str | None:
-        """What is broken on an arm; None when all of it works."""
+        """What is broken on an arm; None when all of it works, or goes with its session."""
         assert self._context is not None, "nothing is diagnosed before it was published"
+        if self._is_ending:
+            return None
         broken = self._context.arm(arm)
         others = [other for other in self._context.arms if broken.suffix and other is not broken]
         return diagnosis.cause(broken, others)
@@ -395,9 +397,14 @@ class RootSteps:
         self._volumes = {volume.spec.name: volume for arm in context.arms for volume in arm.volumes}
         self._nodes = {node.arm: node for arm in context.arms for node in arm.nodes}
 
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the session is to be taken down, by whomever."""
+        return (self._run / ENDING).exists() or self.is_over
+
     def _require_standing(self) -> None:
-        """Raise SetupError once the session is to be taken down, by whomever: nothing may come up then."""
-        if (self._run / ENDING).exists() or self.is_over:
+        """Raise SetupError once the session is to be taken down: nothing may come up then."""
+        if self._is_ending:
             raise SetupError(f"session {self._session}: has ended; start again")
 
     def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:

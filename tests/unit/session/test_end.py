@@ -8,9 +8,10 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.session.protocol import LiveSession
+from esrally_ebs.session.root_steps import RootSteps
 from esrally_ebs.session.steps import MachineSteps
 from esrally_ebs.store import load_session
-from esrally_ebs.store.context import Arm, Member
+from esrally_ebs.store.context import Arm, Context, Member
 
 PLAN = 'name = "x"\n[[arm]]\nname = "a"\ntype = "directory"\nmount = "/mnt"\n'
 
@@ -42,3 +43,19 @@ def test_of_an_arm_that_lost_its_volume_that_is_said(run: Path, tmp_path: Path) 
     assert isinstance(explained, SetupError)
     assert str(explained).startswith(f"arm a: its volume is no longer mounted at {tmp_path}, ")
     assert isinstance(steps.explain(KeyboardInterrupt()), KeyboardInterrupt)
+
+
+def test_what_goes_with_its_session_is_no_fault_of_its_arm(run: Path, tmp_path: Path) -> None:
+    """After Ctrl-C, requests fail because their nodes and volumes are being removed."""
+    steps = RootSteps(start_reaper=lambda *_: None)
+    steps.begin("s", tmp_path, ())
+    spec = VolumeSpec(name="a", type="gp3")
+    volume = Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path, device_number="7:99", filesystem="xfs")
+    arm = Arm(name="a", cluster="default", members=(Member(volume=volume),))
+    plan = parse_plan(PLAN, "x.toml")
+    steps.take(Context(session="s", folder=tmp_path, run=run / "s", plan=plan, arms=(arm,)))
+    assert str(steps.cause("a")).startswith("arm a: its volume is no longer mounted")
+    steps.ending()
+    assert steps.cause("a") is None
+    assert steps.take_down() == []
+    assert steps.cause("a") is None
