@@ -187,8 +187,15 @@ def cut_round(session: Session) -> int | None:
 
 def whole_rounds(session: Session) -> Session:
     """The session without what was measured in the round in which it was cut off."""
-    cut = cut_round(session)
-    return session if cut is None else replace(session, samples=_but(session.samples, cut))
+    if session.state is State.COMPLETE or session.plan.design.knee is not None:
+        return session
+    samples = _but(session.samples, cut_round(session))
+    last = pc.max(samples["round"]).as_py()
+    if not last:
+        return session
+    # requests whose samples were lost with their worker may have left events
+    events = tuple(event for event in session.events if (event.number("round") or 0) <= last)
+    return replace(session, samples=samples, events=events)
 
 
 def _but(samples: pa.Table, round_: int | None) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 from sample_rows import row, table
 from small_plan import small_plan
 
-from esrally_ebs.analysis.comparable import all_checks, check_comparable
+from esrally_ebs.analysis.comparable import all_checks, check_comparable, whole_rounds
 from esrally_ebs.analysis.summary import summarize
 from esrally_ebs.model import BaselineRow, Event, Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
@@ -108,6 +108,17 @@ def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None
     assert [check.text for check in all_checks(uneven) if not check.ok] == [
         "t: unequal numbers of requests: a 3, b 2"
     ]
+
+
+@pytest.mark.parametrize("lost", [0, 1])  # samples of the round that was cut
+def test_of_a_round_that_was_cut_no_request_is_explained(lost: int) -> None:
+    rows = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
+    events = tuple(Event(at_s=1.0, kind="io", arm="a", fields={"round": round_}) for round_ in (1, 2, 3))
+    faults = (Event(at_s=1.0, kind="fault", arm="a", fields={}),)
+    cut = session(table(*rows, *[row(round=3)][lost:]), state=State.CANCELLED)
+    whole = whole_rounds(replace(cut, events=events + faults))
+    assert whole.events == events[:2] + faults
+    assert whole.samples.num_rows == len(rows)
 
 
 def test_other_versions_and_settings_are_named() -> None:
