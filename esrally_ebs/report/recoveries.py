@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from statistics import median
+from statistics import mean, median
 
-from esrally_ebs.analysis.profile import Profile, Profiles, pooled
+from esrally_ebs.analysis.profile import CREDITS as LEVEL
+from esrally_ebs.analysis.profile import Profile, Profiles, pooled, read_windows
+from esrally_ebs.catalog.limits import CREDITS
 from esrally_ebs.catalog.volume_types import known_model
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Event, VolumeSpec
@@ -21,7 +23,7 @@ Limits = Mapping[str, tuple[float, float]]  # by name: bytes a second, and bytes
 _CHUNK_BYTES = 512.0 * KIB
 _KERNEL_WRITES_AFTER_S = 30.0  # what a file has in memory, by itself (vm.dirty_expire_centisecs)
 _NOTES = (
-    "Expected: bytes over the slowest limit, less what a full bucket lets through at once; of a copy between "
+    "Expected: bytes over the slowest limit, less what its bucket lets through at once; of a copy between "
     "nodes, that and the time in which its files are forced to the volume, but for what comes meanwhile.",
     "Held back by: the share of the time that the setting, and of the I/Os' time that a limiter made them "
     "wait; processors of all nodes, and I/Os in flight, in the mean.",
@@ -34,14 +36,18 @@ def recovery_table(session: Session, profiles: Profiles) -> Table | None:
     for event in session.events:
         if event.kind == "recovery" and (event.number("round") or 0) > 0:
             works.setdefault((str(event.fields.get("task")), str(event.arm)), []).append(event)
-    specs = {arm.spec.name: arm.spec for arm in session.arms}
+    credits_ = _credits(session)
     rows = tuple(
         Row(
-            item=f"{task} on {arm}",
-            cells=(*_times(session, specs[arm], events), _held_back(events, profiles.get((task, arm), {}))),
+            item=f"{task} on {arm.spec.name}",
+            cells=(
+                *_times(session, events, limits_of(arm.spec, credits_.get((task, arm.spec.name)))),
+                _held_back(events, profiles.get((task, arm.spec.name), {})),
+            ),
         )
-        for (task, arm), events in works.items()
-        if arm in specs
+        for task in dict.fromkeys(task for task, _ in works)
+        for arm in session.arms
+        if (events := works.get((task, arm.spec.name)))
     )
     columns = (
         *titled("data", "largest file", "took, median", "expected", "took, of that"),
@@ -53,12 +59,22 @@ def recovery_table(session: Session, profiles: Profiles) -> Table | None:
     return table if rows else None
 
 
-def _times(session: Session, spec: VolumeSpec, events: Sequence[Event]) -> tuple[Cell, ...]:
+def _credits(session: Session) -> dict[tuple[str, str], float]:
+    """By task and arm: what a volume has of burst credits before the work, the mean of nodes and rounds."""
+    levels: dict[tuple[str, str], list[float]] = {}
+    for window in read_windows(session.events)[0]:
+        if LEVEL in window.begin:
+            each = window.begin[LEVEL] / session.plan.node.count
+            levels.setdefault((window.task, window.arm), []).append(each)
+    return {key: mean(each) for key, each in levels.items()}
+
+
+def _times(session: Session, events: Sequence[Event], of_volume: Limits) -> tuple[Cell, ...]:
     took_s, size = (median(event.number(name) or 0.0 for event in events) for name in ("seconds", "bytes"))
     files = events[-1].numbers("files_bytes") or [size]
     setting = {SETTING: (_setting(session.plan.node.params), 0.0)}
     work = str(events[0].fields.get("work"))
-    expected_s, limit = expected(work, files, setting=setting, of_volume=limits_of(spec))
+    expected_s, limit = expected(work, files, setting=setting, of_volume=of_volume)
     share = took_s / expected_s if expected_s else None
     return (
         quantity("bytes", size, format_bytes(size)),
@@ -95,20 +111,30 @@ def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: L
 
 def _slowest(limits: Limits, size: float) -> tuple[float, str]:
     times = ((max(0.0, size - saved) / rate, name) for name, (rate, saved) in limits.items())
-    return max(times, default=(0.0, ""))
+    return max((time for time in times if time[0]), default=(0.0, ""))
 
 
-def limits_of(spec: VolumeSpec) -> Limits:
-    """Those of a volume's catalog type, and of its instance; of credits where none are left."""
+def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
+    """Those of a volume's catalog type, and of its instance.
+
+    Of credits the volume's own, with what is left of them; where that is not known, all where none are left.
+    """
     model = known_model(spec)
     if model is None:
         return {}
     limits = {}
     of_volume = [(limit, spec.stripes) for limit in model.limits]
     for limit, volumes in (*of_volume, *((limit, 1) for limit in model.instance_limits)):
-        if not limit.of_credits or spec.credits == 0:
-            size = volumes * (model.accounting.max_io_bytes if limit.counts == "operations" else 1)
-            limits[limit.name] = limit.rate * size, 0.0 if limit.of_credits else limit.capacity * size
+        size = model.accounting.max_io_bytes if limit.counts == "operations" else 1
+        saved = limit.capacity * volumes
+        if limit.of_credits:
+            if limit.name == CREDITS and credits_left is not None:
+                saved = max(0.0, credits_left)
+            elif spec.credits == 0:
+                saved = 0.0
+            else:
+                continue
+        limits[limit.name] = limit.rate * volumes * size, saved * size
     return limits
 
 

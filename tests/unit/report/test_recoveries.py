@@ -71,6 +71,38 @@ def test_burst_credits_are_a_limit_where_there_are_none_left() -> None:
     assert limits_of(full) == {"throughput": (250 * MIB, 250 * MIB)}
     assert limits_of(replace(full, credits=0))["credits"] == (40 * MIB, 0.0)
     assert limits_of(VolumeSpec(name="a", type="mounted", size_bytes=0)) == {}
+    # however they came to be there: they grow before the work, too
+    assert limits_of(replace(full, credits=0), 900 * MIB)["credits"] == (40 * MIB, 900 * MIB)
+    assert limits_of(full, -5.0)["credits"] == (40 * MIB, 0.0)
+    assert limits_of(VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB), 64.0)["credits"] == (
+        75 * MIB,
+        16 * MIB,
+    )
+
+
+def test_credits_are_those_that_each_node_had_before_the_work(recorded: Session) -> None:
+    begin = {"emulator.credits": 2.0 * 100 * MIB}
+    fields = {"task": "replica", "round": 1, "requests": 1, "started_s": 1.0, "begin": begin, "end": begin}
+    window = Event(at_s=2.0, kind="io", arm="gp3", fields=fields)
+    node = recorded.plan.node.model_copy(update={"count": 2, "params": {SETTING: "-1"}})
+    spec = VolumeSpec(name="gp3", type="st1", size_bytes=1024 * GIB, credits=0)
+    arms = tuple(replace(arm, spec=replace(spec, name=arm.spec.name)) for arm in recorded.arms)
+    plan = recorded.plan.model_copy(update={"node": node})
+    table = recovery_table(replace(recorded, plan=plan, arms=arms, events=(recovery(), window)), {})
+    assert table is not None
+    # 300 of 400 MiB at 40 MiB/s, and to force both files that time again, but for what comes meanwhile
+    took_s = (400 - 100) / 40 * (2 - 0.5 / 400)
+    assert table.rows[0].cells[3].facts == {"expected_s": pytest.approx(took_s)}
+    assert table.rows[0].cells[5].text == "volume credits"
+
+
+def test_where_all_passes_at_once_no_limit_is_named(recorded: Session) -> None:
+    node = recorded.plan.node.model_copy(update={"params": {SETTING: "-1"}})
+    small = replace(recovery(), fields={**recovery().fields, "bytes": 3 * MIB, "files_bytes": [3 * MIB]})
+    plan = recorded.plan.model_copy(update={"node": node})
+    table = recovery_table(replace(recorded, plan=plan, events=(small,)), {})
+    assert table is not None
+    assert [cell.text for cell in table.rows[0].cells[3:6]] == ["0 us", "-", "-"]
 
 
 def test_the_table_has_what_was_measured_and_what_held_it_back(recorded: Session) -> None:
