@@ -21,7 +21,10 @@ NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container a
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
-SSH = r"^(ssh://)?[A-Za-z0-9_\[][A-Za-z0-9_.@:%\[\]-]{0,252}$"  # a destination, and never an option of ssh
+SSH = (  # a destination, and never an option of ssh
+    r"^(ssh://([A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,99}@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Za-z:.%]+\])"
+    r"(:[0-9]{1,5})?|[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,252})$"
+)
 ENGINE = (
     r"^(unix:///[!-~]{1,95}|[A-Za-z0-9][A-Za-z0-9_.+-]{0,99})$"  # of Docker, as its client there knows it
 )

@@ -35,7 +35,7 @@ _PATTERNS = {
     NAME: "is not a name; use up to 31 lower-case letters, digits and '-'",
     REGION: "is not a region; write for example 'eu-west-1'",
     ENGINE: "is no engine of that host; write 'unix:///path/of/its/socket', or a Docker context there",
-    SSH: "is no destination of ssh; write 'ssh://user@address:port', or a Host of its configuration",
+    SSH: "is no destination of ssh; write 'ssh://user@address:22', or a Host of its configuration",
     SNAPSHOT: "is not a snapshot; write for example 'snap-0123456789abcdef0'",
     DATE: "is not a date; write a year, month or day: '2015', '2015-07' or '2015-07-15'",
 }

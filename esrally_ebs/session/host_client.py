@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -46,6 +47,7 @@ _LEAVES_S = 45.0  # to take down all that it has
 _NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
 _FORWARDS_S = 30.0  # until a node is reached over SSH
 _POLL_S = 0.1
+_WITH_IPV6 = re.compile(r"ssh://(.*@)?\[(.+)\](?::(\d+))?")
 
 
 def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subprocess.Popen[bytes]:
@@ -57,7 +59,7 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
     fixed = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
     try:
         return subprocess.Popen(
-            [*words, "-T", *fixed, *(options or ["-oClearAllForwardings=yes"]), "--", host.ssh, command],
+            [*words, "-T", *fixed, *(options or ["-oClearAllForwardings=yes"]), *_to(host.ssh), command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -66,6 +68,15 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
         )
     except OSError as error:
         raise SetupError(f"host {host.name}: {words[0]}: {error.strerror}; install OpenSSH") from error
+
+
+def _to(destination: str) -> list[str]:
+    """The words for it: in a URI, which has them in brackets, ssh takes no addresses of IPv6."""
+    match = _WITH_IPV6.fullmatch(destination)
+    if match is None:
+        return ["--", destination]
+    user, address, port = match.groups(default="")
+    return [*([f"-p{port}"] if port else []), "--", user + address.replace("%25", "%")]
 
 
 class HostClient(Asking):

@@ -146,6 +146,24 @@ def test_a_host_that_does_not_fit_is_one_line(
     assert str(refused.value) == text
 
 
+@pytest.mark.parametrize(
+    ("ssh", "words"),
+    [
+        ("ssh://root@[fe80::1%25eth0]:2222", ["-p2222", "--", "root@fe80::1%eth0"]),
+        ("ssh://[::1]", ["-oClearAllForwardings=yes", "--", "::1"]),
+        ("root@::1", ["-oClearAllForwardings=yes", "--", "root@::1"]),
+        ("ssh://root@host:2222", ["-oClearAllForwardings=yes", "--", "ssh://root@host:2222"]),
+    ],
+)
+def test_ssh_gets_no_address_in_brackets_which_it_would_not_read(
+    ssh: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, "sys.exit(' '.join(sys.argv[-4:-1]))")
+    with pytest.raises(SetupError) as refused:
+        host_client.HostClient(HostPlan(name="a", ssh=ssh))
+    assert f"no helper by ssh {ssh}: {' '.join(words)}; see" in str(refused.value)
+
+
 def test_a_helper_is_asked_and_ends_with_its_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
