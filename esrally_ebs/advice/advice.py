@@ -94,9 +94,12 @@ class Advice:
 
 
 def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
-    """Settings of these types that hold today's data, as they serve for good: without burst credits."""
+    """Settings of these types that hold today's data, as they serve for good: without burst credits.
+
+    Those that have as many IOPS, or as much throughput, as today's are among them.
+    """
     for type_ in types:
-        for changes in _changes(type_, today.size_bytes):
+        for changes in _changes(type_, today):
             yield replace(
                 today,
                 name=type_,
@@ -116,14 +119,26 @@ def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ..
     return round(usd, 2), float(f"{seconds:.3g}"), _NEWEST.index(spec.type), *wider
 
 
-def _changes(type_: str, size_bytes: int) -> Iterator[dict[str, int]]:
+def _written_out(today: VolumeSpec) -> VolumeSpec:
+    """Today's volume with what comes with each gp3, so that it is equal to the setting that it is."""
+    if today.type != "gp3":
+        return today
+    return replace(
+        today,
+        iops=today.iops or _IOPS[0],
+        throughput_bytes_per_s=today.throughput_bytes_per_s or _MIB_PER_S[0] * MIB,
+    )
+
+
+def _changes(type_: str, today: VolumeSpec) -> Iterator[dict[str, int]]:
+    size_bytes = today.size_bytes
     sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
+    every_iops = sorted({*_IOPS, today.iops or _IOPS[0]})
+    rates = sorted({*(mib * MIB for mib in _MIB_PER_S), today.throughput_bytes_per_s or MIB * _MIB_PER_S[0]})
     if type_ == "gp3":
-        yield from (
-            {"iops": iops, "throughput_bytes_per_s": mib * MIB} for iops in _IOPS for mib in _MIB_PER_S
-        )
+        yield from ({"iops": iops, "throughput_bytes_per_s": rate} for iops in every_iops for rate in rates)
     elif type_ in ("io1", "io2"):
-        yield from ({"iops": iops} for iops in (*_LOW_IOPS, *_IOPS))
+        yield from ({"iops": iops} for iops in sorted({*_LOW_IOPS, *every_iops}))
     elif type_ in ("gp2", "st1", "sc1"):
         yield from ({"size_bytes": size} for size in sizes)
     else:
@@ -152,6 +167,7 @@ def advise(
             continue  # a combination that AWS does not sell
         usd = cost.monthly(spec, region, prices=prices).usd
         options.append(Option(usd=usd, prediction=prediction, bound=bound))
+    today = _written_out(today)
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
@@ -160,7 +176,7 @@ def advise(
     except PlanError:
         own = None
     else:
-        own = Option(usd=usd, prediction=predictor.check, bound=bound)
+        own = Option(usd=usd, prediction=replace(predictor.check, spec=today), bound=bound)
     return Advice(bound=bound, today=own, options=tuple(options), best=best, doubtful=doubtful)
 
 
@@ -180,7 +196,7 @@ def usage_options(
 
     Raises PlanError for a type or region without settings or prices.
     """
-    prices = cost.price_list()
+    prices, today = cost.price_list(), _written_out(today)
 
     def option(spec: VolumeSpec) -> UsageOption:
         usage = replay_usage(intervals, model_for(spec))

@@ -140,6 +140,7 @@ class Predictor:
         self.errors: Mapping[int, float] = {}
         self.check = self.predict(recording.spec)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
+        self.check = self.predict(recording.spec)  # with intervals that these widen, as those of settings
         self.slope = self._slope()
 
     def require_right(self) -> None:

@@ -413,10 +413,10 @@ def build_usage(
     verdict = "No setting that was looked at stays below its limits."
     if free is not None:
         saves = today.usd - free.usd
-        verdict = (
-            f"{setting_text(free.spec)} is the cheapest that stays below its limits:"
-            f" {_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today."
-        )
+        against = f"{_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
+        if setting_text(free.spec) == setting_text(today.spec):
+            against = "that of today"
+        verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
     rows = [
         (
             setting_text(one.spec) + (" (today)" if one is today else ""),

@@ -159,6 +159,24 @@ def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> No
     assert (advice.best, advice.doubtful) == (None, None)
 
 
+def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: Predictor) -> None:
+    """Its plan says neither IOPS nor throughput: it was raced against what comes with it."""
+    plain = replace(GP3, iops=None, throughput_bytes_per_s=None)
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(predictor, plain, bound, region="us-east-1", types=["gp3"])
+    assert advice.today is not None
+    assert advice.best is not None
+    assert len(raced_settings(advice, recorded())) == 1
+    assert advice.today.interval_s == advice.best.interval_s
+
+
+def test_what_is_bought_today_is_looked_at_too() -> None:
+    """The cheapest that keeps a bound may be today's: only round figures were looked at."""
+    looked_at = {(one.iops, one.throughput_bytes_per_s) for one in settings(replace(GP3, iops=3500), ["gp3"])}
+    assert {(3500, 125 * MIB), (3500, 1000 * MIB), (3000, 125 * MIB)} <= looked_at
+    assert 7000 in [one.iops for one in settings(replace(GP3, type="io2", iops=7000), ["io2"])]
+
+
 def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
     today = predictor.check.percentile(99)
     assert today.high is not None

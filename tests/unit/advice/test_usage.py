@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.advice.advice import usage_options
+from esrally_ebs.advice.tables import build_usage
 from esrally_ebs.advice.usage import Interval, parse_usage, replay_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
@@ -245,6 +246,17 @@ def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
     assert costs == sorted(costs)
     assert limited == sorted(limited, reverse=True)
     assert limited[-1] == 0
+
+
+def test_todays_own_setting_is_one_of_those_that_suffice() -> None:
+    """Of 3,500 IOPS 4,000 were said to be the cheapest, for 2.50 USD a month more."""
+    today = replace(GP3, iops=3500, throughput_bytes_per_s=None)
+    of_3200 = replace(BUSY, reads=60 * 3200, read_bytes=60 * 3200 * 16 * KIB)
+    options = usage_options([of_3200], today, region="us-east-1")
+    verdict = build_usage("log", [of_3200], options, region="us-east-1").verdict
+    assert verdict == (
+        "gp3 500 GiB, 3,500 IOPS, 125 MiB/s is the cheapest that stays below its limits: that of today."
+    )
 
 
 def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
