@@ -5,6 +5,7 @@ latency is published, one of the model's sources is "assumed".
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Literal
 
@@ -22,7 +23,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
 
-__all__ = ["instance_limits", "known_model", "model_for", "volume_types"]
+__all__ = ["instance_limits", "known_model", "model_for", "most_sold", "volume_types"]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
 _DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
@@ -157,6 +158,26 @@ def known_model(spec: VolumeSpec) -> Model | None:
         return model_for(spec)
     except PlanError:
         return None
+
+
+def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:
+    """The volume as one of this type, with the most that it sells at the size; None where it is not sold."""
+    other = replace(spec, type=type_, iops=None, throughput_bytes_per_s=None)
+    try:
+        generation = generation_of(other)
+    except PlanError:
+        return None
+    constants = generation.constants
+    if generation.rule in ("provisioned", "by-iops"):
+        of_size = max(
+            constants.get("iops_included", 0), int(constants["iops_per_gib"] * spec.size_bytes / GIB)
+        )
+        of_instance = constants.get("xen_iops", of_size) if _is_xen(spec) else of_size
+        other = replace(other, iops=min(constants["iops"][1], of_size, of_instance))
+    if generation.rule == "provisioned":
+        mib = min(constants["throughput_mib"][1], constants["throughput_mib_per_iops"] * (other.iops or 0))
+        other = replace(other, throughput_bytes_per_s=int(mib * MIB))
+    return None if known_model(other) is None else other
 
 
 def _read(spec: VolumeSpec, constants: Constants) -> Service:

@@ -10,8 +10,8 @@ from math import ceil
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
-from esrally_ebs.catalog.limits import of_any
-from esrally_ebs.catalog.volume_types import known_model
+from esrally_ebs.catalog.limits import CREDITS, of_any
+from esrally_ebs.catalog.volume_types import known_model, most_sold
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.costs import costs
@@ -40,7 +40,8 @@ STEPS = {
     "instance-throughput-credits": "take an instance with a higher baseline",
     "instance-iops-credits": "take an instance with a higher baseline",
 }
-_OF_VOLUME = ("throughput", "iops", "credits")
+_BOUGHT = ("throughput", "iops")
+_OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2")
 _BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same, bought apart from the size
 
@@ -48,13 +49,25 @@ _BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same,
 def step_of(spec: VolumeSpec, limit: str) -> str:
     """What to change where a limit held a volume back; empty where nobody knows.
 
-    Types whose limits follow from their size are not raised but left, io1 and io2 have no throughput to set.
+    Types whose limits follow from their size are not raised but left, io1 and io2 have no throughput to set,
+    and who has the most of a type takes another.
     """
-    if limit in ("throughput", "iops") and spec.type in _BY_SIZE:
-        return "take gp3"
+    step = STEPS.get(limit, "")
+    if limit not in _BOUGHT or spec.type not in (*_BY_SIZE, *_BY_IOPS, "gp3"):
+        return step
     if limit == "throughput" and spec.type in _BY_IOPS:
-        return "raise iops, which throughput follows"
-    return STEPS.get(limit, "")
+        step = "raise iops, which throughput follows"
+    first = ("gp3", "take gp3") if spec.type in _BY_SIZE else (spec.type, step)
+    for type_, way in (first, ("io2", "take io2")):
+        if _rate(most_sold(spec, type_), limit) > _rate(spec, limit):
+            return way
+    return "stripe more volumes"
+
+
+def _rate(spec: VolumeSpec | None, limit: str) -> float:
+    """What a volume's limit gives a second; nothing where it is not sold, or has no such limit."""
+    model = None if spec is None else known_model(spec)
+    return sum(one.rate for one in model.limits if one.name == limit) if model else 0.0
 
 
 def limit_name(counter: str) -> str:
@@ -141,9 +154,10 @@ def _priced_step(session: Session, spec: VolumeSpec, limit: str, share: float, l
 
 
 def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float | None) -> VolumeSpec | None:
-    """The setting that serves what was asked for, as far as the instance lets it through; None if not sold.
+    """The setting that serves what was asked for, as far as it is sold and the instance lets it through.
 
-    ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of ``io_bytes`` in the mean.
+    None where none serves more. ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of
+    ``io_bytes`` in the mean.
     """
     model = known_model(spec)
     if model is None:
@@ -158,20 +172,29 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
     instance = min(
         (bytes_per_s[one.name] / spec.stripes for one in model.instance_limits), default=float("inf")
     )
-    needed = min(bytes_per_s[limit] / (1.0 - share), instance)
-    iops = ceil(needed / per_operation / 100) * 100
-    if spec.type in ("io1", "io2") and limit == "iops":
-        wanted = replace(spec, iops=max(iops, spec.iops or 0))
+    most = most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
+    if most is None or most.iops is None:
+        return None
+    needed = min(bytes_per_s[limit] / (1.0 - share), instance, most.iops * per_operation)
+    if spec.type in _BY_IOPS and limit == "iops":
+        wanted = replace(spec, iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 0))
     elif spec.type == "gp3" or spec.type in _BY_SIZE:
+        needed = min(needed, most.throughput_bytes_per_s or needed)
         wanted = replace(
             spec,
             type="gp3",
-            iops=_more(iops, spec.iops, 3000),
+            iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 3000),
             throughput_bytes_per_s=_more(ceil(needed / MIB) * MIB, spec.throughput_bytes_per_s, 125 * MIB),
         )
     else:
         return None
-    return None if wanted == spec or known_model(wanted) is None else wanted
+    serves_more = limit == CREDITS or _rate(wanted, limit) > _rate(spec, limit)
+    return wanted if wanted != spec and serves_more and known_model(wanted) else None
+
+
+def _iops(needed: float, most: int) -> int:
+    """In hundreds."""
+    return min(ceil(needed / 100) * 100, most)
 
 
 def _more(wanted: int, now: int | None, included: int) -> int | None:

@@ -111,7 +111,8 @@ def test_of_striped_volumes_and_of_ebs_a_limit_has_one_name() -> None:
     ("limit", "share", "spec"),
     [
         ("instance-iops", 0.5, GP3),  # no setting of the volume
-        ("throughput", 0.99, GP3),  # more than a gp3 has
+        ("throughput", 0.5, replace(GP3, iops=8000, throughput_bytes_per_s=2000 * MIB)),  # the most of a gp3
+        ("iops", 0.5, replace(IO2, size_bytes=4 * GIB, iops=4000)),  # the most of its size
         ("throughput", 0.5, IO2),  # follows from iops
         ("throughput", 0.5, replace(GP3, type="directory")),
         ("network", 0.5, GP3),
@@ -121,6 +122,31 @@ def test_what_is_not_for_sale_on_the_volume_has_no_setting(
     limit: str, share: float, spec: VolumeSpec
 ) -> None:
     assert wanted_setting(spec, limit, share, 64 * KIB) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit", "step"),
+    [
+        (replace(GP3, iops=8000, throughput_bytes_per_s=2000 * MIB), "throughput", "take io2"),
+        (replace(GP3, size_bytes=200 * GIB, iops=80_000), "iops", "take io2"),
+        (replace(GP3, iops=8000, throughput_bytes_per_s=1000 * MIB, date="2024"), "throughput", "take io2"),
+        (replace(IO2, size_bytes=500 * GIB, iops=256_000), "iops", "stripe more volumes"),
+        (replace(IO2, iops=16_000), "throughput", "stripe more volumes"),
+        (replace(IO2, type="io1", iops=5000), "iops", "take io2"),
+    ],
+)
+def test_who_has_the_most_of_a_type_is_not_asked_to_raise_it(spec: VolumeSpec, limit: str, step: str) -> None:
+    assert step_of(spec, limit) == step
+    line = bottlenecks(of(spec), profiles(**{f"emulator__waited_s__{limit}": 0.005}))[0]
+    assert line.endswith(f"; {step}.")
+
+
+def test_what_is_wanted_is_no_more_than_is_sold() -> None:
+    """Of 12.5 GB/s nothing was said but to raise throughput."""
+    of_type = wanted_setting(GP3, "throughput", 0.99, 64 * KIB)
+    assert of_type == replace(GP3, iops=32_000, throughput_bytes_per_s=2000 * MIB)
+    of_size = wanted_setting(replace(GP3, size_bytes=10 * GIB), "iops", 0.5, 4 * KIB)
+    assert of_size == replace(GP3, size_bytes=10 * GIB, iops=5000)
 
 
 def test_a_session_without_searches_is_held_back_in_its_fio_jobs() -> None:
