@@ -62,7 +62,8 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     """The I/Os of one device, a table of ``TRACE`` by the time they came; ``began_s`` is added to its clock.
 
     A table without rows for text that is no trace. Raises FormatError, naming ``source``, for a trace of
-    several devices of which none is named, and for several recordings in one file of fio's.
+    several devices of which none is named, for one that is not in it, and for several recordings in one file
+    of fio's.
     """
     if (recordings := len(_IOLOG_HEAD.findall(text))) > 1:
         raise FormatError(
@@ -73,6 +74,8 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
     if device is None and len(devices) > 1:
         named = ", ".join(devices[:10])
         raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
+    if device is not None and devices and device not in devices:
+        raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices[:10])}")
     rows = [
         {"arm": "", "queue_s": None, "path_s": 0.0, **line._asdict()}
         for line in lines

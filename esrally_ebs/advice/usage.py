@@ -78,6 +78,8 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     if device is None and len(devices) > 1:
         named = ", ".join(devices)
         raise FormatError(f"{source}: of {len(devices)} devices; name one with --device: {named}")
+    if device is not None and devices and device not in devices:
+        raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices)}")
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if not chosen:
         raise FormatError(f"{source}: no report that says with times of day how long it is; give {_KINDS}")

@@ -83,6 +83,12 @@ def test_of_several_devices_one_is_named() -> None:
     assert parse_trace(both, "both", "nvme2n1").num_rows == 3
 
 
+def test_a_device_that_is_not_in_a_trace_is_named() -> None:
+    """It was said to be no trace, and a log to have no times."""
+    with pytest.raises(FormatError, match="t: nothing of device nvme9n1; it has nvme1n1"):
+        parse_trace(text("biosnoop"), "t", "nvme9n1")
+
+
 def test_an_io_without_its_issue_is_kept_and_told() -> None:
     cut = text("perf-script").split("\n", 1)[1]
     ios = parse_trace(cut, "cut")

@@ -193,6 +193,11 @@ def test_of_several_devices_one_must_be_named() -> None:
         parse_usage(both, "log")
 
 
+def test_a_device_that_is_not_in_a_log_is_named() -> None:
+    with pytest.raises(FormatError, match="log: nothing of device sdz; it has nvme1n1"):
+        parse_usage(IOSTAT, "log", "sdz")
+
+
 def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
     """5,000 a second for a minute on 3,000, which had a second of its rate saved, leaves 117,000 owed."""
     gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
