@@ -110,6 +110,8 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
                 credits=0.0,
                 read_latency=1.0,
                 time_scale=1.0,
+                mode=None,
+                one_zone=False,
             )
 
 

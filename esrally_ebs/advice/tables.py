@@ -32,6 +32,11 @@ from esrally_ebs.units import GIB, KIB, MIB, format_bytes, format_seconds
 from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
+# Fields of a volume that a race of it has to have, too.
+_AS_TODAY = (
+    *("date", "encrypted", "stripes", "chunk_bytes", "striped_by", "mode", "one_zone"),
+    *("read_latency", "time_scale"),
+)
 _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
@@ -43,8 +48,9 @@ _UNKNOWN = (
 
 
 def setting_text(spec: VolumeSpec) -> str:
-    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``."""
-    parts = [f"{spec.type} {spec.size_bytes / GIB:g} GiB"]
+    """A setting in AWS's words: ``gp3 100 GiB, 3,000 IOPS, 125 MiB/s``; of each where volumes are striped."""
+    volumes = f"{spec.stripes} x " if spec.stripes > 1 else ""
+    parts = [f"{volumes}{spec.type} {spec.size_bytes / GIB:g} GiB"]
     if spec.iops:
         parts.append(f"{spec.iops:,} IOPS")
     if spec.throughput_bytes_per_s:
@@ -82,10 +88,7 @@ def plan_text(advice: Advice, session: Session) -> str:
     """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
     plan, arms = session.plan, raced_settings(advice, session)
     tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
-    for spec in arms:
-        arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
-        bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
-        tables.append(("[[arm]]", arm | bought))
+    tables += [("[[arm]]", _arm(spec)) for spec in arms]
     dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
     own = {name: str(path) for name in ("data", "snapshot") if (path := getattr(plan.dataset, name))}
     tables += [("[dataset]", dataset | own), ("[node]", {"car": plan.node.car})]
@@ -104,6 +107,19 @@ def plan_text(advice: Advice, session: Session) -> str:
         lines += ["", head] if head else []
         lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value not in (None, "")]
     return "\n".join(lines) + "\n"
+
+
+def _arm(spec: VolumeSpec) -> dict[str, object]:
+    """The keys of ``[[arm]]``: those that make it this volume, and what of others is unusual."""
+    arm = {"name": spec.name, "type": spec.type, "size": spec.size_bytes, "credits": spec.credits}
+    bought = {"iops": spec.iops, "throughput": spec.throughput_bytes_per_s, "instance": spec.instance}
+    usual = VolumeSpec(name=spec.name, type=spec.type)
+    unusual = {
+        name.removesuffix("_bytes"): getattr(spec, name)
+        for name in _AS_TODAY
+        if getattr(spec, name) != getattr(usual, name)
+    }
+    return arm | bought | unusual
 
 
 def _toml(value: object) -> str:

@@ -14,7 +14,7 @@ from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
-from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings
+from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -22,7 +22,7 @@ from esrally_ebs.model import Bound, Phase, Sample, State
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
-from esrally_ebs.units import GIB, MIB
+from esrally_ebs.units import GIB, KIB, MIB
 from esrally_ebs.volumes.virtual.replay import replay
 
 
@@ -216,6 +216,19 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
     plan = parse_plan(plan_text(advised, made), "prove")
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
+
+
+def test_the_plan_races_volumes_as_they_are_today(predictor: Predictor) -> None:
+    """Of four striped volumes of another year one of today was raced."""
+    spec = replace(GP3, stripes=4, chunk_bytes=64 * KIB, date="2021", encrypted=False)
+    bound = Bound(percentile=99, seconds=predictor.check.percentile(99).value * 0.8)
+    advice = advise(predictor, spec, bound, region="us-east-1", types=["gp3"])
+    arms = parse_plan(plan_text(advice, recorded()), "prove").arm
+    assert [replace(arm, name="a", iops=3000, throughput_bytes_per_s=125 * MIB) for arm in arms[:1]] == [spec]
+    assert {(arm.stripes, arm.chunk_bytes, arm.date, arm.encrypted) for arm in arms} == {
+        (4, 64 * KIB, "2021", False)
+    }
+    assert setting_text(spec) == "4 x gp3 100 GiB, 3,000 IOPS, 125 MiB/s"
 
 
 def advise_first(predictor: Predictor) -> Advice:
