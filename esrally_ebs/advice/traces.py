@@ -42,6 +42,8 @@ _IOLOG = re.compile(
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
+# What the kernel and blkparse print where their buffers were full.
+_LOST = re.compile(r"^CPU:\d+ \[LOST (?:(\d+) )?EVENTS\]|^Skips: [\d,]+ forward \(([\d,]+)", re.MULTILINE)
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
@@ -137,6 +139,11 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
         elif io := _IOLOG.match(line):
             at_s = (int(io["us"] or 0) if has_times else now_us) / 1e6
             yield _Line(io["device"], at_s, None, int(io["offset"]), int(io["bytes"]), io["op"], None, None)
+
+
+def lost_events(text: str) -> int:
+    """Events that a trace says it lost, at least."""
+    return sum(int((kernel or skipped or "1").replace(",", "")) for kernel, skipped in _LOST.findall(text))
 
 
 def lacks(ios: pa.Table) -> list[str]:

@@ -15,7 +15,7 @@ from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
-from esrally_ebs.advice.traces import parse_trace
+from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
@@ -229,10 +229,12 @@ def trace_command(
     require_known_format(log or [])  # rather than after the minutes that are recorded
     logs = partial(timed_requests, log) if log else None
     if source is not None:
-        ios = parse_trace(_text(source), str(source), device, began_s=_seconds_of(began))
+        text = _text(source)
+        ios = parse_trace(text, str(source), device, began_s=_seconds_of(began))
         if not ios.num_rows:
             raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
-        folder = tracing.record_trace(ios, source, today, logs=logs, output=output)
+        lost = lost_events(text)
+        folder = tracing.record_trace(ios, source, today, lost=lost, logs=logs, output=output)
     elif recorder is not None:
         folder = recorder.record(logs=logs, output=output, say=complain)
     session = load_session(folder)

@@ -169,13 +169,18 @@ def _obey(teller: Connection) -> None:
 
 
 def record_trace(
-    ios: pa.Table, source: Path, today: VolumeSpec, *, logs: Logs | None, output: Path | None
+    ios: pa.Table, source: Path, today: VolumeSpec, *, lost: int, logs: Logs | None, output: Path | None
 ) -> Path:
-    """Keep another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder."""
+    """Keep another tool's trace, a table of ``TRACE``, as a recording; returns the session's folder.
+
+    ``lost`` is how many events that tool says that it lost.
+    """
     volume, session = Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), str(uuid.uuid4())
     with _folder(volume, session, output) as (folder, arm):
         folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
-        _note(folder, arm, ios.num_rows, 0)
+        _note(folder, arm, ios.num_rows, lost)
+        if lost:
+            folder.add_warning(_lost_text(lost))
         _add_requests(folder, session, arm, logs)
     return folder.path
 
@@ -197,9 +202,13 @@ def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple
 
 def _of_lost(summary: block_trace.TraceSummary) -> Iterator[str]:
     if summary.lost:
-        yield f"{summary.lost:,} events were lost: the machine was too busy to read them in time"
+        yield _lost_text(summary.lost)
     if summary.lost_waits:
         yield f"{summary.lost_waits:,} events of threads were lost: what requests wait for will be inferred"
+
+
+def _lost_text(events: int) -> str:
+    return f"{events:,} events were lost: the machine was too busy to read them in time"
 
 
 def _note(folder: SessionFolder, arm: str, ios: int, missed: int, missed_waits: int = 0) -> None:

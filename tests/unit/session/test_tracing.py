@@ -89,7 +89,7 @@ def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureF
         (["--began", "2023-11-14T22:13:20"], "names no time zone"),
         (["--type", "gp9"], "gp9"),
         (["--mount", "/"], "name a --mount to record, or"),
-        (["--device", "8,0"], "no trace of blkparse"),
+        (["--device", "8,0"], "nothing of device 8,0; it has 259,0"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(
@@ -108,6 +108,20 @@ def test_what_does_not_fit_is_refused_in_one_line(
     line = capsys.readouterr().err
     assert text in line
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["CPU:1 [LOST 1234 EVENTS]", "Skips: 3 forward (1,234 -   0.2%)"])
+def test_a_trace_that_says_that_it_lost_events_gives_no_advice(
+    home: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    """Nothing else tells of I/Os of which neither issue nor completion is there: they count as computing."""
+    source, made = home / "with-lost.txt", home / "made"
+    source.write_text(f"{blkparse(home).read_text()}\n{line}\n")
+    words = ["--began", "2023-11-14T22:13:20Z", "--log", str(queries(home)), "--output", str(made)]
+    assert main(["trace", "--from", str(source), "--size", "500GiB", *words]) == 0
+    assert "1,234 events were lost" in capsys.readouterr().out
+    assert main(["advise", str(made), "--keep", "p99=100ms"]) == 4
+    assert "1,234 events of arm 'mount' were lost" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tool", ["iolog-v2", "iolog-v3", "biosnoop", "perf-script"])
