@@ -44,15 +44,17 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     begins = next(
         (number for number, element in enumerate(schedule) if any(map(_is_search, element))), len(schedule)
     )
+    after = [element for element in schedule[begins:] if not element.nested]
+    after = [task for task in after if not _is_search(task) and not _is_of_the_track(task)]
+    if after:
+        listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
+        raise PlanError(
+            f"task {listed}: after a search, where every round would do it again on each arm; put it before "
+            f"the searches or leave it out: --exclude-tasks={','.join(task.name for task in after)}"
+        )
     for element in schedule[begins:]:
         if element.nested:
             _require_writes_beside(element)
-        elif not _is_search(element) and not _is_of_the_track(element):
-            name = element.name
-            raise PlanError(
-                f"task {name} ({element.operation.type}): stands after a search, where every round would do "
-                f"it again on each arm; put it before the searches or leave it out: --exclude-tasks={name}"
-            )
     return list(schedule[:begins]), list(schedule[begins:])
 
 
