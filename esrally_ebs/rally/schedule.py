@@ -435,6 +435,8 @@ def _inner(track: Any, params: dict[str, Any]) -> Any:
     sources = []
     for type_, source, name, of_track in params[_INNER]:
         merged = {**of_track, **own}
+        if merged.get("detailed-results") is False:
+            merged.pop("assertions", None)  # of hits, which Rally refuses then
         if source:
             sources.append(rally_params.param_source_for_name(source, track, merged))
         else:
