@@ -4,6 +4,7 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 """
 
 import copy
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
+_CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
@@ -308,6 +310,7 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
         **operation.params,
         BLOCK: block,
         _TURNS: (blocks, f"{plan.design.seed} {clone.name}", plan.design.order == "fixed"),
+        _CHANCE: f"{plan.design.seed} {block.task} {0 if _same_again(plan) else block.round}",
         _INNER: operation.params.get(_INNER) or (_source_of(operation, clone.name),),
     }
     operation.param_source = PARAM_SOURCE
@@ -318,9 +321,7 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
     is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
-    # slower reads are set beside usual ones
-    same_again = plan.cache.mode == "warm" or plan.trace == "perturb"
-    if measures and is_template and plan.race and not same_again:
+    if measures and is_template and plan.race and not _same_again(plan):
         # other requests in each round, the same on all arms; Rally's iterations are each client's
         clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients
     if open_loop.is_open(task, plan):
@@ -333,6 +334,11 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
             open_loop.take_piece(clone, block, plan)
         else:
             clone.operation.params["cycle"] = True
+
+
+def _same_again(plan: Plan) -> bool:
+    """Whether each round asks what the others ask: slower reads are set beside usual ones."""
+    return plan.cache.mode == "warm" or plan.trace == "perturb"
 
 
 def _asks_whole_log(task: Any) -> bool:
@@ -385,10 +391,12 @@ class RequestSource:
         self._turns: list[Block] = []  # that are left of this pair
         self._pairs = 0
         self._request: dict[str, Any] = {}
+        random.seed(params[_CHANCE])  # which a track's own source may draw from, or seed anew
         self.inner = inner if inner is not None else _inner(track, params)
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""
+        random.seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
         inner = self.inner.partition(index, total)
         return RequestSource(self._track, self._params, inner=inner, client=index)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -17,15 +18,18 @@ from esrally import config
 from esrally import track as rally_track
 from esrally.driver import runner, scheduler
 from esrally.track import loader
+from esrally.track import params as rally_params
 from esrally.utils import opts
 from rally_configuration import configuration
+from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
+from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.runners import OnArm
-from esrally_ebs.rally.schedule import divide
+from esrally_ebs.rally.schedule import RequestSource, divide, expand
 from esrally_ebs.rally.settings import race_settings
 
 
@@ -315,6 +319,56 @@ def register(registry):
     pack = processor.Pack()
     pack.cfg = cfg
     assert pack._source(with_tasks(track, []), race_settings(cfg).plan).room_bytes() > 0
+
+
+class Drawn:
+    """A parameter source as rally-tracks have them: of chance, shared by the clients of a worker."""
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.first = random.random()
+
+    def partition(self, index: int, total: int) -> "Drawn":
+        return self
+
+    def params(self) -> dict[str, Any]:
+        return {"body": (self.first, random.random())}
+
+
+@pytest.mark.parametrize(("cache", "rounds"), [("cold", 3), ("warm", 1)])
+def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(cache: str, rounds: int) -> None:
+    operation = rally_track.Operation("q", "search", params={}, param_source="drawn")
+    rally_params.register_param_source_for_name("drawn", Drawn)
+    try:
+        tasks = expand(
+            [rally_track.Task("q", operation, clients=2)],
+            parse_plan(TWO_ARMS, "p.toml", {"cache.mode": cache, "design.rounds": 3}),
+        )
+        bodies: dict[str, list[Any]] = {}
+        for each in tasks:
+            source = RequestSource(None, each.operation.params)
+            clients = [source.partition(number, 2) for number in range(2)]
+            bodies[each.name] = [client.params()["body"] for client in clients * 3]
+    finally:
+        rally_params._unregister_param_source_for_name("drawn")
+    asked = [bodies[f"q-gp2-r{number}"] for number in (1, 2, 3)]
+    assert asked == [bodies[f"q-gp3-r{number}"] for number in (1, 2, 3)]
+    assert len(set(asked[0])) == 6
+    assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
+
+
+def test_assertions_about_hits_that_are_not_counted_are_no_error(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    checked = {"detailed-results": True, "assertions": [{"property": "hits", "condition": ">", "value": 0}]}
+    tasks = [
+        {"operation": {"name": "q", **SEARCH, **checked}},
+        {"operation": {"name": "w", "operation-type": "bulk", "bulk-size": 10}},
+    ]
+    track = written(
+        cfg, tmp_path / "mine", indices=[{"name": "a"}], schedule=[{"parallel": {"tasks": tasks}}]
+    )
+    made = expand(track.challenges[0].schedule, parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"}))
+    search = next(each for element in made if element.nested for each in element)
+    assert "assertions" not in RequestSource(track, search.operation.params).params()
 
 
 def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
