@@ -237,7 +237,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def _source(self, indexing: Any, plan: Plan) -> Source:
         """Where the indices that the track searches come from."""
         dataset = plan.dataset
-        names = [index.name for index in indexing.indices]
+        names = [each.name for each in (*indexing.indices, *indexing.data_streams)]
         if dataset.data is not None:
             return DataDirectory(path=dataset.data, indices=dataset.indices, searched=names)
         if dataset.snapshot is not None:
