@@ -68,7 +68,17 @@ class TrackIndexing:
             ],
             "corpora": self.corpora,
             "code": code.hexdigest(),
+            **({"files": files} if (files := list(self._own_files())) else {}),
         }
+
+    def _own_files(self) -> Iterator[list[Any]]:
+        """Documents beside the track, which its author may change: name, size and time of each file."""
+        for corpus in self.track.corpora:
+            for documents in corpus.documents:
+                beside, *downloaded = loader.data_dir(self.cfg, self.track.name, corpus.name)
+                path = Path(beside, documents.document_archive or documents.document_file or "")
+                if downloaded and path.is_file():
+                    yield [path.name, path.stat().st_size, path.stat().st_mtime_ns]
 
     def room_bytes(self) -> float:
         """An index of documents is about as large as they are, and merges need as much again."""

@@ -25,6 +25,7 @@ from small_plan import TWO_ARMS
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
+from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
@@ -170,7 +171,8 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
 
 def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
     """What a dataset of this track is kept under."""
-    track = loader.TrackFileReader(cfg).read("t", str(track_dir / "track.json"), str(track_dir))
+    track = loader.TrackFileReader(cfg).read(track_dir.name, str(track_dir / "track.json"), str(track_dir))
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(track_dir))
     challenge = track.selected_challenge_or_default
     indexing = with_tasks(track, challenge.schedule[:6])
     source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
@@ -191,12 +193,13 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
         ("track.json", '"document-count": 2000', '"document-count": 1999'),
         ("index.json", '"text"', '"keyword"'),
         ("track.py", "indexed", "made"),
+        ("places.json", "red", "blue"),  # as many documents as before
     ):
         text = (folder / name).read_text()
         assert old in text
         (folder / name).write_text(text.replace(old, new))
         shapes.append(shape(folder, cfg))
-    assert len(set(shapes)) == 5
+    assert len(set(shapes)) == 6
 
 
 def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
@@ -397,6 +400,18 @@ def test_an_index_that_only_a_template_makes_is_not_created_before_its_documents
     made = with_tasks(track, [])
     assert [task.name for task in made.challenges[0].schedule] == ["bulk", "refresh"]
     assert [corpus.name for corpus in loader.used_corpora(made)] == ["logs"]
+
+
+def test_data_of_ones_own_must_have_the_data_streams_of_the_track(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    plan = parse_plan(TWO_ARMS, "p.toml", {"dataset.data": "/data"})
+    operation = {**SEARCH, "data-stream": "logs"}
+    track = written(
+        cfg, tmp_path / "mine", **{"data-streams": [{"name": "logs"}]}, schedule=[{"operation": operation}]
+    )
+    source = processor.Pack()._source(with_tasks(track, []), plan)
+    assert isinstance(source, DataDirectory)
+    assert source.searched == ["logs"]
 
 
 def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Path) -> None:
