@@ -17,7 +17,7 @@ from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, is_root
 from esrally_ebs.machine.procfs import Mapping, parse_maps
 from esrally_ebs.model import Node
-from esrally_ebs.node.page_cache import FileId, opened, page_out, residency, sync_filesystem
+from esrally_ebs.node.page_cache import FileId, Files, opened, page_out, sync_filesystem
 from esrally_ebs.units import format_bytes
 
 _PASSES = 2  # pages on a CPU's own list cannot be taken; the first pass has drained those lists
@@ -73,20 +73,21 @@ def evict(
     if (pids or metadata) and not is_root():
         raise SetupError(f"{directory}: only root may evict a node's pages; run as root or with cache:warm")
     begin = time.monotonic()
-    before = after = residency(directory)
-    steps = [_timed("syncfs", partial(_sync, directory))]
-    if metadata:
-        steps.append(_timed("drop_caches", _drop_metadata))
     refill_s = 0.0
-    for number in range(_PASSES):
-        files = set(after.resident.values())
-        steps += [_timed("process_madvise", partial(_page_out, pid, files)) for pid in pids]
-        steps.append(_timed("fadvise", partial(_forget, after.resident)))
-        if number == 0:
-            refill_s = refill()
-        after = residency(directory)
-        if not after.resident_bytes:
-            break
+    with Files(directory) as counted:
+        before = after = counted.residency()
+        steps = [_timed("syncfs", partial(_sync, directory))]
+        if metadata:
+            steps.append(_timed("drop_caches", _drop_metadata))
+        for number in range(_PASSES):
+            files = set(after.resident.values())
+            steps += [_timed("process_madvise", partial(_page_out, pid, files)) for pid in pids]
+            steps.append(_timed("fadvise", partial(_forget, after.resident)))
+            if number == 0:
+                refill_s = refill()
+            after = counted.residency()
+            if not after.resident_bytes:
+                break
     return Eviction(
         bytes=before.total_bytes,
         resident_before=before.fraction,

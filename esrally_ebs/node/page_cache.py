@@ -5,10 +5,12 @@ import errno
 import mmap
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_holding
@@ -21,6 +23,8 @@ _PROCESS_MADVISE = 440
 _CACHESTAT = 451
 _MADV_PAGEOUT = 21
 _CHUNK = 1 << 30  # one call may not advise 2 GiB or more
+_MAX_OPEN = 512  # files; of 1,024 descriptors that a process has by default
+_TICK_NS = 20_000_000  # how coarse the kernel's times of change are, twice over
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -133,21 +137,86 @@ class Residency:
 
 
 def residency(directory: Path) -> Residency:
-    """What the page cache holds of the files under ``directory``: by cachestat(2) where the kernel has it.
+    """What the page cache holds of the files under ``directory``.
 
-    An overlay's files have their pages in the layers below, which only mincore(2) sees. Raises SetupError
-    when the directory cannot be read.
+    Raises SetupError when the directory cannot be read.
     """
-    pages = pages_in_core if _is_on_overlay(directory) else cached_pages
-    resident: dict[str, FileId] = {}
-    resident_bytes = total_bytes = 0
-    for path, descriptor, facts in _open_files(directory):
-        total_bytes += facts.st_size
-        if count := pages(descriptor, facts.st_size):
-            resident[path] = (facts.st_dev, facts.st_ino)
-            # The last page counts only as far as the file goes.
-            resident_bytes += min(count * PAGE_BYTES, facts.st_size)
-    return Residency(total_bytes=total_bytes, resident=resident, resident_bytes=resident_bytes)
+    with Files(directory) as files:
+        return files.residency()
+
+
+class Files:
+    """The files under a directory, kept open from one count of their pages to the next.
+
+    What is open stays in memory when names and inodes are dropped. To look it all up again takes six reads
+    of the volume, one after the other, and that right before the request that is to find it idle.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises SetupError when there is none."""
+        # An overlay's files have their pages in the layers below, which only mincore(2) sees.
+        self._pages = pages_in_core if _is_on_overlay(directory) else cached_pages
+        self._directory = directory
+        self._folders: dict[int, int] = {}  # by descriptor, when each changed last (ns)
+        self._files: dict[str, int] = {}
+        self._closed_files: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for descriptor in (*self._folders, *self._files.values()):
+            os.close(descriptor)
+        self._folders, self._files, self._closed_files = {}, {}, []
+
+    def residency(self) -> Residency:
+        """What the page cache holds now: by cachestat(2) where the kernel has it.
+
+        Raises SetupError when the directory cannot be read.
+        """
+        if not self._folders or any(os.fstat(one).st_mtime_ns != at for one, at in self._folders.items()):
+            self.__exit__()
+            self._open_below(str(self._directory))
+        resident: dict[str, FileId] = {}
+        resident_bytes = total_bytes = 0
+        for path, descriptor in self._opened():
+            facts = os.fstat(descriptor)
+            if not facts.st_size:
+                continue
+            total_bytes += facts.st_size
+            if count := self._pages(descriptor, facts.st_size):
+                resident[path] = (facts.st_dev, facts.st_ino)
+                # The last page counts only as far as the file goes.
+                resident_bytes += min(count * PAGE_BYTES, facts.st_size)
+        return Residency(total_bytes=total_bytes, resident=resident, resident_bytes=resident_bytes)
+
+    def _open_below(self, folder: str) -> None:
+        """Paths are text: a ``Path`` takes as long as a file's facts."""
+        with opened(folder) as descriptor:
+            if descriptor is None:
+                return
+            changed_ns = os.fstat(descriptor).st_mtime_ns
+            if changed_ns > time.time_ns() - _TICK_NS:  # what comes next may have the same time
+                changed_ns = -1
+            with os.scandir(descriptor) as entries:
+                below = [(f"{folder}/{one.name}", one.is_dir(follow_symlinks=False)) for one in entries]
+            self._folders[os.dup(descriptor)] = changed_ns
+        for path, is_folder in below:
+            if is_folder:
+                self._open_below(path)
+            elif len(self._files) == _MAX_OPEN:
+                self._closed_files.append(path)
+            else:
+                with opened(path) as descriptor:
+                    if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                        self._files[path] = os.dup(descriptor)
+
+    def _opened(self) -> Iterator[tuple[str, int]]:
+        yield from self._files.items()
+        for path in self._closed_files:
+            with opened(path) as descriptor:
+                if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    yield path, descriptor
 
 
 def _is_on_overlay(directory: Path) -> bool:
@@ -156,21 +225,6 @@ def _is_on_overlay(directory: Path) -> bool:
     if os.major(directory.stat().st_dev):  # a block device's; what mounts there are takes a while to read
         return False
     return mount_holding(directory).filesystem == "overlay"
-
-
-def _open_files(directory: Path) -> Iterator[tuple[str, int, os.stat_result]]:
-    """Path, descriptor (closed when the next is asked for) and facts of each regular file with content.
-
-    Paths are text: a ``Path`` takes as long as a file's facts, and this is done before each cold request.
-    """
-    for folder, _, names in os.walk(directory):
-        for path in (f"{folder}/{name}" for name in names):
-            with opened(path) as descriptor:
-                if descriptor is None:
-                    continue
-                facts = os.fstat(descriptor)
-                if stat.S_ISREG(facts.st_mode) and facts.st_size:
-                    yield path, descriptor, facts
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from es_gp3 import node_of
 
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.processes import is_root
+from esrally_ebs.node import page_cache
 from esrally_ebs.node.eviction import evict, make_cold
-from esrally_ebs.node.page_cache import cached_pages, pages_in_core, residency
+from esrally_ebs.node.page_cache import Files, cached_pages, pages_in_core, residency
 
 needs_root = pytest.mark.skipif(not is_root(), reason="only root may evict another process's pages")
 
@@ -47,6 +50,46 @@ def test_links_and_pipes_in_the_directory_are_passed_over(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
 
     assert residency(tmp_path).total_bytes == 0
+
+
+def test_each_count_has_the_files_that_are_there_then(tmp_path: Path) -> None:
+    (tmp_path / "0" / "index").mkdir(parents=True)
+    (tmp_path / "0" / "index" / "_0.cfs").write_bytes(b"x" * 4096)
+    (tmp_path / "0" / "translog").touch()
+    with Files(tmp_path) as files:
+        assert files.residency().total_bytes == 4096
+        (tmp_path / "0" / "translog").write_bytes(b"x" * 100)
+        assert files.residency().total_bytes == 4196
+        for number in range(1, 5):  # no file may be missed because its folder changed twice within a tick
+            (tmp_path / "0" / "index" / f"_{number}.cfs").write_bytes(b"x" * 4096)
+            assert files.residency().total_bytes == 4196 + number * 4096
+        time.sleep(0.03)
+        assert files.residency() == residency(tmp_path)
+        (tmp_path / "0" / "index" / "_0.cfs").unlink()
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "_0.cfs").write_bytes(b"x" * 50)
+        assert files.residency().total_bytes == 4196 + 3 * 4096 + 50
+    assert _open_descriptors(tmp_path) == []
+
+
+def test_of_very_many_files_some_are_opened_for_each_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_MAX_OPEN", 3)
+    for number in range(10):
+        (tmp_path / f"_{number}.cfs").write_bytes(b"x" * 1000)
+    with Files(tmp_path) as files:
+        assert files.residency().resident_bytes == 10_000
+        assert len(_open_descriptors(tmp_path)) == 4  # with the folder's
+        assert len(files.residency().resident) == 10
+
+
+def _open_descriptors(directory: Path) -> list[Path]:
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.append(descriptor.readlink())
+    return [name for name in names if name.is_relative_to(directory)]
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
