@@ -1,11 +1,13 @@
 """The few requests that the pack itself sends to a node over HTTP; Rally sends all others."""
 
 import json
+import os
+import select
 import statistics
 import time
-import urllib.error
-import urllib.request
+from collections import defaultdict
 from collections.abc import Mapping
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -13,8 +15,8 @@ from esrally_ebs.errors import SetupError
 
 _REASON_SIGNS = 300
 _ROUND_TRIPS = 21
-# 127.0.0.1 is never behind a proxy, whatever the environment says
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# By process and port: one is kept for the next request, such as that before each cold search.
+_idle: defaultdict[tuple[int, int], list[HTTPConnection]] = defaultdict(list)
 
 
 def get(port: int, path: str, *, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - JSON
@@ -65,19 +67,41 @@ def round_trip_s(port: int) -> float:
 
 
 def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: ANN401 - JSON
-    url = f"http://127.0.0.1:{port}{path}"
+    connection = _connection(port, timeout_s)
     try:
-        with _OPENER.open(urllib.request.Request(url, method=method), timeout=timeout_s) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
-        reason = _answered(error) if isinstance(error, urllib.error.HTTPError) else ""
-        raise SetupError(f"{url}: {error}{reason}; see the node's log with 'docker logs'") from error
+        connection.request(method, path)
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise HTTPException(f"HTTP Error {answer.status}: {answer.reason}{_answered(body)}")
+        result = json.loads(body)
+    except (HTTPException, OSError, ValueError) as error:
+        connection.close()
+        url = f"http://127.0.0.1:{port}{path}"
+        raise SetupError(f"{url}: {error}; see the node's log with 'docker logs'") from error
+    _idle[os.getpid(), port].append(connection)
+    return result
 
 
-def _answered(error: urllib.error.HTTPError) -> str:
+def _connection(port: int, timeout_s: float) -> HTTPConnection:
+    """One that is idle and that the node has not closed, or a new one."""
+    idle = _idle[os.getpid(), port]
+    while idle:
+        connection = idle.pop()
+        closed = select.poll()
+        if connection.sock is not None:
+            closed.register(connection.sock, select.POLLIN)
+            if not closed.poll(0):
+                connection.sock.settimeout(timeout_s)
+                return connection
+        connection.close()
+    return HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+
+
+def _answered(body: bytes) -> str:
     try:
-        reason = root_cause(json.load(error))
-    except (HTTPException, OSError, ValueError):
+        reason = root_cause(json.loads(body))
+    except ValueError:
         return ""
     return f": {reason}" if reason else ""
 

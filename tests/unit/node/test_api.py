@@ -1,6 +1,7 @@
 """What a node says of why it refuses, in one line."""
 
 import json
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
@@ -69,3 +70,30 @@ def port() -> Iterator[int]:
 def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> None:
     with pytest.raises(SetupError, match=f"HTTP Error 500: Internal Server {says} the node's log"):
         api.get(port, path)
+
+
+def test_requests_that_follow_one_another_go_by_one_connection_until_the_node_closes_it() -> None:
+    callers: list[int] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            callers.append(self.client_address[1])
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+            self.close_connection = self.path == "/last"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    with serving(Answering) as port:
+        for path in ("/", "/", "/last"):
+            assert api.post(port, path) == {}
+        time.sleep(0.1)
+        api.post(port, "/")
+
+    assert len(set(callers[:3])) == 1
+    assert callers[3] != callers[2]
