@@ -1,9 +1,9 @@
 """Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
 
-Rally has no plug-in point for any of it. Nineteen names are replaced: thirteen in all of Rally's
-processes, six in race control alone. Each is wrapped once, whatever is installed how often, and each is
-checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. A
-twentieth, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
+Rally has no plug-in point for any of it. Twenty names are replaced: thirteen in all of Rally's
+processes, seven in race control alone. Each is wrapped once, whatever is installed how often, and each is
+checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. One
+more, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
 Rally is loaded, ``local_actors.py`` chooses its system of actors and notes which is race control, and
 ``any_track.py`` has tracks register the pack.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from esrally import actor, client, mechanic, racecontrol, rally, telemetry, version
+from esrally import actor, client, mechanic, metrics, racecontrol, rally, telemetry, version
 from esrally.driver import driver, runner
 from esrally.track import loader, params
 
@@ -154,6 +154,13 @@ RACE_CONTROL = (
         "the session is completed and reported after Rally's own summary",
         outcome.on_benchmark_complete,
     ),
+    Patch(
+        metrics,
+        "calculate_results",
+        ("store", "race"),
+        "Rally's summary looks for a task's metrics among that task's, not some twenty times among all",
+        outcome.calculate_results,
+    ),
     Patch(racecontrol, "Success", (), "the last line says where the report is", outcome.success),
     Patch(
         racecontrol.BenchmarkActor,
@@ -182,6 +189,9 @@ TABLE = (*DRIVING, *WAITS, FAILURE, *LOADING, *RACE_CONTROL)
 # What is called and not replaced -> the parameters that it must begin with.
 _CALLED: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (racecontrol.BenchmarkActor, "receiveMsg_Setup", ("self", "msg", "sender")),
+    (metrics.InMemoryMetricsStore, "_get", ("self", "name", "task")),
+    (metrics.InMemoryMetricsStore, "get_error_rate", ("self", "task")),
+    (metrics.InMemoryMetricsStore, "get_one", ("self", "name", "sample_type", "node_name", "task")),
     (driver.Driver, "close", ("self",)),
     (driver.Worker, "at_joinpoint", ("self",)),
     (telemetry.TelemetryDevice, "__init__", ("self",)),

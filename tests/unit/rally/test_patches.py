@@ -1,12 +1,14 @@
 """The table of what is replaced in Rally: it is complete, checked, and nothing is wrapped twice."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from esrally import metrics, track
 from esrally.driver import driver
 from esrally.track import loader
 from rally_configuration import configuration
@@ -15,7 +17,7 @@ from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
 from esrally_ebs.rally.patches import worker
 
-NUMBERS = {"six": 6, "thirteen": 13, "nineteen": 19}
+NUMBERS = {"seven": 7, "thirteen": 13, "twenty": 20}
 
 
 class Race:
@@ -139,3 +141,40 @@ def test_a_task_that_ends_is_told_so() -> None:
     update(None)
     update(None, task_finished=True)  # as Rally does at each of its joinpoints
     assert calls == ["load", False, "load", True]
+
+
+class Scanned(list[dict[str, Any]]):
+    """A store's documents, which count how often somebody goes through all of them."""
+
+    scans = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.scans += 1
+        return super().__iter__()
+
+
+@pytest.mark.usefixtures("rally")
+def test_rallys_summary_is_the_same_and_does_not_look_through_all_for_each_task() -> None:
+    names = [f"task {number}" for number in range(30)]
+    docs = Scanned()
+    for at, task in enumerate(names * 4):
+        for name in ("service_time", "latency", "processing_time", "throughput"):
+            docs.append(
+                {"name": name, "value": at * 1.5, "unit": "ms", "task": task, "operation-type": "Search"}
+                | {"sample-type": "normal" if at % 7 else "warmup", "relative-time": at}
+                | {"meta": {"success": at % 5 > 0}}
+            )
+    whole = {"name": "segments_count", "value": 3, "unit": "", "task": None, "relative-time": 0}
+    docs.append(whole | {"sample-type": "normal"})
+    store = object.__new__(metrics.InMemoryMetricsStore)
+    store.docs = docs
+    tasks = [track.Task(name, track.Operation(name, "Search", param_source="search")) for name in names]
+    race = SimpleNamespace(track=track.Track("noaa"), challenge=track.Challenge("search", schedule=tasks))
+    theirs = patches.unpatched(metrics, "calculate_results")(store, race).as_dict()
+    install_all()
+    docs.scans = 0
+
+    assert metrics.calculate_results(store, race).as_dict() == theirs
+    assert theirs["segment_count"] == 3
+    assert [len(theirs["op_metrics"]), len({one["duration"] for one in theirs["op_metrics"]})] == [30, 30]
+    assert docs.scans < 100
