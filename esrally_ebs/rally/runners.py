@@ -1,6 +1,7 @@
 """Rally runners: every operation on the arm that its task names, cold searches, and fio as a task."""
 
 import asyncio
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -106,9 +107,9 @@ class Search:
         self.context = activation.current()
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"])}
-            if self.arm.preference is not None:
-                given = params.get("request-params") or {}
-                self.params["request-params"] = {"preference": self.arm.preference, **given}
+        if self.arm.preference and ("index" in params or _TAKES_PREFERENCE.search(str(params.get("path")))):
+            given = params.get("request-params") or {}
+            self.params = {**self.params, "request-params": {"preference": self.arm.preference, **given}}
 
     @property
     def arm(self) -> Arm:
@@ -380,6 +381,7 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
+_TAKES_PREFERENCE = re.compile(r"/_(search|count)(\?(?!.*preference=).*)?$")  # the path of a raw request
 _BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
     Work.FIO: _fio_baseline,
     Work.START: _start_nodes,

@@ -1,0 +1,39 @@
+"""Searches of a cluster ask the copies of shards that those of the other arms do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_plan import small_plan
+
+from esrally_ebs.model import Block, Kind, Phase, Request, Volume, VolumeSpec, Work
+from esrally_ebs.rally import activation, runners
+from esrally_ebs.store.context import Arm, Context, Member
+
+BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1, phase=Phase.MEASURE)
+
+
+@pytest.mark.parametrize(
+    ("params", "asked"),
+    [
+        ({"index": "i"}, {"preference": "ebs-3"}),
+        ({"index": "i", "request-params": {"preference": "_local"}}, {"preference": "_local"}),
+        ({"path": "/i/_search", "method": "POST"}, {"preference": "ebs-3"}),
+        ({"path": "/_count?q=a", "request-params": {"df": "b"}}, {"preference": "ebs-3", "df": "b"}),
+        ({"path": "/i/_search?size=1&preference=mine"}, None),
+        ({"path": "/_msearch"}, None),
+        ({"path": "/i/_search/template"}, None),
+        ({"body": {"query": "SELECT 1"}}, None),
+    ],
+)
+def test_what_takes_a_preference_has_that_of_its_arm(
+    params: dict[str, Any], asked: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = VolumeSpec(name="gp2", type="directory", size_bytes=1 << 30)
+    member = Member(volume=Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path))
+    arm = Arm(name="gp2", cluster="default", members=(member,), preference="ebs-3")
+    context = Context(session="s", folder=tmp_path, run=tmp_path, plan=small_plan(), arms=(arm,))
+    context.save()
+    monkeypatch.setattr(activation, "_installed", {"path": context.path})
+    search = runners.Search(runners.OnArm(None), None, Request(block=BLOCK, number=1), params)
+    assert search.params.get("request-params") == asked
