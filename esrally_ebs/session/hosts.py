@@ -206,7 +206,9 @@ class DataHosts(RootSteps):
         second = Second(points=[], cuts=[])
         for host, client in self._clients.items():
             ahead_s = self._clock(host)
-            of_host = client.steps.sample()
+            began_s, of_host = time.time(), client.steps.sample()
+            if any(not began_s - 1 < point.at_s - ahead_s < time.time() + 1 for point in of_host.points):
+                ahead_s = self._clock(host, 0.0)  # it was set meanwhile
             second.points.extend(replace(point, at_s=point.at_s - ahead_s) for point in of_host.points)
             second.cuts.extend((node, f"host {host}: {why}") for node, why in of_host.cuts)
         return second

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +412,17 @@ def test_other_processes_ask_by_the_context(on_two_hosts: tuple[hosts.DataHosts,
     assert [event.fields["host"] for event in clocks] == ["a", "b"]
     with pytest.raises(PlanError, match="there is no such operation"):
         client.take_down()
+
+
+def test_a_clock_that_is_set_in_a_race_is_compared_again_at_once(
+    on_two_hosts: tuple[hosts.DataHosts, Context],
+) -> None:
+    steps, _ = on_two_hosts
+    steps.sample()
+    last = steps._clocks["a"]
+    steps._clocks["a"] = replace(last, ahead_s=last.ahead_s - 300)  # as if it had been set since
+    assert all(abs(point.at_s - time.time()) < 60 for point in steps.sample().points)
+    assert steps._clocks["a"].ahead_s == pytest.approx(last.ahead_s, abs=1.0)
 
 
 def fails_on(tmp_path: Path, *names: str, more: str = "") -> None:
