@@ -86,6 +86,14 @@ def test_as_fast_and_dearer_is_not_worth_it(tmp_path: Path) -> None:
     assert made.next_step == "keep gp3: big is as fast and 15.00 USD a month more."
 
 
+def test_tasks_that_go_both_ways_are_to_be_weighed_one_by_one(tmp_path: Path) -> None:
+    both = rows({"gp2": 1.0, "gp3": 0.9}) + rows({"gp2": 1.0, "gp3": 1.5}, ("s",))
+    made = built(tmp_path, both)
+    assert made.verdict.startswith("Inconclusive whether gp3 (emulated) differs from gp2 (emulated): +6.")
+    assert made.details[0] == "By task: faster on 2 of 3 (by up to 10.0 %), slower on 1 (by up to 50.1 %)."
+    assert made.next_step.startswith("weigh task by task: no one ratio holds for all")
+
+
 def test_what_cannot_be_told_asks_for_more_rounds(tmp_path: Path) -> None:
     made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03}, ("q",), noise=0.05))
     assert made.verdict.startswith("Inconclusive whether gp3 (emulated) differs from gp2 (emulated)")
