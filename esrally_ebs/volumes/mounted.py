@@ -48,11 +48,16 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
 
 
 def detach(directory: Path) -> None:
-    """Remove our own directory on the mount and forget it; the mount stays."""
+    """Remove our own directory on the mount and forget it; the mount stays. SetupError when it remains."""
     record = read_record(directory)
     for path in record.created if record is not None else ():
         if path.name == own_name(directory):
             shutil.rmtree(path, ignore_errors=True)
+            if os.path.lexists(path):  # the kernel makes a file system with errors read-only
+                raise SetupError(
+                    f"{path}: cannot be removed; see that its mount can be written to, and run"
+                    " 'esrally-ebs clean'"
+                )
     drop_record(directory)
 
 

@@ -99,6 +99,18 @@ def test_an_attached_volume_is_detached_by_its_directory_alone_and_twice_does_no
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_cannot_be_removed_from_a_mount_is_named_until_it_has_gone(tmp_path: Path) -> None:
+    own = volumes.attach(_spec(), tmp_path / "arm").mount
+    own.rmdir()
+    own.symlink_to(tmp_path)  # never removed, also not by root
+    for _ in range(2):
+        with pytest.raises(SetupError, match=f"^{own}: cannot be removed; see that its mount can be written"):
+            volumes.detach(tmp_path / "arm")
+    own.unlink()
+    volumes.detach(tmp_path / "arm")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_takes_one_volume_at_a_time(tmp_path: Path) -> None:
     with (
         open_volume(_spec(), tmp_path / "arm"),
