@@ -17,8 +17,10 @@ from urllib.parse import quote
 from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
+from esrally_ebs.store.files import open_file
 
 _LOCK: Final = "node.lock"
+_MAX_LOCK_BYTES: Final = 1 << 20  # it has none
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 _VERSION: Final = re.compile(rb"node_version.(\d{6,8})", re.DOTALL)  # user data of a Lucene commit
 
@@ -168,6 +170,8 @@ def _require_readable(data: Path) -> None:
                     f"dataset.data: {path} is a link, which leads nowhere in a node's container; give a copy "
                     "with what its links lead to (cp -rL)"
                 )
+            if not path.is_file():
+                raise SetupError(f"dataset.data: {path} is a pipe or device; give a copy without it")
             if not os.access(path, os.R_OK):
                 raise SetupError(f"dataset.data: {path} cannot be read; run as root or as its owner")
     except OSError as error:
@@ -177,7 +181,7 @@ def _require_readable(data: Path) -> None:
 def _require_stopped(data: Path) -> None:
     """Asks the kernel who holds the node's lock: no lock is taken, the file is opened for reading alone."""
     for lock in data.glob(f"**/{_LOCK}"):
-        with lock.open("rb") as file:
+        with open_file(lock, _MAX_LOCK_BYTES) as file:
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
         if kind != fcntl.F_UNLCK:

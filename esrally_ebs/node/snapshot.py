@@ -22,11 +22,13 @@ from esrally_ebs.model import NODE_USER, Node
 from esrally_ebs.node import api
 from esrally_ebs.node.data_directory import require_version, take_only
 from esrally_ebs.node.life import REPOSITORY
+from esrally_ebs.store.files import open_file
 
 _NAME: Final = "ours"  # of the repository, on our node
 _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
 _STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
 _TIMEOUT_S: Final = 3600.0
+_MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +125,8 @@ class Snapshot:
         """The repository's own list of what it holds. Raises PlanError for a directory that is none."""
         latest = self.repository / "index.latest"
         try:
-            number = int.from_bytes(latest.read_bytes(), "big")
-            contents = json.loads((self.repository / f"index-{number}").read_bytes())
+            number = int.from_bytes(_bytes_of(latest), "big")
+            contents = json.loads(_bytes_of(self.repository / f"index-{number}"))
             for each in contents["snapshots"]:
                 _ = each["name"], each["uuid"]
             for index in contents["indices"].values():
@@ -133,7 +135,7 @@ class Snapshot:
             raise SetupError(
                 f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
             ) from error
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise PlanError(
                 f"dataset.snapshot: {self.repository} is no repository of snapshots in files ({error}); give "
                 "the 'location' of the repository, '/', and the snapshot's name"
@@ -152,6 +154,11 @@ class Snapshot:
         return dict(snapshots[self.path.name])
 
 
+def _bytes_of(path: Path) -> bytes:
+    with open_file(path, _MAX_LIST_BYTES) as file:
+        return file.read()
+
+
 def _require_readable(repository: Path) -> None:
     """Raise SetupError for a file that the node's user may not read: its container has no right to all."""
     for path, needed in _all_of(repository):
@@ -161,6 +168,8 @@ def _require_readable(repository: Path) -> None:
                 f"dataset.snapshot: {path} is a link, which leads nowhere in a node's container; copy the "
                 "repository with what its links lead to (cp -rL)"
             )
+        if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+            raise SetupError(f"dataset.snapshot: {path} is a pipe or device; give a copy without it")
         mode = facts.st_mode >> (6 if facts.st_uid == NODE_USER else 3 if facts.st_gid == 0 else 0)
         if mode & needed != needed:
             raise SetupError(

@@ -1,6 +1,7 @@
 """A data directory of the user's: what is refused, what makes another dataset, and that it stays as it is."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from es_gp3 import node_of
 from loopback_server import serving
 
-from esrally_ebs.errors import MeasurementError, PlanError, SetupError
+from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.node import data_directory
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import key_of
@@ -69,6 +70,17 @@ def test_a_link_is_refused_for_a_copy_of_it_leads_nowhere(tmp_path: Path, data: 
     (tmp_path / "elsewhere").mkdir()
     (data / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SetupError, match=f"{data / name} is a link, which leads nowhere"):
+        DataDirectory(path=data).require(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("indices/uuid/0/index/_1.cfs", "is a pipe or device"), ("nodes/0/node.lock", "not a file")],
+)
+def test_a_pipe_is_refused_for_its_end_never_comes(data: Path, name: str, says: str) -> None:
+    (data / name).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(data / name)
+    with pytest.raises(EbsError, match=f"{data / name}:? {says}"):
         DataDirectory(path=data).require(IMAGE)
 
 

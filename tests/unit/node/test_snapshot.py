@@ -87,6 +87,7 @@ def test_what_cannot_be_restored_is_refused_before_a_node_starts(
     "content",
     [
         *("", "{}", "[]", "\x00", '{"snapshots": 3, "indices": {}}', '{"snapshots": [], "indices": 3}'),
+        "[" * 100_000,
         '{"snapshots": [{"name": "whole"}], "indices": {}}',
         '{"snapshots": [7], "indices": {}}',
         '{"snapshots": [], "indices": {"one": {"id": "i1", "snapshots": null}}}',
@@ -111,6 +112,14 @@ def test_a_repository_that_is_a_link_is_refused_and_so_is_one_with_links(tmp_pat
         Snapshot(path=tmp_path / "link" / "whole").require(IMAGE)
     (there / "indices" / "i3").symlink_to(tmp_path)
     with pytest.raises(SetupError, match=r"i3 is a link, which leads nowhere .* \(cp -rL\)"):
+        Snapshot(path=there / "whole").require(IMAGE)
+
+
+@pytest.mark.parametrize("name", ["index.latest", "index-258", "indices/i1/__more"])
+def test_a_pipe_in_a_repository_is_refused_for_its_end_never_comes(there: Path, name: str) -> None:
+    (there / name).unlink(missing_ok=True)
+    os.mkfifo(there / name)
+    with pytest.raises(EbsError, match=f"{there / name}(: not a file; remove it| is a pipe or device; give)"):
         Snapshot(path=there / "whole").require(IMAGE)
 
 
