@@ -1,6 +1,7 @@
 """What every command prints with: a console that keeps rows whole in a pipe, tables that fold, files."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,7 +69,7 @@ def put(text: str, output: Path | None = None) -> None:
         if output.exists() and not output.is_file():  # a pipe, or a directory
             output.write_text(text, encoding="utf-8", errors="replace")
         else:
-            with aside(output.resolve()) as file:
+            with aside(Path(os.path.realpath(output))) as file:  # also of links in a circle
                 file.write(text.encode("utf-8", "replace"))
     except OSError as error:
         is_misnamed = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)

@@ -72,7 +72,7 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
     Raises PlanError when ``path`` is no mount point, SetupError when it is read-only, has less than
     ``min_free_bytes`` free, or when others than root may put something else in the place of our directory.
     """
-    mount = mount_at(path.resolve())
+    mount = mount_at(Path(os.path.realpath(path)))  # also of links in a circle
     if mount is None:
         raise PlanError(f"volume '{name}': {_not_a_mount(path)}", key="mount")
     if mount.read_only or not (KEEPER in os.environ or _takes_files(path)):  # root's process looks again
@@ -100,7 +100,7 @@ def check_distinct(specs: Sequence[VolumeSpec]) -> None:
     """PlanError when two specs with a mount share a device: the comparison would be of one with itself."""
     owner: dict[str, VolumeSpec] = {}
     for spec in specs:
-        mount = None if spec.mount is None else mount_at(spec.mount.resolve())
+        mount = None if spec.mount is None else mount_at(Path(os.path.realpath(spec.mount)))
         if mount is None:
             continue
         other = owner.setdefault(_disk_number(mount.device_number), spec)

@@ -94,6 +94,12 @@ def test_a_full_disk_under_the_output_is_one_line(
     assert "No space left on device; see that it" in capsys.readouterr().err
 
 
+def test_links_in_a_circle_make_way_for_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["dashboard", "--output", str(tmp_path / "loop")]) == 0
+    assert (tmp_path / "loop").read_text().startswith("{")
+
+
 def test_a_closed_output_and_another_encoding_stop_no_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

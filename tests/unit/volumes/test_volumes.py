@@ -127,6 +127,12 @@ def test_a_path_that_is_no_mount_point_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "arm").exists()
 
 
+def test_links_in_a_circle_are_no_mount_point(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(PlanError, match="loop does not exist; mount the volume there first"):
+        check_mount(tmp_path / "loop", name="a")
+
+
 def test_a_read_only_mount_is_refused() -> None:
     with pytest.raises(SetupError, match="is read-only"):
         check_mount(Path("/proc"), name="a")  # takes no files, which is as good
