@@ -218,8 +218,8 @@ def _attached_as(name: str, otherwise: str) -> Volume:
 def down(plan_name: str | None = None) -> list[str]:
     """Detach what ``up`` attached, of one plan or of all; returns the names of the plans.
 
-    Raises SetupError, and touches nothing, while a process uses one of the mounts; SetupError also when
-    something stays, after all others have been detached.
+    Raises SetupError, and touches nothing, while another ``up`` or ``down`` is at one of them, or a process
+    uses one of the mounts; SetupError also when something stays, after all others have been detached.
     """
     wanted = _PREFIX if plan_name is None else f"{_PREFIX}{load_plan(plan_path(plan_name)).name}"
     sessions = [
@@ -227,6 +227,12 @@ def down(plan_name: str | None = None) -> list[str]:
         for name in running.sessions()[0]
         if name == wanted or (plan_name is None and name.startswith(wanted))
     ]
+    for name in sessions:
+        if (other := running.other_at(name)) is not None:
+            raise SetupError(
+                f"nothing was detached: process {other.pid} attaches or detaches the volumes of "
+                f"{name.removeprefix(_PREFIX)}; wait for its end, or end it"
+            )
     _require_unused(sessions)
     names, problems = [], []
     for session in sessions:

@@ -97,13 +97,27 @@ def owner_lives(session: str) -> bool:
     try:
         _trusted()
         owner = _owner(folder)
-        return owner == BY_HAND or (owner != "" and Process(*map(int, owner.split())).alive)
+        return owner == BY_HAND or _alive(owner) is not None
     except FileNotFoundError:
         return False
     except OSError as error:
         raise SetupError(
             f"{folder}: {error.strerror}; it is another user's, run as that user or as root"
         ) from error
+
+
+def other_at(session: str) -> Process | None:
+    """Who else attaches or detaches a session's volumes now; None also where nobody can tell."""
+    with suppress(OSError, SetupError):
+        owner = _owner(folder_of(session))
+        if owner not in (BY_HAND, _me()):
+            return _alive(owner)
+    return None
+
+
+def _alive(owner: str) -> Process | None:
+    process = Process(*map(int, owner.split())) if owner else None
+    return process if process is not None and process.alive else None
 
 
 def is_ours(session: str) -> bool:

@@ -1,8 +1,11 @@
 """What the run directory and a killed session leave is told apart, taken down, and never a traceback."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -78,6 +81,17 @@ def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
     with pytest.raises(SetupError):
         manual.down()
     assert running.sessions() == (["by-hand-a"], [])
+
+
+def test_what_another_command_is_attaching_is_not_detached_meanwhile(run: Path) -> None:
+    code = "from esrally_ebs.store import running; running.begin('by-hand-a'); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(SetupError, match=f"nothing was detached: process {other.pid} attaches or deta"):
+            manual.down()
+        other.communicate(b"\n")
+    assert manual.down() == ["a"]
 
 
 def test_what_was_made_in_the_users_directory_goes_with_a_killed_session(run: Path) -> None:
