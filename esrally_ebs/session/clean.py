@@ -8,11 +8,13 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import Process, argv_of, booted_at_s, shares_mounts
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
@@ -54,13 +56,22 @@ def take_down(session: str) -> list[str]:
 
 
 def _arms(directory: Path) -> list[Path]:
-    """Those with an underscore in their names are no arms', and go first: they may lie on one."""
-    folders = [path for path in directory.glob("*") if path.is_dir() and not path.is_symlink()]
+    """Those with an underscore in their names are no arms', and go first: they may lie on one.
+
+    None is opened: what a user has mounted on a folder of its own is closed to root.
+    """
+    folders: list[Path] = []
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:  # another may take it down, too
+        folders += [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
     return sorted(folders, key=lambda path: ("_" not in path.name, path.name))
 
 
 def _remove_notes(folder: Path) -> None:
     """What the processes of a session's caller left; other things that the caller put there stay, and it."""
+    if mount_at(folder) is not None:
+        raise SetupError(
+            f"{folder}: the user has mounted something there; run 'umount {folder}' and 'esrally-ebs clean'"
+        )
     if folder.is_dir():
         for name in _NOTES:
             (folder / name).unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -462,6 +463,28 @@ def test_what_the_user_left_beside_the_notes_is_named_and_stays(
     assert "not empty" in problem
     assert more.exists()
     more.unlink()
+
+
+@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no file systems of users")
+def test_what_the_user_mounts_over_the_notes_keeps_no_other_session(address: str, run: Path) -> None:
+    for name in ("a", "z"):
+        running.begin(name)
+        (run / name / "owner").write_text("99999999 1")
+    begun(address)
+    (run / "s" / "owner").write_text("99999999 1")
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={fuse},rootmode=40000,user_id={NOBODY},group_id={NOBODY}"
+    words = ["/bin/mount", "-i", "-t", "fuse", "-o", options, "closed-to-root", run / "s" / OF_CALLER]
+    subprocess.run(words, pass_fds=[fuse], check=True)
+    try:
+        taken = dict(clean.clean())
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", words[-1]], check=True)
+        os.close(fuse)
+    assert taken["a"] == taken["z"] == []
+    assert re.fullmatch(
+        r".*/s/of_caller: the user has mounted something there; run 'umount .*", taken["s"][0]
+    )
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1e3", "٣", "99999999999999999999"])
