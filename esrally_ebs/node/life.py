@@ -205,6 +205,8 @@ def _up(
 ) -> None:
     arm = volume.spec.name
     port = lasting_port(settings.also_at) if settings.keeps_port or settings.also_at else 0
+    # in the long form, as a colon in the short one would end the path
+    part = {**part, "volumes": [_bind(data_dir, _DATA), *part.get("volumes", ())]}
     if settings.also_at and "network_mode" not in part:
         part = {**part, "ports": [*part.get("ports", ()), f"{settings.also_at}:{port}:{_HTTP}"]}
     with tempfile.TemporaryDirectory(prefix="ebs-node-") as directory:
@@ -214,7 +216,6 @@ def _up(
             "ES_IMAGE": image,
             # the engine chooses, so that nobody can take it in between; at each start another one
             "ES_PORT": f"{port}",
-            "ES_DATA": str(data_dir),
             "ES_SETTINGS": str(settings_file),
             "ES_NODE_NAME": arm,
             "ES_HEALTH_INTERVAL": _RARE_CHECK,

@@ -1,5 +1,6 @@
 """What the pack makes of the words of engine, kernel and Elasticsearch, and what it asks Compose for."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -221,6 +222,25 @@ def test_without_docker_nothing_is_left_over_and_nothing_to_remove(
     node.remove("0c9e6d1c-0000-4000-8000-000000000000")
     with pytest.raises(SetupError, match="docker: not installed; run 'make setup'"):
         node.choose_image({})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to the node's user")
+def test_a_node_is_given_its_data_whatever_the_path_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, override = tmp_path / "docker", tmp_path / "override.yml"
+    client.write_text(f'#!/bin/sh\n[ "$1" = compose ] || exit 0\ncp "$7" {override}\nexit 1\n')
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    mount = tmp_path / "nfs:" / "data$"
+    mount.mkdir(parents=True)
+    spec = VolumeSpec(name="a", type="directory", size_bytes=0)
+    with pytest.raises(CommandError, match="arm a: the node's container cannot be started"):
+        life.start(Volume(spec=spec, kind=Kind.DIRECTORY, mount=mount), settings(), session="s", image="i")
+    (bound,) = json.loads(override.read_text())["services"]["node"]["volumes"]
+    assert bound["source"] == str(mount / "elasticsearch").replace("$", "$$")
+    assert bound["target"] == "/usr/share/elasticsearch/data"
+    assert resource("compose/node.yml").read_text().count(f':{bound["target"]}"') == 1
 
 
 @pytest.fixture
