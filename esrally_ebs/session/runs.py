@@ -95,12 +95,12 @@ def _race(
     path: Path, plan: Plan, overrides: Mapping[str, Any], session: str, tasks: Sequence[str] = ()
 ) -> int:
     assert plan.race is not None
-    track = resource("tracks") / plan.race.track
-    if not (track / "track.json").is_file():
-        tracks = [folder.parent.name for folder in resource("tracks").glob("*/track.json")]
+    tracks = {folder.parent.name: folder.parent for folder in resource("tracks").glob("*/track.json")}
+    track = tracks.get(plan.race.track)
+    if track is None:  # also where a path leads to one: whoever hands over a plan must not say what is run
         raise PlanError(
-            f"{path}: race.track: there is no {track}; name a track that is in {resource('tracks')}"
-            f"{near(plan.race.track, tracks)}"
+            f"{path}: race.track: there is no {resource('tracks') / plan.race.track}; name a track that is"
+            f" in {resource('tracks')}{near(plan.race.track, tracks)}"
         )
     preflight.check_plan(plan)
     params = json.dumps({"plan": str(path), "set": dict(overrides)})

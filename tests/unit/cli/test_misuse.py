@@ -19,6 +19,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import processes as system
 from esrally_ebs.machine.processes import interrupt_again
 from esrally_ebs.model import State
+from esrally_ebs.session import runs
 from esrally_ebs.store import SessionFolder
 
 
@@ -55,6 +56,18 @@ def test_words_that_mean_nothing_are_one_line_and_exit_code_2(
     assert error.startswith("esrally-ebs: ")
     assert says in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("track", ["{}", "../tracks/logs-ebs", "logs-ebs/", ""])
+def test_no_plan_has_a_track_run_that_is_not_among_ours(
+    track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "track.json").write_text("{}")
+    raced: list[object] = []
+    monkeypatch.setattr(runs, "call_rally", lambda *flags: raced.append(flags) or 0)
+    assert main(["run", "gp2-vs-gp3", "--set", f"race.track={track.format(tmp_path)}"]) == 2
+    assert not raced
+    assert "race.track: there is no " in capsys.readouterr().err
 
 
 def test_without_words_there_is_help_and_no_empty_error(capsys: pytest.CaptureFixture[str]) -> None:
