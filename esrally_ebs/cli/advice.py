@@ -189,7 +189,8 @@ def _text(log: Path) -> str:
 def trace_command(
     size: Size,
     mount: Annotated[
-        Path | None, typer.Option(help="A directory on the file system whose I/Os are recorded.")
+        str | None,
+        typer.Option(metavar="PATH", help="A directory on the file system whose I/Os are recorded."),
     ] = None,
     seconds: Annotated[float | None, typer.Option(metavar="N", help="For so long.", min=2, max=86400)] = None,
     pid: Annotated[
@@ -220,10 +221,14 @@ def trace_command(
     today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
     if (mount is None) == (source is None):
         raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
+    if mount == "":  # which would be the directory that this runs in
+        raise PlanError("--mount '': an empty path; is a variable of your shell not set?")
     if mount is not None and seconds is None:
         raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
     # by sudo what comes after it is the caller's
-    recorder = tracing.MountRecorder(mount, today, seconds=seconds, pid=pid) if mount and seconds else None
+    recorder = (
+        tracing.MountRecorder(Path(mount), today, seconds=seconds, pid=pid) if mount and seconds else None
+    )
     if absent := [path for path in log or [] if not path.is_file()]:
         raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
     require_known_format(log or [])  # rather than after the minutes that are recorded

@@ -126,6 +126,8 @@ def push_command(
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.metrics_store import configured_store, send
 
+    if configuration == "":  # Rally would take rally.ini
+        raise PlanError("--configuration-name '': an empty name; is a variable of your shell not set?")
     recorded = load_session(find_session(home(), session))
     sent = send(recorded, configured_store(configuration))
     put(f"{sent.documents} documents of session {recorded.id} are in {sent.index} at {sent.url}")

@@ -45,6 +45,8 @@ from esrally_ebs.store import SessionFolder
         (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
         (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
+        (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
+        (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
     ],
 )
