@@ -79,9 +79,14 @@ def _remove_notes(folder: Path) -> None:
 
 
 def remove_unfinished(session: str, home: Path) -> None:
-    """An index that was being built for it, by the name that dataset.py gives it."""
-    for path in (home / "datasets").glob(f"*.{short_name(session)}.unfinished"):
+    """An index that was being built for it."""
+    for path in _unfinished_of(session, home):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _unfinished_of(session: str, home: Path) -> Iterator[Path]:
+    """By the name that dataset.py gives it."""
+    return (home / "datasets").glob(f"*.{short_name(session)}.unfinished")
 
 
 def _end_fio(pid_file: Path) -> None:
@@ -131,8 +136,10 @@ def clean() -> Iterator[tuple[str, list[str]]]:
 def _remove_of_earlier_boots() -> list[Path]:
     """Remove what sessions of earlier boots left on disk: images of volumes, and unfinished indices."""
     booted_s = booted_at_s()
+    # a clock that was set on since then has them look older than this boot
+    of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home())]
     folders = (home() / "datasets").glob("*.unfinished")
-    unfinished = [path for path in folders if path.lstat().st_ctime < booted_s]
+    unfinished = [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
     for path in unfinished:
         shutil.rmtree(path, ignore_errors=True)
     return [*unfinished, *volumes.sweep_images(booted_s)]

@@ -72,6 +72,17 @@ def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
     assert images[1].exists()
 
 
+def test_an_index_that_a_session_is_building_stays_when_the_clock_was_set_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.begin("lives")
+    building = run.parent / "home" / "datasets" / f"0123.{short_name('lives')}.unfinished"
+    building.mkdir(parents=True)
+    monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 3600)
+    assert list(clean.clean()) == []
+    assert building.exists()
+
+
 def test_detaching_goes_on_after_an_arm_that_stays(run: Path) -> None:
     for plan in ("by-hand-a", "by-hand-b"):
         running.begin(plan)
