@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.store.files import aside
 from esrally_ebs.units import format_bytes
 from esrally_ebs.workload.corpus.logs import LogRenderer
 from esrally_ebs.workload.corpus.vectors import VectorRenderer
@@ -146,8 +147,11 @@ def _partial(path: Path) -> Iterator[tuple[Path, int]]:
     """An empty file beside ``path`` that only we write; gone afterwards unless it was renamed."""
     partial = path.with_name(f".{path.name}.partial")
     with disk_errors(path):
-        file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # in a directory of somebody else's it may be a link to a file of ours, or a file that stays theirs
+        file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
+        if os.fstat(file).st_uid != os.geteuid():
+            raise SetupError(f"{partial}: belongs to another user; choose another directory")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -178,7 +182,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 def _write_offsets(path: Path, ends: Ends) -> None:
     # Rally reads "line;offset after that line" for every 50,000th line
     rows = [f"{line};{offset}\n" for line, offset in ends if line % CHUNK == 0]
-    _offset_path(path).write_text("".join(rows))
+    _write_whole(_offset_path(path), "".join(rows))
 
 
 def _offset_path(path: Path) -> Path:
@@ -186,7 +190,12 @@ def _offset_path(path: Path) -> Path:
 
 
 def _write_stamp(corpus: Corpus) -> None:
-    _stamp_path(corpus.path).write_text(json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
+    _write_whole(_stamp_path(corpus.path), json.dumps({**asdict(corpus), "path": corpus.path.name}) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    with aside(path) as file:  # which follows no link that somebody else has put there meanwhile
+        file.write(text.encode())
 
 
 def _stamp_path(path: Path) -> Path:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import multiprocessing
+import os
 import resource
 import signal
 import subprocess
@@ -214,6 +215,26 @@ def test_what_is_no_file_is_never_replaced_by_one(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match=rf"{name}: is no file; name one"):
             generate(tmp_path / name, documents=1)
     assert (tmp_path / "null").is_char_device()
+
+
+def test_no_link_that_somebody_has_put_there_is_written_through(tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis"
+    thesis.write_text("years of work")
+    (tmp_path / ".corpus.json.partial").symlink_to(thesis)
+    with pytest.raises(
+        SetupError, match=r"corpus\.json: cannot write the corpus: Too many levels of symbolic"
+    ):
+        generate(tmp_path / "corpus.json", documents=10)
+    assert thesis.read_text() == "years of work"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's file")
+def test_a_corpus_is_written_into_no_file_of_another_user(tmp_path: Path) -> None:
+    theirs = tmp_path / ".corpus.json.partial"
+    theirs.touch()
+    os.chown(theirs, 65534, 65534)
+    with pytest.raises(SetupError, match=r"\.corpus\.json\.partial: belongs to another user"):
+        generate(tmp_path / "corpus.json", documents=10)
 
 
 def test_the_stamp_does_not_name_the_directory(tmp_path: Path) -> None:
