@@ -11,6 +11,7 @@ from esrally_ebs.checks.guards import check_names
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.processes import is_root
+from esrally_ebs.machine.resources import home, named_in_text
 from esrally_ebs.model import Backend
 from esrally_ebs.plan import Plan
 from esrally_ebs.volumes.backends import check_mounts
@@ -55,6 +56,7 @@ def require_rounds(plan: Plan, searches: int) -> None:
 
 def require(plan: Plan, *, with_nodes: bool) -> None:
     """Raise SetupError that names the first thing missing and how to get it."""
+    named_in_text("ESRALLY_EBS_HOME", home())
     emulated = [arm.name for arm in plan.arm if arm.backend is Backend.EMULATED]
     has_root = is_root() or KEEPER in os.environ
     if emulated and not has_root:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from esrally_ebs.cli.output import put
+from esrally_ebs.errors import PlanError
 from esrally_ebs.units import format_bytes
 from esrally_ebs.workload import corpus
 
@@ -48,6 +49,10 @@ def corpus_convert(
     output: Annotated[Path, typer.Option(help="Directory; default where Rally keeps it.")] = _RALLY_DATA,
 ) -> None:
     """Make a corpus of NOAA's own GHCN-Daily files."""
-    made = corpus.convert(by_year, output.expanduser(), stations=stations, countries=countries, states=states)
+    try:
+        folder = output.expanduser()
+    except RuntimeError as error:
+        raise PlanError(f"--output {output}: {error}; write the whole path") from error
+    made = corpus.convert(by_year, folder, stations=stations, countries=countries, states=states)
     put(f"{made.path}: {made.documents} documents, {format_bytes(made.bytes)}")
     put(f"race with --track-params=documents:{made.documents}")

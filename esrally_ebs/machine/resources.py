@@ -29,7 +29,16 @@ def home() -> Path:
 
 def run_dir() -> Path:
     """``$ESRALLY_EBS_RUN``: what is attached or running on this machine now, one folder per session."""
-    return _folder("ESRALLY_EBS_RUN", "/run/esrally-ebs")
+    return named_in_text("ESRALLY_EBS_RUN", _folder("ESRALLY_EBS_RUN", "/run/esrally-ebs"))
+
+
+def named_in_text(variable: str, path: Path) -> Path:
+    """The path, if records and containers can name it; SetupError for one that is no UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise SetupError(f"{variable}: {path} is not UTF-8; set it to a folder whose path is") from error
+    return path
 
 
 def sockets_wanted() -> bool:

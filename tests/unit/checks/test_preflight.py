@@ -5,6 +5,7 @@ from small_plan import small_plan
 
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.plan import parse_plan
 
 ARM = '[[arm]]\nname = "a"\ntype = "gp3"\n'
@@ -48,3 +49,13 @@ def test_rounds_that_can_tell_no_difference_are_refused_with_the_number_needed(
 )
 def test_rounds_that_can_and_rehearsals_pass(design: dict[str, object], searches: int) -> None:
     preflight.require_rounds(small_plan(design=design), searches)
+
+
+def test_a_place_that_records_and_containers_cannot_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = r": /h.* is not UTF-8; set it to a folder whose path is$"
+    monkeypatch.setenv("ESRALLY_EBS_HOME", "/h\udcff")
+    with pytest.raises(SetupError, match=f"^ESRALLY_EBS_HOME{says}"):
+        preflight.require(parse_plan(f'name = "p"\n{ARM}', "p.toml"), with_nodes=False)
+    monkeypatch.setenv("ESRALLY_EBS_RUN", "/h\udcff")
+    with pytest.raises(SetupError, match=f"^ESRALLY_EBS_RUN{says}"):
+        run_dir()
