@@ -78,9 +78,6 @@ class Prediction:
     tasks: Mapping[str, tuple[float, ...]]  # the same by task
     waits: Mapping[str, float]  # by limit: I/Os' waits as a share of the time of all requests
     busy: float  # the share of requests' time that is not there with an infinitely fast volume
-    credits: float  # the fraction of burst credits that is left at the end
-    iops: float  # while requests are served
-    bytes_per_s: float
 
     def percentile(self, percentile: float) -> Estimate:
         """One of PERCENTILES, of all requests."""
@@ -188,9 +185,6 @@ class Predictor:
             tasks=tasks,
             waits={name: _mean_wait(runs, name) / total_s for name in runs[0].limit_s},
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
-            credits=min(run.credits for run in runs),
-            iops=len(self._of.ios["at_s"]) / total_s,
-            bytes_per_s=float(self._of.ios["bytes"].sum()) / total_s,
         )
 
     def _estimates(self, latency_s: Column) -> tuple[Estimate, ...]:

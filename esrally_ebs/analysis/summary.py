@@ -98,11 +98,6 @@ class Summary:
         return self.percentiles[0].value
 
     @property
-    def p90_s(self) -> float:
-        """The 90th percentile."""
-        return self.percentiles[1].value
-
-    @property
     def p99_s(self) -> float:
         return self.percentiles[2].value
 

@@ -172,7 +172,6 @@ class CostPart:
 
     what: str
     amount: float
-    unit: str
     rate: Rate
 
     @property
@@ -251,11 +250,11 @@ def monthly(
         raise PlanError(f"arm {spec.name}: a {spec.type} has no price; give its type, such as gp3")
     known = prices or price_list()
     parts = []
-    for what, amount, unit, key in _charges(spec, usage, known):
+    for what, amount, key in _charges(spec, usage, known):
         if amount > 0:
             rate = known.rate(region, _listed(spec.type), key, on)
             volumes = 1 if key in _BY_USE else spec.stripes
-            parts.append(CostPart(what=what, amount=amount * volumes, unit=unit, rate=rate))
+            parts.append(CostPart(what=what, amount=amount * volumes, rate=rate))
     return Price(region=region, parts=tuple(parts))
 
 
@@ -314,7 +313,7 @@ def _listed(type_: str) -> str:
     return {"magnetic": "standard", "io2-block-express": "io2"}.get(type_, type_)
 
 
-_Charge = tuple[str, float, str, str]  # what, amount, unit, key of the price list
+_Charge = tuple[str, float, str]  # what, amount, key of the price list
 
 
 def _charges(spec: VolumeSpec, usage: Usage, prices: PriceList) -> list[_Charge]:
@@ -323,37 +322,37 @@ def _charges(spec: VolumeSpec, usage: Usage, prices: PriceList) -> list[_Charge]
         return []
     if spec.type == "efs":
         return _efs(spec, usage)
-    storage = ("storage", spec.size_bytes / GIB, "GiB", "gb")
+    storage = ("storage", spec.size_bytes / GIB, "gb")
     if spec.type == "gp3":
         included = prices.included("gp3")
         iops = max(0, (spec.iops or 0) - included["iops"])
         rate = max(0.0, (spec.throughput_bytes_per_s or 0) / MIB - included["mib_per_s"])
-        return [storage, ("IOPS", iops, "IOPS", "iops"), ("throughput", rate, "MiB/s", "mib_per_s")]
+        return [storage, ("IOPS", iops, "iops"), ("throughput", rate, "mib_per_s")]
     if spec.type == "io1":
-        return [storage, ("IOPS", spec.iops or 0, "IOPS", "iops")]
+        return [storage, ("IOPS", spec.iops or 0, "iops")]
     if _listed(spec.type) == "io2":
         return [storage, *_io2_tiers(spec.iops or 0)]
     if _listed(spec.type) == "standard":
-        return [storage, ("I/Os", usage.ios / 1e6, "million", "million_ios")]
+        return [storage, ("I/Os", usage.ios / 1e6, "million_ios")]
     return [storage]
 
 
 def _io2_tiers(iops: int) -> list[_Charge]:
     edges = ((0, 32_000, "iops"), (32_000, 64_000, "iops_above_32000"), (64_000, inf, "iops_above_64000"))
     return [
-        (f"IOPS above {low:,}" if low else "IOPS", max(0, min(iops, high) - low), "IOPS", key)
+        (f"IOPS above {low:,}" if low else "IOPS", max(0, min(iops, high) - low), key)
         for low, high, key in edges
     ]
 
 
 def _efs(spec: VolumeSpec, usage: Usage) -> list[_Charge]:
     stored = (spec.size_bytes if usage.stored_bytes is None else usage.stored_bytes) / GIB
-    charges: list[_Charge] = [("storage", stored, "GiB", "one_zone_gb" if spec.one_zone else "gb")]
+    charges: list[_Charge] = [("storage", stored, "one_zone_gb" if spec.one_zone else "gb")]
     mode = efs_mode(spec)
     if mode == "provisioned":
         bought = (spec.throughput_bytes_per_s or 0) / MIB - stored * _EFS_INCLUDED_MIB_PER_GIB
-        return [*charges, ("throughput", bought, "MiB/s", "mib_per_s")]
+        return [*charges, ("throughput", bought, "mib_per_s")]
     if mode == "elastic":
-        charges.append(("reads", usage.read_bytes / GIB, "GiB", "read_gb"))
-        charges.append(("writes", usage.written_bytes / GIB, "GiB", "written_gb"))
+        charges.append(("reads", usage.read_bytes / GIB, "read_gb"))
+        charges.append(("writes", usage.written_bytes / GIB, "written_gb"))
     return charges

@@ -109,16 +109,13 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """How one volume behaves, and where we know it from."""
+    """How one volume behaves."""
 
     name: str
-    type: str
     limits: tuple[Limit, ...]  # of the volume; of each, when it is striped
     accounting: Accounting
     read: Service
     write: Service
-    dated: str = ""  # the day from which these limits held
-    sources: tuple[str, ...] = ()
     instance: str = ""  # which instance it is attached to; "" = none that limits it
     instance_limits: tuple[Limit, ...] = ()  # of all volumes of that instance together
     stripes: int = 1  # volumes that are one
@@ -137,7 +134,6 @@ class Model:
             "accounting": Accounting(**fields["accounting"]),
             "read": Service(**fields["read"]),
             "write": Service(**fields["write"]),
-            "sources": tuple(fields["sources"]),
             "instance_limits": tuple(Limit(**limit) for limit in fields["instance_limits"]),
         }
         return cls(**{**fields, **parts})

@@ -133,7 +133,6 @@ def model_for(spec: VolumeSpec) -> Model:
     merge_over = constants.get("merge_over_kib")
     return Model(
         name=spec.name,
-        type=generation.type,
         limits=shrunk(_RULES[generation.rule](spec, constants), spec.time_scale),
         accounting=Accounting(
             max_io_bytes=constants["max_io_kib"] * KIB,
@@ -142,8 +141,6 @@ def model_for(spec: VolumeSpec) -> Model:
         ),
         read=_read(spec, constants).slowed(spec.read_latency),
         write=_write(spec, constants),
-        dated=generation.since,
-        sources=generation.sources,
         instance=spec.instance or "",
         instance_limits=() if generation.rule == "local" else shrunk(instance_limits(spec), spec.time_scale),
         stripes=spec.stripes,

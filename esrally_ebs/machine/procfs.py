@@ -21,7 +21,7 @@ _ID = re.compile(r"[0-9]{1,18}")
 _MEMORY_V1 = ("total_cache", "total_rss", "total_mapped_file", "total_pgmajfault")
 _MEMORY_V2 = ("file", "anon", "file_mapped", "pgmajfault")
 _MAPS_LINE = re.compile(
-    r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([0-9]+)(?: +(.*))?\Z"
+    r"([0-9a-f]+)-([0-9a-f]+) [-rwxsp]{4} ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ ([0-9]+)(?: +.*)?\Z"
 )
 ESTABLISHED, CLOSE_WAIT = 0x01, 0x08  # of a TCP socket
 SECTOR_BYTES = 512  # the kernel counts in these whatever the disk's own sectors are
@@ -124,9 +124,7 @@ class Mapping:
     start: int
     end: int
     offset: int
-    device_number: str  # "major:minor", of the file system (on btrfs not what stat(2) says)
     inode: int
-    path: str  # as the process sees it; " (deleted)" may follow
 
     @property
     def length(self) -> int:
@@ -154,9 +152,7 @@ def _mapping(line: str, where: str) -> Mapping:
         start=int(match[1], 16),
         end=int(match[2], 16),
         offset=int(match[3], 16),
-        device_number=f"{int(match[4], 16)}:{int(match[5], 16)}",
-        inode=int(match[6]),
-        path=match[7] or "",
+        inode=int(match[4]),
     )
 
 

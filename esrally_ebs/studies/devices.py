@@ -65,10 +65,10 @@ class DeviceRunner:
                 change(arm.volume.control, drain=True, drain_instance=True)
 
         runs: list[Run] = []
-        for number in range(1, 1 + self.repeats):
+        for _ in range(self.repeats):
             folder, _ = measure_plan(short, self.say, prepare=prepare)
             self.sessions.append(folder.name)
-            runs += _recorded(folder, short, number)
+            runs += _recorded(folder, short)
         return runs
 
     def phases(self, plan: Plan) -> list[LoadPhase]:
@@ -161,7 +161,7 @@ def _burst_job(job: BaselineJob) -> BaselineJob:
     return job.model_copy(update={"runtime": runtime, "rest": 0.0, "size": _BURST_FILE})
 
 
-def _recorded(folder: Path, plan: Plan, number: int) -> Iterator[Run]:
+def _recorded(folder: Path, plan: Plan) -> Iterator[Run]:
     """The runs of a session, from fio's own output and what was recorded of the limits."""
     waits = {
         (event.arm, event.fields["job"]): event.fields["waited_s"]
@@ -171,4 +171,4 @@ def _recorded(folder: Path, plan: Plan, number: int) -> Iterator[Run]:
     for arm in plan.arm:
         for job in plan.baseline:
             text = (folder / "baseline" / f"0-{arm.name}-{job.name}.json").read_text()
-            yield run_of(text, arm.name, job, number, {}, waited_s=waits[arm.name, job.name])
+            yield run_of(text, arm.name, job, waited_s=waits[arm.name, job.name])

@@ -27,11 +27,9 @@ class Run:
 
     arm: str
     job: str
-    number: int  # from 1
     block_bytes: int
     directions: tuple[FioDirection, ...]
     waited_s: Mapping[str, float]  # by limit: seconds that I/Os waited because of it, all I/Os added up
-    levels: Mapping[str, float]  # tokens left in each bucket
     per_second: Sequence[tuple[int, float]] = ()  # I/Os done in each second, and their latencies added up
 
     @property
@@ -153,14 +151,13 @@ def simulated(
 ) -> Run:
     """One job in virtual time on a volume of its own."""
     volume = SimulatedVolume(spec, seed=number, instance=instance)
-    return simulated_on(volume, job, number=number, reads=reads, compiled=compiled)
+    return simulated_on(volume, job, reads=reads, compiled=compiled)
 
 
 def simulated_on(
     volume: SimulatedVolume,
     job: BaselineJob,
     *,
-    number: int = 1,
     reads: float | None = None,
     seconds: int = 0,
     untouched: bool = False,
@@ -170,28 +167,19 @@ def simulated_on(
     one by one. Compiled whatever its size, as all runs of a study share the seconds of compiling.
     """
     text = volume.run(job, reads=_count(job, reads), compiled=compiled, seconds=seconds, untouched=untouched)
-    return run_of(text, volume.spec.name, job, number, volume.levels())
+    return run_of(text, volume.spec.name, job)
 
 
-def run_of(
-    text: str,
-    arm: str,
-    job: BaselineJob,
-    number: int,
-    levels: Mapping[str, float],
-    waited_s: Mapping[str, float] | None = None,
-) -> Run:
+def run_of(text: str, arm: str, job: BaselineJob, waited_s: Mapping[str, float] | None = None) -> Run:
     """A run from what fio wrote, or would have written; waits that are not in there from ``waited_s``."""
     document: Mapping[str, Any] = json.loads(text[text.index("{") :])
     counted = document.get("per_second", {"ios": (), "latency_s": ()})
     return Run(
         arm=arm,
         job=job.name,
-        number=number,
         block_bytes=job.bs,
         directions=tuple(parse_fio(text, f"fio job {job.name} on {arm}")),
         waited_s=_unstriped(waited_s or document.get("limits", {}).get("waited_s", {})),
-        levels=dict(levels),
         per_second=list(zip(counted["ios"], counted["latency_s"], strict=True)),
     )
 

@@ -45,7 +45,6 @@ class Replayed(NamedTuple):
 
     latency_s: Column  # by request
     limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
-    credits: float  # the fraction that is left of burst credits, of the emptiest bucket; 1.0 without
     done_s: Column  # by event: when its I/O was done
 
 
@@ -129,12 +128,7 @@ def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1)
     for limit, seconds in zip(limits, buckets.waited_s, strict=True):
         name = of_any(limit.name)
         by_limit[name] = by_limit.get(name, 0.0) + float(seconds)
-    left = [
-        level / limit.capacity
-        for limit, level in zip(limits, buckets.levels, strict=True)
-        if limit.of_credits
-    ]
-    return Replayed(latency_s, by_limit, min(left, default=1.0), done_s)
+    return Replayed(latency_s, by_limit, done_s)
 
 
 @functools.cache

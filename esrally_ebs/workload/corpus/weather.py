@@ -55,7 +55,6 @@ _DEGREE_PATTERNS: Final = {
 class StationClass:
     """A kind of station: which stations, on how many days each reports, and what."""
 
-    name: str
     first_station: int
     stations: int
     report_days: int
@@ -104,7 +103,6 @@ def load_stations() -> Stations:
                 climate.append(weather)
         classes.append(
             StationClass(
-                name=name,
                 first_station=first,
                 stations=len(texts) - first,
                 report_days=kind["report_days"],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from esrally_ebs.catalog.generations import generation_of
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for, volume_types
 from esrally_ebs.errors import PlanError
@@ -122,16 +123,17 @@ def test_what_a_type_does_not_allow_is_refused_with_what_to_change(spec: VolumeS
 @pytest.mark.parametrize("type_", ["gp2", "gp3", "io1", "io2", "st1", "sc1", "instance-store"])
 def test_every_type_says_where_its_limits_come_from_and_survives_json(type_: str) -> None:
     iops = 3000 if type_ in ("io1", "io2", "instance-store") else None
-    model = model_for(_spec(type_, 500, iops=iops))
+    spec = _spec(type_, 500, iops=iops)
+    model = model_for(spec)
     assert type_ in volume_types()
-    assert model.sources
-    assert model.dated
+    assert generation_of(spec).sources
+    assert generation_of(spec).since
     assert Model.from_json(json.loads(json.dumps(model.to_json()))) == model
 
 
 def test_only_gp2_and_gp3_claim_measured_latencies() -> None:
     def assumed(spec: VolumeSpec) -> bool:
-        return any(source.startswith("assumed") for source in model_for(spec).sources)
+        return any(source.startswith("assumed") for source in generation_of(spec).sources)
 
     assert not assumed(_spec("gp2", 100))
     assert not assumed(_spec("gp3", 100))

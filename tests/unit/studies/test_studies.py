@@ -41,8 +41,8 @@ def a_run(waited_s: dict[str, float], *, ios: int = 1000, mean_s: float = 0.01, 
         p50_s=mean_s, p90_s=mean_s, p99_s=mean_s, p999_s=mean_s,
     )  # fmt: skip
     return Run(
-        arm="t3-3000-250", job="log", number=1, block_bytes=64 * KIB, directions=(direction,),
-        waited_s=waited_s, levels={},
+        arm="t3-3000-250", job="log", block_bytes=64 * KIB, directions=(direction,),
+        waited_s=waited_s,
     )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_striped_waits_are_added_up_by_limit() -> None:
     }
     text = json.dumps(document)
     job = BaselineJob(name="j", rw="write", bs=4096)
-    assert run_of(text, "a", job, 1, {}).waited_s == {"iops": 3.0, "instance-iops": 4.0}
+    assert run_of(text, "a", job).waited_s == {"iops": 3.0, "instance-iops": 4.0}
 
 
 def test_a_study_on_devices_shows_only_what_was_measured() -> None:
