@@ -89,8 +89,10 @@ def cost(volumes: int, seconds: float, folder: Path, sink: Sink) -> tuple[float,
     readers = [StatisticsReader(folder / "device", ioctl=Volume().ioctl) for _ in range(volumes)]
     sampled = Sampled([EbsStatistics([reader.read]) for reader in readers])
     began, wall = time.process_time(), time.monotonic()
-    with SamplerThread(sampled.sample, counted):
-        time.sleep(seconds)
+    thread = SamplerThread(sampled.sample, counted)
+    thread.start()
+    time.sleep(seconds)
+    thread.stop()
     spent = (time.process_time() - began) / (time.monotonic() - wall)
     for reader in readers:
         reader.close()

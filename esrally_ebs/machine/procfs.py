@@ -193,7 +193,6 @@ class DiskCounters:
     written_bytes: int
     write_s: float
     in_flight: int
-    busy_s: float  # time during which at least one request was in flight
     weighted_s: float  # in-flight requests integrated over time: its rate is the mean queue depth
 
 
@@ -217,7 +216,6 @@ def _disk_counters(line: str, where: str) -> DiskCounters:
         written_bytes=n[6] * SECTOR_BYTES,
         write_s=n[7] / 1000,
         in_flight=n[8],
-        busy_s=n[9] / 1000,
         weighted_s=n[10] / 1000,
     )
 

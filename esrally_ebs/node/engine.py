@@ -32,7 +32,6 @@ _LOG_LINES = 80
 class Container:
     """What the engine says of a container now."""
 
-    id: str
     pid: int  # of its first process, in the host's namespace; 0 when it does not run
     running: bool
     exit_code: int
@@ -116,7 +115,6 @@ def parse_inspect(text: str) -> Container:
     state = container["State"]
     published = container.get("NetworkSettings", {}).get("Ports") or {}
     return Container(
-        id=container["Id"],
         pid=state["Pid"],
         running=state["Status"] == "running",
         exit_code=state["ExitCode"],

@@ -23,7 +23,6 @@ from esrally_ebs.report.documents import Document, documents
 from esrally_ebs.store import Session, SessionFolder, load_session
 
 _FALSE_WORDS = ("", "0", "false", "no", "off", "none")
-PATTERN = "rally-ebs-*"
 _TEMPLATE = "rally-ebs"
 _AT_ONCE = 2000  # documents in a request: about a megabyte
 _REQUEST_S = 20.0  # that one request may take

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def describe(nodes: Sequence[Node], engine: Mapping[str, str | None]) -> dict[st
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
         "esrally_ebs": esrally_ebs.__version__,
-        "rally": _package("esrally"),
+        "rally": version("esrally"),
         "fio": _tool("fio", "--version"),
         "engine": engine.get(""),
         "nodes": {node.arm: _node(node, engine.get(node.image)) for node in nodes},
@@ -69,13 +69,6 @@ def _node(node: Node, image_id: str | None) -> dict[str, Any]:
         # only what may differ in meaning between nodes: no names, paths or ports
         "settings": {"store_type": jvm_node["settings"].get("index", {}).get("store", {}).get("type")},
     }
-
-
-def _package(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _tool(*argv: str) -> str | None:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, give_way
@@ -157,15 +155,6 @@ class SamplerThread:
             self._thread.join(_JOIN_S)
         if self._thread.is_alive():
             self.error = SetupError(f"telemetry: no answer for {_JOIN_S:.0f} s; see the volumes' logs")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _run(self) -> None:
         give_way()

@@ -27,13 +27,14 @@ from esrally_ebs.model import (
     VolumeSpec,
 )
 from esrally_ebs.rally.cars import load_settings
-from esrally_ebs.rally.metrics_store import PATTERN, StoreAddress, send
+from esrally_ebs.rally.metrics_store import StoreAddress, send
 from esrally_ebs.report.documents import documents, panels
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.session import Session
 
 pytestmark = [pytest.mark.system, pytest.mark.beside, pytest.mark.usefixtures("own_run")]
 
+PATTERN = "rally-ebs-*"
 ARMS = ("gp2", "gp3")
 SECONDS = 300  # of telemetry
 

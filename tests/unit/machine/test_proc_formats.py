@@ -80,7 +80,6 @@ def test_counters_are_in_bytes_and_seconds() -> None:
         written_bytes=1024 * 512,
         write_s=0.045,
         in_flight=4,
-        busy_s=0.090,
         weighted_s=0.105,
     )
 

@@ -85,8 +85,9 @@ def test_the_thread_gives_way_to_everybody_else() -> None:
         niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
 
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    with SamplerThread(Sampler([], read_state=silent).sample, sink, interval_s=60.0):
-        pass
+    thread = SamplerThread(Sampler([], read_state=silent).sample, sink, interval_s=60.0)
+    thread.start()
+    thread.stop()
 
     assert set(niceness) == {10}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before  # and none of its process besides
@@ -102,10 +103,11 @@ def test_stopping_does_not_wait_for_the_next_beat() -> None:
     assert time.monotonic() - begin < 30.0
 
 
-def test_leaving_the_context_ends_the_thread_with_its_last_rows_delivered() -> None:
+def test_stopping_ends_the_thread_with_its_last_rows_delivered() -> None:
     rows: list[list[TelemetryPoint]] = []
-    with SamplerThread(Sampler([(NOWHERE, None)], read_state=silent).sample, rows.append, interval_s=60.0):
-        pass
+    thread = SamplerThread(Sampler([(NOWHERE, None)], read_state=silent).sample, rows.append, interval_s=60.0)
+    thread.start()
+    thread.stop()
 
     assert len(rows) == 1
 
