@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.compare import Verdict, verdict_of
+from esrally_ebs.analysis.compare import Claim, Verdict, verdict_of
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.multiplicity import holm
 from esrally_ebs.analysis.profile import Profile, pooled, profiles_of, read_windows
@@ -57,16 +57,11 @@ class Writes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateComparison:
-    """How fast one bulk task adds documents on two arms; the verdict says how ``b`` does against ``a``."""
+class RateComparison(Claim):
+    """How fast one bulk task adds documents on two arms."""
 
     task: str
-    a: str
-    b: str
     ratio: Estimate  # of documents per second, b / a; for this task alone
-    verdict: Verdict
-    p_different: float | None  # adjusted for all tasks and arms; None with too few rounds
-    p_equivalent: float | None
 
 
 def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Apart]]:

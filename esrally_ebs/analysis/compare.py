@@ -58,18 +58,21 @@ class PercentileComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One task on two arms; the verdict says how ``b`` does against ``a``."""
+class Claim:
+    """How arm ``b`` does against arm ``a``; p values are adjusted for all that is claimed together."""
 
-    task: str
     a: str
     b: str
-    rounds: int  # in which both arms were measured
-    percentiles: tuple[PercentileComparison, ...]
-    warnings: tuple[str, ...]
     verdict: Verdict = Verdict.INCONCLUSIVE
-    p_different: float | None = None  # adjusted for all tasks; None without an interval
+    p_different: float | None = None  # None without an interval
     p_equivalent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsClaim(Claim):
+    """One that rests on the rounds of a session."""
+
+    rounds: int  # in which both arms were measured
     more_rounds: int | None = None  # estimate; None when decided, or when it cannot be estimated
     starts: int = 1  # of the nodes
 
@@ -78,6 +81,15 @@ class Comparison:
         """What Student's t is of: starts of the nodes, or rounds where there is one."""
         return self.starts if self.starts > 1 else self.rounds
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(RoundsClaim):
+    """One task on two arms."""
+
+    task: str
+    percentiles: tuple[PercentileComparison, ...]
+    warnings: tuple[str, ...]
+
     @property
     def ratio(self) -> Estimate:
         """b / a of the 50th percentile."""
@@ -85,24 +97,11 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overall:
+class Overall(RoundsClaim):
     """All tasks of two arms together, as if one ratio held for all of them."""
 
-    a: str
-    b: str
     tasks: int
-    rounds: int
     ratio: Estimate  # geometric mean of the tasks' ratios of the 50th percentile
-    verdict: Verdict = Verdict.INCONCLUSIVE
-    p_different: float | None = None  # adjusted together with those of the tasks
-    p_equivalent: float | None = None
-    more_rounds: int | None = None
-    starts: int = 1
-
-    @property
-    def observations(self) -> int:
-        """As of a task."""
-        return self.starts if self.starts > 1 else self.rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

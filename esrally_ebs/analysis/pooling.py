@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from esrally_ebs.analysis.compare import Verdict, verdict_of
+from esrally_ebs.analysis.compare import Claim, verdict_of
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.multiplicity import PValues, behind_gate
 from esrally_ebs.analysis.rounds import Estimate, Mean, critical_t
@@ -22,18 +22,13 @@ MIN_SESSIONS = 3  # two have one degree of freedom: intervals of twelve standard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PooledRatio:
+class PooledRatio(Claim):
     """The ratio b / a of the 50th percentile over several sessions."""
 
     task: str | None  # None = all tasks together
-    a: str
-    b: str
     sessions: int
     ratio: Estimate  # for this task alone, not corrected for many
     between: float  # standard deviation of its logarithm between sessions, beyond their own errors
-    verdict: Verdict = Verdict.INCONCLUSIVE
-    p_different: float | None = None  # adjusted for all tasks and arms
-    p_equivalent: float | None = None
 
 
 def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> tuple[PooledRatio, ...]:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from esrally_ebs.analysis.beside import RateComparison
-from esrally_ebs.analysis.compare import Comparison, Overall, PercentileComparison
-from esrally_ebs.analysis.pooling import PooledRatio
+from esrally_ebs.analysis.compare import Claim, Comparison, PercentileComparison
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import Summary
 from esrally_ebs.model import Kind
@@ -92,7 +90,7 @@ def time_difference_cell(name: str, of: Estimate) -> Cell:
     return Cell(text=text, facts=_estimate_facts(name, of, "_s"))
 
 
-def verdict_facts(word: str, of: Comparison | Overall | PooledRatio | RateComparison) -> dict[str, Value]:
+def verdict_facts(word: str, of: Claim) -> dict[str, Value]:
     """A verdict as reports say it, and the p values that it rests on."""
     return {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
 
