@@ -20,20 +20,17 @@ _CLOUDWATCH = "cloudwatch."
 _SAMPLE_S = 1.0  # what a request exceeded stands in the sample after it
 
 
-def tables(session: Session) -> list[Table]:
-    """All of these tables for which the session has data."""
-    made = (_volumes(session.environment.get("aws") or {}), _exceeded(session), _minutes(session))
-    return [table for table in made if table is not None]
+def tables(session: Session) -> tuple[Table | None, ...]:
+    """All of these tables."""
+    return _volumes(session.environment.get("aws") or {}), _exceeded(session), _minutes(session)
 
 
-def _volumes(aws: Mapping[str, Any]) -> Table | None:
+def _volumes(aws: Mapping[str, Any]) -> Table:
     rows = []
     for arm, record in aws.get("arms", {}).items():
         rows += [Row(item=f"{arm} {one['volume_id']}", cells=_volume(one)) for one in record["volumes"]]
         if system := record["file_system"]:
             rows.append(Row(item=f"{arm} {system['file_system_id']}", cells=_file_system(system)))
-    if not rows:
-        return None
     titles = ("type", "size", "provisioned", "encrypted", "from snapshot", "state")
     return Table(
         key="aws",
@@ -156,11 +153,9 @@ def _grown(at: Floats, values: Floats, spans: Iterable[tuple[float, float]]) -> 
     return total
 
 
-def _minutes(session: Session) -> Table | None:
+def _minutes(session: Session) -> Table:
     known = {node: _metrics(session.telemetry, node, _CLOUDWATCH) for node in session.nodes}
     names = sorted({name for series in known.values() for name in series})
-    if not names:
-        return None
     return Table(
         key="cloudwatch",
         title="CloudWatch's minutes of the session",

@@ -68,10 +68,8 @@ def tables(session: Session) -> list[Table]:
     """Every measure that any job has, a row per job and a column per arm; then the drift."""
     arms = session.arm_names
     rows = _by_job(session.baseline)
-    if not rows:
-        return []
     made = (*(_measure_table(measure, rows, arms) for measure in _MEASURES), _drift(rows, arms))
-    return [replace(t, notes=(*t.notes, *_saved_up(session, t))) for t in made if t is not None]
+    return [replace(t, notes=(*t.notes, *_saved_up(session, t))) for t in made]
 
 
 def medians(baseline: pa.Table, arm: str) -> dict[str, tuple[float, Cell]]:
@@ -125,15 +123,13 @@ def _by_job(baseline: pa.Table) -> Rows:
     return grouped
 
 
-def _measure_table(measure: _Measure, rows: Rows, arms: Sequence[str]) -> Table | None:
+def _measure_table(measure: _Measure, rows: Rows, arms: Sequence[str]) -> Table:
     made = []
     for job in dict.fromkeys(job for job, _, _ in rows):
         values = [measure.of(rows.get((job, arm, _FIRST_PASS), ())) for arm in arms]
         if any(value is not None for value in values):
             shape = next(rows[key][0] for key in rows if key[0] == job)
             made.append(Row(item=_describe(job, shape), cells=_cells(measure, values)))
-    if not made:
-        return None
     return Table(
         key=measure.key,
         title=measure.title,
@@ -160,7 +156,7 @@ def _cells(measure: _Measure, values: Sequence[float | None]) -> tuple[Cell, ...
     )
 
 
-def _drift(rows: Rows, arms: Sequence[str]) -> Table | None:
+def _drift(rows: Rows, arms: Sequence[str]) -> Table:
     last = {job: round_ for job, _, round_ in sorted(rows, key=lambda key: key[2]) if round_ > _FIRST_PASS}
     made = tuple(
         Row(
@@ -171,8 +167,6 @@ def _drift(rows: Rows, arms: Sequence[str]) -> Table | None:
         )
         for job, end in last.items()
     )
-    if not made:
-        return None
     return Table(
         key="fio_drift",
         title="fio: IOPS at the end of the session against its start",

@@ -74,10 +74,8 @@ def tables(session: Session, written: Written, arms: Sequence[str]) -> Iterator[
 
 def rates_table(
     written: Written, rates: Sequence[RateComparison], findings: Findings, arms: Sequence[str]
-) -> Table | None:
-    """Documents per second of each arm, and each of them against the first; None where none were added."""
-    if not written:
-        return None
+) -> Table:
+    """Documents per second of each arm, and each of them against the first; no row where none were added."""
     pairs = list(dict.fromkeys((each.a, each.b) for each in rates))
     columns = [Column(title=f"{arm} documents/s", subject=arm) for arm in arms]
     columns += pair_columns(pairs, findings.confidence)

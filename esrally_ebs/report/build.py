@@ -91,7 +91,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         next_step=beside.next_step(rates)
         or head.next_step(session, findings, checks, shared, priced, held_back),
         labels=head.labels(session),
-        tables=tuple(table for table in tables if table is not None),
+        tables=tuple(table for table in tables if table is not None and table.rows),
         checks=checks,
         warnings=(
             *session.warnings,

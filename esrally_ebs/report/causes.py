@@ -121,21 +121,18 @@ def warnings(findings: Findings, explained: Explained) -> Iterator[str]:
     yield from changes(findings, explained.without_marked, explained.marked)
 
 
-def tables(findings: Findings, explained: Explained) -> list[Table]:
-    """All tables of causes for which the session has data."""
-    made = (
+def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]:
+    """All tables of causes."""
+    return (
         _reads(explained),
         _processors(explained),
         _expectations(findings, explained),
         marks_table(findings, explained.without_marked, explained.marked, explained.arms),
         load_table(explained.profiles, explained.arms),
     )
-    return [table for table in made if table is not None]
 
 
-def _reads(explained: Explained) -> Table | None:
-    if not explained.profiles:
-        return None
+def _reads(explained: Explained) -> Table:
     pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
     titles = ["reads", "await", "depth"]
     if any(_longest_wait(profile)[1] > MATTERS for profile in pools.values()):
@@ -288,11 +285,9 @@ def load_warnings(profiles: Profiles) -> Iterator[str]:
         )
 
 
-def load_table(profiles: Profiles, arms: Sequence[str]) -> Table | None:
+def load_table(profiles: Profiles, arms: Sequence[str]) -> Table:
     """What the device did while an arm's requests ran, all tasks together."""
     rows = [(arm, dict(zip(_TITLES, _cells(own), strict=True))) for arm, own in arm_profiles(profiles, arms)]
-    if not rows:
-        return None
     titles = [
         title
         for title in _TITLES
@@ -370,10 +365,8 @@ def changes(findings: Findings, without: Findings, marked: Iterable[Block]) -> I
             )
 
 
-def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table | None:
+def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Sequence[str]) -> Table:
     """Each task with marked rounds: events by arm, and the verdict with and without them."""
-    if not marked:
-        return None
     columns = list(titled(*arms, left=True))
     for a, b in findings.pairs:
         title = f"{b} is" if len(findings.pairs) == 1 else f"{b} against {a} is"

@@ -41,22 +41,19 @@ _LASTING = {"limiter-begin": "limiter-end", "credits-exhausted": "credits-recove
 _ENDS = {end: begin for begin, end in _LASTING.items()}
 
 
-def tables(session: Session) -> list[Table]:
-    """All tables of conditions for which the session has data."""
-    made = (
+def tables(session: Session) -> tuple[Table | None, ...]:
+    """All tables of conditions."""
+    return (
         _coldness(session.events, session.arm_names),
         _credits(session.telemetry, list(session.nodes)),
         _load_hosts(session.events),
         stages_table(session),
         environment(session),
     )
-    return [table for table in made if table is not None]
 
 
-def arms_table(arms: Sequence[Volume], nodes: int) -> Table | None:
+def arms_table(arms: Sequence[Volume], nodes: int) -> Table:
     """What is compared; ``nodes`` is the number of an arm's nodes, all on volumes of one kind."""
-    if not arms:
-        return None
     return Table(
         key="arms",
         title="Arms",
@@ -150,15 +147,13 @@ def _coldness_row(arm: str, drops: Sequence[Event]) -> Row:
     )
 
 
-def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table | None:
+def _credits(telemetry: pa.Table, arms: Sequence[str]) -> Table:
     rows = []
     for arm in arms:
         _, levels = series_of(telemetry, arm, "emulator.credits")
         _, capacities = series_of(telemetry, arm, "emulator.credits_capacity")
         if len(levels):
             rows.append(Row(item=arm, cells=_credit_cells(levels, capacities)))
-    if not rows:
-        return None
     return Table(
         key="credits",
         title="Burst credits",
@@ -184,11 +179,9 @@ def _credit_cells(levels: Floats, capacities: Floats) -> tuple[Cell, ...]:
     return (*cells, quantity("fraction_spent", share, f"{share or 0:.2%}"))
 
 
-def _load_hosts(events: Sequence[Event]) -> Table | None:
+def _load_hosts(events: Sequence[Event]) -> Table:
     """Where the load was made elsewhere: what the way to the volumes added, and how far clocks were apart."""
     hosts = sorted({str(event.fields["load_host"]) for event in events if "load_host" in event.fields})
-    if not hosts:
-        return None
     return Table(
         key="load_hosts",
         title="Load from elsewhere",
@@ -237,14 +230,12 @@ def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Float
     return own["at_s"].to_numpy(), own["value"].to_numpy()
 
 
-def environment(session: Session) -> Table | None:
+def environment(session: Session) -> Table:
     """Machine, software and dataset, one line each; what was not found out is left out."""
     facts: dict[str, Value] = {}
     _flatten(facts, "", {key: value for key, value in session.environment.items() if key != "aws"})
     dataset = {key: session.dataset.get(key) for key in ("documents", "bytes", "hash")}
     _flatten(facts, "dataset", dataset)
-    if not facts:
-        return None
     return Table(
         key="environment",
         title="Environment",
@@ -318,10 +309,8 @@ def _moment(session: Session, event: Event, start: float, end: float) -> Moment:
     )
 
 
-def moments_table(moments: Sequence[Moment], arms: Sequence[str]) -> Table | None:
+def moments_table(moments: Sequence[Moment], arms: Sequence[str]) -> Table:
     """Each kind of moment once: how often on which arm, for how long, and when first."""
-    if not moments:
-        return None
     columns = list(titled(*arms, left=True))
     if not all(moment.arm in arms for moment in moments):
         columns.append(Column(title="no arm of its own", subject="session", left=True))

@@ -30,8 +30,8 @@ _NOTES = (
 )
 
 
-def recovery_table(session: Session, profiles: Profiles) -> Table | None:
-    """A row for each task and arm; None of a session without such work."""
+def recovery_table(session: Session, profiles: Profiles) -> Table:
+    """A row for each task and arm; none of a session without such work."""
     works: dict[tuple[str, str], list[Event]] = {}
     for event in session.events:
         if event.kind == "recovery" and (event.number("round") or 0) > 0:
@@ -53,10 +53,9 @@ def recovery_table(session: Session, profiles: Profiles) -> Table | None:
         *titled("data", "largest file", "took, median", "expected", "took, of that"),
         *titled("slowest limit", "held back by", left=True),
     )
-    table = Table(
+    return Table(
         key="recovery", title="Minutes to green", item_title="work", columns=columns, rows=rows, notes=_NOTES
     )
-    return table if rows else None
 
 
 def _credits(session: Session) -> dict[tuple[str, str], float]:

@@ -283,10 +283,8 @@ def _cold_start_curve(curve: ColdStartCurve) -> Curve:
     )
 
 
-def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> Table | None:
-    """A row per task; None where every request was preceded by a drop."""
-    if not curves:
-        return None
+def cold_start_table(curves: Sequence[ColdStartCurve], arms: Sequence[str]) -> Table:
+    """A row per task; none where every request was preceded by a drop."""
     return Table(
         key="cold_start",
         title="Cold start: from the drop to the warm level",

@@ -224,7 +224,7 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
 
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
     assert list(beside.tables(session(), {}, ["a", "b"])) == []
-    assert beside.rates_table({}, (), find(session()), ["a", "b"]) is None
+    assert beside.rates_table({}, (), find(session()), ["a", "b"]).rows == ()
     assert list(beside.warnings({}, ())) == []
 
 

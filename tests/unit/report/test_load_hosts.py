@@ -6,7 +6,7 @@ from pathlib import Path
 import golden_session
 
 from esrally_ebs.model import Event
-from esrally_ebs.report.conditions import tables
+from esrally_ebs.report.build import build
 from esrally_ebs.store import load_session
 
 
@@ -16,7 +16,7 @@ def event(kind: str, host: str | None = "10.0.0.2", **fields: object) -> Event:
 
 def test_each_load_host_has_its_way_and_its_clock(tmp_path: Path) -> None:
     session = load_session(golden_session.record(tmp_path))
-    assert not [table for table in tables(session) if table.key == "load_hosts"]
+    assert not [table for table in build(session).tables if table.key == "load_hosts"]
     events = (
         event("clock", offset_s=0.5, uncertainty_s=0.001),
         *(event("io", way_s=way) for way in (0.002, 0.004, 0.009)),
@@ -24,7 +24,7 @@ def test_each_load_host_has_its_way_and_its_clock(tmp_path: Path) -> None:
         event("clock", offset_s=0.6, uncertainty_s=0.002),
         event("clock", host="10.0.0.3", offset_s=0.0, uncertainty_s=0.003),
     )
-    (table,) = (each for each in tables(replace(session, events=events)) if each.key == "load_hosts")
+    (table,) = (t for t in build(replace(session, events=events)).tables if t.key == "load_hosts")
     first, idle = table.rows
     assert [first.item, *(cell.text for cell in first.cells)] == [
         *("10.0.0.2", "3", "4.00 ms", "9.00 ms", "3.00 ms"),
