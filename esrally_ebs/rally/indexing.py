@@ -237,9 +237,9 @@ def _indexing(track: Any) -> list[Any]:
         "bulk",
         "refresh",
     ]
-    return [_task(track, kind) for kind in kinds]
+    return [_task(kind) for kind in kinds]
 
 
-def _task(track: Any, kind: str) -> Any:
+def _task(kind: str) -> Any:
     operation = rally_track.Operation(kind, kind, params=dict(_BULK if kind == "bulk" else {}))
     return rally_track.Task(kind, operation, clients=_BULK_CLIENTS if kind == "bulk" else 1)
