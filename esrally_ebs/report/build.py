@@ -55,7 +55,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
     tables: list[Table | None] = [
         conditions.arms_table(volumes.arms, session.plan.node.count),
         *(knees.tables() if knees else ()),
-        *(table for scope in (*scopes, *waits) for table in search.percentile_tables(scope, arms)),
+        *(search.percentile_table(scope, arms) for scope in (*scopes, *waits)),
         *([] if volumes is session else [search.volumes_table(by_volume, of_volumes)]),
         search.cold_start_table(starts, arms),
         beside.rates_table(written, rates, findings, arms),

@@ -37,7 +37,7 @@ from esrally_ebs.units import format_share
 TOGETHER = "all tasks together"  # what stands in the place of a task
 
 
-def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
+def percentile_table(findings: Findings, arms: Sequence[str]) -> Table:
     """Every compared task with a row per percentile: a column per arm, the difference and verdict per pair.
 
     Of service times, or of what else the findings' scope is.
@@ -45,8 +45,6 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
     The last row has all tasks together, where there is a verdict for them. In CSV and JSON each percentile,
     and all tasks together, is a table of its own.
     """
-    if not findings.comparisons:
-        return []
     columns = [Column(title="at", subject="", left=True)]
     columns += [*titled(*arms), *pair_columns(findings.pairs, findings.confidence)]
     rows = [
@@ -54,7 +52,7 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
         for task in findings.tasks
         for position in range(len(PERCENTILES))
     ]
-    table = Table(
+    return Table(
         key=_key(findings),
         title=_TITLES[findings.scope],
         item_title="task",
@@ -62,7 +60,6 @@ def percentile_tables(findings: Findings, arms: Sequence[str]) -> list[Table]:
         rows=(*rows, *([_together(findings, arms)] if findings.overall else [])),
         notes=tuple(_notes(findings)),
     )
-    return [table]
 
 
 _TITLES = {
