@@ -61,7 +61,7 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
     for type_, way in (first, ("io2", "take io2")):
         if _rate(most_sold(spec, type_), limit) > _rate(spec, limit):
             return way
-    return "stripe more volumes"
+    return "stripe more volumes" if _rate(spec, limit) else step
 
 
 def _rate(spec: VolumeSpec | None, limit: str) -> float:
