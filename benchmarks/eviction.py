@@ -91,10 +91,9 @@ def main() -> int:
                 _read_again(process)
                 done = evict([process.pid], directory)
                 again = residency(directory).fraction
-                steps = ", ".join(f"{step.method} {step.seconds * 1e3:.0f} ms" for step in done.steps)
                 print(
                     f"evict {run}: {format_bytes(done.bytes)}, resident {done.resident_before:.1%} -> "
-                    f"{done.resident_after:.2%} (again {again:.2%}) in {done.seconds:.3f} s ({steps})"
+                    f"{done.resident_after:.2%} (again {again:.2%}) in {done.seconds:.3f} s"
                 )
                 missed += done.resident_after > LIMIT_RESIDENT or done.seconds > LIMIT_S
             _read_again(process)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from esrally_ebs.errors import MeasurementError, SetupError
@@ -27,16 +26,6 @@ Refill = Callable[[], float]  # waits until a volume's buckets are full; the sec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What one method of an eviction was applied to."""
-
-    method: str
-    items: int
-    bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
     """One eviction of one directory; the fractions are of ``bytes``."""
 
@@ -45,7 +34,6 @@ class Eviction:
     resident_after: float
     seconds: float  # without ``refill_s``
     refill_s: float  # waited for the volume once all was evicted
-    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +64,14 @@ def evict(
     refill_s = 0.0
     with Files(directory) as counted:
         before = after = counted.residency()
-        steps = [_timed("syncfs", partial(_sync, directory))]
+        _sync(directory)
         if metadata:
-            steps.append(_timed("drop_caches", _drop_metadata))
+            Path("/proc/sys/vm/drop_caches").write_text("2")
         for number in range(_PASSES):
             files = set(after.resident.values())
-            steps += [_timed("process_madvise", partial(_page_out, pid, files)) for pid in pids]
-            steps.append(_timed("fadvise", partial(_forget, after.resident)))
+            for pid in pids:
+                _page_out(pid, files)
+            _forget(after.resident)
             if number == 0:
                 refill_s = refill()
             after = counted.residency()
@@ -94,7 +83,6 @@ def evict(
         resident_after=after.fraction,
         seconds=time.monotonic() - begin - refill_s,
         refill_s=refill_s,
-        steps=tuple(steps),
     )
 
 
@@ -157,13 +145,7 @@ def _at_once(evict: Callable[[Node], Eviction], nodes: Sequence[Node]) -> list[E
         return list(pool.map(evict, nodes))
 
 
-def _timed(method: str, apply: Callable[[], tuple[int, int]]) -> Step:
-    begin = time.monotonic()
-    items, count = apply()
-    return Step(method=method, items=items, bytes=count, seconds=time.monotonic() - begin)
-
-
-def _sync(directory: Path) -> tuple[int, int]:
+def _sync(directory: Path) -> None:
     """Neither method drops dirty pages, so they are written first."""
     with opened(directory) as descriptor:
         if descriptor is None:
@@ -174,42 +156,25 @@ def _sync(directory: Path) -> tuple[int, int]:
             raise SetupError(
                 f"{directory}: cannot be synced: {error.strerror}; see the kernel log"
             ) from error
-    return 1, 0
 
 
-def _forget(files: Iterable[str]) -> tuple[int, int]:
-    count = total = 0
+def _forget(files: Iterable[str]) -> None:
     for path in files:
         with opened(path) as descriptor:
             if descriptor is not None:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                count += 1
-                total += os.fstat(descriptor).st_size
-    return count, total
 
 
-def _drop_metadata() -> tuple[int, int]:
-    Path("/proc/sys/vm/drop_caches").write_text("2")
-    return 1, 0
-
-
-def _page_out(pid: int, files: Set[FileId]) -> tuple[int, int]:
+def _page_out(pid: int, files: Set[FileId]) -> None:
     """Page out what ``pid`` maps of these files, by whatever names."""
     inodes = {inode for _, inode in files}
-    maps = total = 0
     with _process(pid) as descriptor:
         for mapping in _maps_of(pid, inodes):
             if _backed_by(pid, mapping, files):
-                maps += 1
-                total += _paged_out(descriptor, pid, mapping)
-    return maps, total
-
-
-def _paged_out(descriptor: int, pid: int, mapping: Mapping) -> int:
-    try:
-        return page_out(descriptor, mapping.start, mapping.length)
-    except ProcessLookupError as error:
-        raise _gone(pid) from error
+                try:
+                    page_out(descriptor, mapping.start, mapping.length)
+                except ProcessLookupError as error:
+                    raise _gone(pid) from error
 
 
 @contextmanager

@@ -87,8 +87,8 @@ def pages_in_core(descriptor: int, size: int) -> int:
         _libc.munmap(address, size)
 
 
-def page_out(process: int, start: int, length: int) -> int:
-    """Page out a range of the process behind a pidfd; bytes advised: fewer where it is unmapped or locked.
+def page_out(process: int, start: int, length: int) -> None:
+    """Page out a range of the process behind a pidfd, but for what is unmapped or locked.
 
     Raises ProcessLookupError when the process is gone, SetupError when right or kernel are missing.
     """
@@ -100,9 +100,8 @@ def page_out(process: int, start: int, length: int) -> int:
         )
         if done <= 0:
             _refused(ctypes.get_errno())
-            break
+            return
         advised += done
-    return advised
 
 
 def _refused(number: int) -> None:

@@ -109,9 +109,7 @@ class Index:
     def evict(self, *_: object, **__: object) -> Eviction:
         self.order.append("evict")
         left = next(self._left)
-        return Eviction(
-            bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, refill_s=0.5, steps=()
-        )
+        return Eviction(bytes=self._size, resident_before=0.9, resident_after=left, seconds=0.0, refill_s=0.5)
 
     def get_cold(self, max_resident: float = 0.01) -> Any:  # noqa: ANN401 - a Drop
         node = Node(arm="a", container="c", host="", port=0, pid=0, data_dir=Path("/a"), memory_cgroup=None)
@@ -157,7 +155,6 @@ def test_nodes_of_a_cluster_are_evicted_at_once_and_the_warmest_counts() -> None
             resident_after=node.pid / 1000,
             seconds=0.0,
             refill_s=node.pid,
-            steps=(),
         )
 
     nodes = [replace(node, pid=at) for at in (1, 3)]

@@ -87,8 +87,6 @@ def test_drop_caches_leaves_a_mapped_index_and_an_eviction_does_not(index: Path)
 
     assert done.resident_before == 1.0
     assert done.resident_after <= 0.01
-    paged_out = next(step for step in done.steps if step.method == "process_madvise")
-    assert (paged_out.items, paged_out.bytes) == (FILES, FILES * FILE_BYTES)
 
 
 def test_fadvise_alone_leaves_a_mapped_index(index: Path) -> None:

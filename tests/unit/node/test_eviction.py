@@ -103,8 +103,7 @@ def test_files_that_nobody_maps_are_evicted_without_root(tmp_path: Path) -> None
     done = evict([], tmp_path)
 
     assert (done.bytes, done.resident_before) == (1_000_000, 1.0)
-    assert [step.method for step in done.steps][:2] == ["syncfs", "fadvise"]
-    assert done.seconds >= sum(step.seconds for step in done.steps)
+    assert done.resident_after == 0.0
 
 
 def test_the_volume_refills_while_files_are_evicted_and_what_comes_back_meanwhile_is_evicted_again(
@@ -123,7 +122,6 @@ def test_the_volume_refills_while_files_are_evicted_and_what_comes_back_meanwhil
 
     assert fractions == [0.0]  # once, when all was evicted
     assert (done.resident_after, done.refill_s) == (0.0, 0.25)
-    assert [step.method for step in done.steps] == ["syncfs", "fadvise", "fadvise"]
 
 
 @needs_root

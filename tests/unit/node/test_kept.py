@@ -47,7 +47,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(api, "post", lambda port, path, **_: log.append(path))
     monkeypatch.setattr(api, "delete", lambda port, path, **_: log.append(f"delete {path}"))
     monkeypatch.setattr(api, "is_ready", lambda port, **_: True)
-    cold = Eviction(bytes=7, resident_before=0.0, resident_after=0.0, seconds=0.0, refill_s=0.0, steps=())
+    cold = Eviction(bytes=7, resident_before=0.0, resident_after=0.0, seconds=0.0, refill_s=0.0)
     monkeypatch.setattr(kept, "evict", lambda pids, directory: cold)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     return log
