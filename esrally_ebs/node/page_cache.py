@@ -144,6 +144,10 @@ def residency(directory: Path) -> Residency:
         return files.residency()
 
 
+# By folder: its device and inode and when it changed last, and what is in it: not read again while it is so.
+_listed: dict[str, tuple[tuple[int, int, int] | None, list[tuple[str, bool]]]] = {}
+
+
 class Files:
     """The files under a directory, kept open from one count of their pages to the next.
 
@@ -173,7 +177,7 @@ class Files:
 
         Raises SetupError when the directory cannot be read.
         """
-        if not self._folders or any(os.fstat(one).st_mtime_ns != at for one, at in self._folders.items()):
+        if not self._folders or any(os.fstat(one).st_ctime_ns != at for one, at in self._folders.items()):
             self.__exit__()
             self._open_below(str(self._directory))
         resident: dict[str, FileId] = {}
@@ -191,24 +195,28 @@ class Files:
 
     def _open_below(self, folder: str) -> None:
         """Paths are text: a ``Path`` takes as long as a file's facts."""
-        with opened(folder) as descriptor:
-            if descriptor is None:
-                return
-            changed_ns = os.fstat(descriptor).st_mtime_ns
-            if changed_ns > time.time_ns() - _TICK_NS:  # what comes next may have the same time
-                changed_ns = -1
-            with os.scandir(descriptor) as entries:
-                below = [(f"{folder}/{one.name}", one.is_dir(follow_symlinks=False)) for one in entries]
-            self._folders[os.dup(descriptor)] = changed_ns
-        for path, is_folder in below:
+        descriptor = _open(folder, os.O_PATH | os.O_DIRECTORY)  # opened to be read, XFS would read it ahead
+        if descriptor is None:
+            return
+        facts = os.fstat(descriptor)
+        was = facts.st_dev, facts.st_ino, facts.st_ctime_ns
+        is_past = facts.st_ctime_ns < time.time_ns() - _TICK_NS  # else what comes next may have the same time
+        self._folders[descriptor] = facts.st_ctime_ns if is_past else -1
+        listed, names = _listed.get(folder, (None, []))
+        if listed != was or not is_past:
+            names = _names_in(folder)
+            _listed[folder] = was if is_past else None, names
+        for name, is_folder in names:
+            path = f"{folder}/{name}"
             if is_folder:
                 self._open_below(path)
             elif len(self._files) == _MAX_OPEN:
                 self._closed_files.append(path)
-            else:
-                with opened(path) as descriptor:
-                    if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-                        self._files[path] = os.dup(descriptor)
+            elif (file := _open(path)) is not None:
+                if stat.S_ISREG(os.fstat(file).st_mode):
+                    self._files[path] = file
+                else:
+                    os.close(file)
 
     def _opened(self) -> Iterator[tuple[str, int]]:
         yield from self._files.items()
@@ -216,6 +224,15 @@ class Files:
             with opened(path) as descriptor:
                 if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
                     yield path, descriptor
+
+
+def _names_in(folder: str) -> list[tuple[str, bool]]:
+    """What is in a folder, and whether that is one."""
+    with opened(folder) as descriptor:
+        if descriptor is None:
+            return []
+        with os.scandir(descriptor) as entries:
+            return [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
 
 
 def _is_on_overlay(directory: Path) -> bool:
@@ -229,17 +246,20 @@ def _is_on_overlay(directory: Path) -> bool:
 @contextmanager
 def opened(path: str | Path) -> Iterator[int | None]:
     """A read-only descriptor of ``path``, or None for what is no longer there or cannot hold pages."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:  # a merge removed it meanwhile
-        yield None
-        return
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a symbolic link, a socket
-            raise SetupError(f"{path}: {error.strerror}; run as the owner of the index or as root") from error
-        yield None
-        return
+    descriptor = _open(path)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open(path: str | Path, flags: int = os.O_NONBLOCK) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
+    except (FileNotFoundError, NotADirectoryError):  # a merge removed it meanwhile
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a symbolic link, a socket
+            raise SetupError(f"{path}: {error.strerror}; run as the owner of the index or as root") from error
+        return None

@@ -1,6 +1,7 @@
 """What a node says of why it refuses, in one line."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -94,6 +95,7 @@ def test_requests_that_follow_one_another_go_by_one_connection_until_the_node_cl
             assert api.post(port, path) == {}
         time.sleep(0.1)
         api.post(port, "/")
+        api._idle.pop((os.getpid(), port))[0].close()
 
     assert len(set(callers[:3])) == 1
     assert callers[3] != callers[2]

@@ -64,7 +64,7 @@ def test_each_count_has_the_files_that_are_there_then(tmp_path: Path) -> None:
             (tmp_path / "0" / "index" / f"_{number}.cfs").write_bytes(b"x" * 4096)
             assert files.residency().total_bytes == 4196 + number * 4096
         time.sleep(0.03)
-        assert files.residency() == residency(tmp_path)
+        assert files.residency() == residency(tmp_path) == residency(tmp_path)
         (tmp_path / "0" / "index" / "_0.cfs").unlink()
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "_0.cfs").write_bytes(b"x" * 50)
