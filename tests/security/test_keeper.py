@@ -20,7 +20,7 @@ from shared_python import NOBODY, as_user
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine import processes
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
-from esrally_ebs.machine.mounts import describe
+from esrally_ebs.machine.mounts import describe, mount_at
 from esrally_ebs.machine.private import give_tree
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import NODE_USER, Kind, Node, VolumeSpec
@@ -306,6 +306,9 @@ def test_a_repository_has_nothing_that_the_user_may_not_read_and_stays_as_it_is(
         point = run / "s" / "lent_1" / "mnt" / "elasticsearch"
         with pytest.raises(OSError, match="Read-only"):
             (point / "more").touch()
+        mount = mount_at(point)
+        assert mount is not None
+        assert {"nosuid", "nodev", "noexec"} <= set(mount.options.split(","))
         (repository / "sudoers").touch(mode=0o640)
         text = lend(address, repository, read_only=True)
         assert text.startswith("dataset.snapshot: sudoers in the repository is of user 0 and not for all to")

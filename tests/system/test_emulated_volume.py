@@ -21,7 +21,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.emulated import backend
 from esrally_ebs.volumes.emulated.control import change, read_state
-from esrally_ebs.volumes.record import RECORD_NAME
+from esrally_ebs.volumes.record import RECORD_NAME, read_record
 
 pytestmark = pytest.mark.system
 
@@ -40,6 +40,16 @@ def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
         assert volume.device_number == (block / "dev").read_text().strip()
         queue = block / "queue"
         assert (queue / "max_sectors_kb").read_text().strip() == "256"
+
+
+def test_nothing_on_a_volume_can_be_run_and_its_image_is_for_root_alone(arms: Path) -> None:
+    with open_volume(spec_of(), arms / "a") as volume:
+        assert {"nosuid", "nodev", "noexec"} <= set(volume.mount_options.split(","))
+        record = read_record(arms / "a")
+        assert record is not None
+        (image,) = record.created
+        modes = [path.stat().st_mode & 0o777 for path in (image, image.parent, image.parent.parent)]
+        assert modes == [0o600, 0o700, 0o700]
 
 
 def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
