@@ -207,7 +207,8 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
         text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
     except BaseException as error:
         cancelled = isinstance(error, KeyboardInterrupt)
-        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
+        reason = "cancelled by the user" if cancelled else str(error) or repr(error)
+        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=reason)
         raise
     say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
     return text

@@ -195,7 +195,8 @@ def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple
         yield folder, volume.spec.name
     except BaseException as error:
         cancelled = isinstance(error, KeyboardInterrupt)
-        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=str(error) or repr(error))
+        reason = "cancelled by the user" if cancelled else str(error) or repr(error)
+        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=reason)
         raise
     folder.finish(State.COMPLETE)
 

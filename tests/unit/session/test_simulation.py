@@ -32,6 +32,18 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
     assert len(list((summary.path / "baseline").glob("*.json"))) == len(jobs)
 
 
+def test_ctrl_c_leaves_a_session_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+
+    def press(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.simulate_plan("smoke", {}, say=press)
+    (summary,) = list_sessions(tmp_path)
+    assert (summary.state, summary.reason) == (State.CANCELLED, "cancelled by the user")
+
+
 def test_a_plan_without_fio_jobs_cannot_be_simulated(tmp_path: Path) -> None:
     plan = tmp_path / "empty.toml"
     plan.write_text('name = "empty"\n[[arm]]\nname = "a"\ntype = "gp2"\n')
