@@ -56,9 +56,7 @@ class _Request:
         self.add(search, part)
 
     def takes(self, search: LoggedSearch, part: Part) -> bool:
-        """Whether a line can be of this request."""
-        if (part.shard, part.phase) in self.steps:
-            return False
+        """Whether a line of a step that this request lacks can be of it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
         slack_us = max(self.slack_us, _slack_us(search))
@@ -99,6 +97,27 @@ def _slack_us(search: LoggedSearch) -> int:
     return min(_SLACK_US, max(_FAST_SLACK_US, _end(search) - search.at_us))
 
 
+class _Alike:
+    """Requests that only their times tell apart; ``lacking`` has, by shard and phase, those without that."""
+
+    __slots__ = ("lacking", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[int, _Request] = {}
+        self.lacking: dict[tuple[str, str], dict[int, _Request]] = {}
+
+    def add(self, request: _Request) -> None:
+        self.open[id(request)] = request
+        for step, requests in self.lacking.items():
+            if step not in request.steps:
+                requests[id(request)] = request
+
+    def remove(self, request: _Request) -> None:
+        del self.open[id(request)]
+        for requests in self.lacking.values():
+            requests.pop(id(request), None)
+
+
 class Joiner:
     """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun."""
 
@@ -106,7 +125,7 @@ class Joiner:
         self.lines = 0
         self.joined = 0
         self._open: OrderedDict[int, _Request] = OrderedDict()
-        self._by_key: dict[_Key, list[_Request]] = {}
+        self._by_key: dict[_Key, _Alike] = {}
         self._bytes = 0
         self._log_us = 0  # the end of the line last read
 
@@ -128,15 +147,22 @@ class Joiner:
         self.lines += 1
         self._log_us = _end(search)
         key = (part.request, search.body, part.shards)
-        same = self._by_key.setdefault(key, [])
-        fitting = [request for request in same if request.takes(search, part)]
+        alike = self._by_key.get(key)
+        if alike is None:
+            alike = self._by_key[key] = _Alike()
+        step = part.shard, part.phase
+        lacking = alike.lacking.get(step)
+        if lacking is None:
+            lacking = alike.lacking[step] = dict(alike.open)
+        fitting = [request for request in lacking.values() if request.takes(search, part)]
         if fitting:
             nearest = min(fitting, key=lambda request: request.distance_us(search, part))
             nearest.add(search, part)
+            del lacking[id(nearest)]
             self.joined += 1
             return
         request = _Request(key, search, part)
-        same.append(request)
+        alike.add(request)
         self._open[id(request)] = request
         self._bytes += len(search.body or "")
 
@@ -150,9 +176,9 @@ class Joiner:
 
     def _close(self) -> LoggedSearch:
         _, request = self._open.popitem(last=False)
-        same = self._by_key[request.key]
-        same.remove(request)
-        if not same:
+        alike = self._by_key[request.key]
+        alike.remove(request)
+        if not alike.open:
             del self._by_key[request.key]
         self._bytes -= len(request.first.body or "")
         return request.search()

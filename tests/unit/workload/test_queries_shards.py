@@ -1,5 +1,7 @@
 """Lines of a shard slow log -> requests: one each, whatever shards, phases and clients there are."""
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -110,3 +112,21 @@ def test_no_line_is_lost_and_none_counts_twice(searches: list[tuple[int, int]], 
     requests = list(joiner.requests(sorted(lines, key=lambda search: search.at_us)))
     assert len(requests) + joiner.joined == joiner.lines == len(lines)
     assert sorted(str(request.body) for request in requests) == sorted(map(str, range(len(searches))))
+
+
+def test_a_query_that_is_asked_all_the_time_is_not_compared_with_all_that_are_open() -> None:
+    searches = 2000  # in the two seconds in which a request waits for further lines
+    lines = [
+        line(number, shard, phase=phase, took_ms=0.5, total=2)
+        for number in range(searches)
+        for phase in ("query", "fetch")
+        for shard in (0, 1)
+    ]
+    calls = Counter[str]()
+    sys.setprofile(lambda frame, event, _: calls.update([frame.f_code.co_name] if event == "call" else ()))
+    try:
+        requests = joined(lines)
+    finally:
+        sys.setprofile(None)
+    assert len(requests) == searches
+    assert calls["takes"] <= 4 * len(lines)
