@@ -11,11 +11,13 @@ the next step out, or none. A step is some seconds of Poisson arrivals at one ra
 The share of requests that are late can only grow with the rate. Where to look is found from that alone: the
 shares of all steps are smoothed to a curve that never falls (isotonic regression, Barlow et al. 1972), which
 crosses what the bound allows somewhere. Near there the share grows by a power of the rate, on top of what is
-late without any queue; of the power little is known. The knee is the likeliest one, averaged over the powers,
-and its interval holds for all that are likely. To measure where the knee seems to be is stochastic
-approximation (Robbins and Monro 1951) with the whole past in each estimate, as Wu (1985) has it with a
-logistic curve. The interval is looked at a few times only, and the looks share what may go wrong
-(``sequential``).
+late without any queue. Of the power little is known: it is about the number of requests that come within the
+bound, as in the queue M/M/1. The knee is the likeliest one, averaged over the powers, and its interval holds
+for all that are likely. Where hardly any request is late, or most are, the share says no more than that:
+where a bound is far beyond the service time all steps are such, and the knee is between them. To measure
+where the knee seems to be is stochastic approximation (Robbins and Monro 1951) with the whole past in each
+estimate, as Wu (1985) has it with a logistic curve. The interval is looked at a few times only, and the looks
+share what may go wrong (``sequential``).
 
 Requests that are late come in bursts, as one queue makes many wait. So the step is what is counted, not the
 request: its share varies about the curve by a factor, as steps themselves show (gamma quasi-likelihood,
@@ -61,12 +63,14 @@ _MIN_DISTANCE, _MAX_DISTANCE = 0.02, 0.06  # a step from the knee: shares at one
 # Of the interval. Steps near the knee:
 _NEAR_KNEE = 0.2  # within so much of the logarithm of the rate
 _MIN_STEPS_NEAR = 6  # and at least so many
-_OVERLOAD_FACTOR = 10  # times what is allowed: the queue does not come to rest, and the share says nothing
+# times what is allowed: a share beyond these says nothing more, as hardly a request is late, or the queue
+# does not come to rest
+_SHARE_LIMITS = 0.1, 10.0
 _IDLE_BELOW = 0.6  # times the knee: hardly a request waits below
 _MAX_LOG_WIDTH = 0.7  # of the logarithm of the rate: as far as an interval can reach
 _POINTS = 281
-_POWERS = np.geomspace(2, 200, 25)
-_LIKELY_POWER, _POWER_SPREAD = 12.0, 0.7  # M/M/1 at 70 % of its capacity has 10.7; spread of the logarithm
+_POWERS = np.geomspace(1 / 6, 8, 25)  # times the likely one
+_POWER_SPREAD = 0.7  # of the logarithm
 _VARIES, _VARIES_WEIGHT = 1.5, 3.0  # squared variation of shares that is assumed, and its weight in steps
 _VARIES_S = 30.0  # of steps of so many seconds; of longer ones it is less, since they have more bursts
 _MIN_LATE_ALLOWED = 20  # requests that the bound allows to be late, in all long steps: fewer are no estimate
@@ -140,7 +144,6 @@ class Knee:
     """The highest rate that keeps the bound, requests per second, and its interval; or why there is none."""
 
     rate: float = math.nan
-    crossing: float = math.nan  # where the shares cross what is allowed: to be measured next
     low: float = math.nan
     high: float = math.nan
     why: str = ""  # there is no knee; empty where there is one
@@ -188,7 +191,7 @@ class KneeSearch:
         if knee.why or is_narrow or measured >= self.steps:
             return None
         apart = 1 + min(max(knee.width / 2, _MIN_DISTANCE), _MAX_DISTANCE)
-        rate = knee.crossing * (apart if measured % 2 else 1 / apart)
+        rate = knee.rate * (apart if measured % 2 else 1 / apart)
         return NextStep(purpose=Purpose.MEASURE, rate=rate, seconds=self.step_s)
 
     def knee(self, steps: Sequence[StepResult]) -> Knee:
@@ -206,14 +209,23 @@ class KneeSearch:
         if not math.isfinite(bad):
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else "there it ended"
             return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
-        shares = _Shares.of(tried, self.bound.allowed)
-        crossing = shares.crossing()
-        rate, low, high = shares.knee(crossing, self.confidence, _VARIES * min(1.0, _VARIES_S / self.step_s))
-        allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
-        few = f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
-        return Knee(
-            rate=rate, crossing=crossing, low=low, high=high, doubt=few if allowed < _MIN_LATE_ALLOWED else ""
+        varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
+        rate, low, high = _Shares.of(tried, self.bound.allowed).knee(
+            self.confidence, varies, self.bound.seconds
         )
+        return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried))
+
+    def _doubt(self, tried: Sequence[StepResult]) -> str:
+        allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
+        if allowed < _MIN_LATE_ALLOWED:
+            return f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
+        share = self.bound.seconds / self.step_s
+        if share > self.margin / 2:
+            return (
+                f"at a rate {share:.1%} above what is served, the bound breaks only as a step of "
+                f"{self.step_s:g} s ends: make steps {2 * self.bound.seconds / self.margin:.0f} s or longer"
+            )
+        return ""
 
     def _alone_breaks(self, steps: Sequence[StepResult]) -> bool:
         """Whether a query alone takes longer, beyond chance."""
@@ -292,23 +304,26 @@ class _Shares:
         heights = np.clip(np.log(np.maximum(smooth.x[starts], 1e-9)), -3, 3)  # beyond, nothing near 1
         return float(np.exp(np.interp(0.0, heights, places)))
 
-    def knee(self, crossing: float, confidence: float, varies: float) -> tuple[float, float, float]:
+    def knee(self, confidence: float, varies: float, bound_s: float) -> tuple[float, float, float]:
         """The likeliest knee among the rates that were tried, and the ends of its interval."""
+        crossing = self.crossing()
         middle = math.log(crossing)
         distance = np.abs(self.at - middle)
-        near = (distance <= max(_NEAR_KNEE, np.sort(distance)[:_MIN_STEPS_NEAR][-1])) & (
-            self.share < _OVERLOAD_FACTOR
-        )
-        at, share, weight = self.at[near], self.share[near], self.requests[near] / self.requests.max()
+        near = distance <= max(_NEAR_KNEE, np.sort(distance)[:_MIN_STEPS_NEAR][-1])
+        least, most = _SHARE_LIMITS
+        at, share = self.at[near], np.clip(self.share[near], least, most)
+        weight = self.requests[near] / self.requests.max()
         floor = self._floor(middle)
         knees = np.linspace(middle - _MAX_LOG_WIDTH, middle + _MAX_LOG_WIDTH, _POINTS)
-        grown = np.exp(np.clip(_POWERS[:, None, None] * (at - knees[:, None]), -20, 20))
-        expected = floor + (1 - floor) * grown  # by power, knee and step
+        powers = (1 + crossing * bound_s) * _POWERS
+        grown = np.exp(np.clip(powers[:, None, None] * (at - knees[:, None]), -20, 20))
+        expected = np.clip(floor + (1 - floor) * grown, least, most)  # by power, knee and step
         deviance = 2 * (weight * (share / expected + np.log(expected))).sum(axis=2)
         best = expected[np.unravel_index(int(deviance.argmin()), deviance.shape)]
         squares = float((weight * (share / best - 1) ** 2).sum()) + _VARIES_WEIGHT * varies
-        scaled = deviance / (squares / (max(len(at) - 2, 0) + _VARIES_WEIGHT))
-        prior = (np.log(_POWERS / _LIKELY_POWER) / _POWER_SPREAD) ** 2
+        telling = int(np.count_nonzero((share > least) & (share < most)))
+        scaled = deviance / (squares / (max(telling - 2, 0) + _VARIES_WEIGHT))
+        prior = (np.log(_POWERS) / _POWER_SPREAD) ** 2
         chances = np.exp(-0.5 * (scaled - scaled.min() + prior[:, None])).sum(axis=0)
         ends = np.interp(
             [(1 - confidence) / 2, (1 + confidence) / 2], chances.cumsum() / chances.sum(), knees

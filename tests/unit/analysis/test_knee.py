@@ -52,6 +52,16 @@ def test_the_knee_of_a_queue_with_few_bursts_is_found_by_how_latency_falls_off()
     assert np.mean(np.abs(errors) <= 0.05) >= 0.9  # from late requests alone: 0.75
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bound_far_beyond_a_query_has_its_knee_between_what_held_and_what_ran_away(seed: int) -> None:
+    rules = KneeSearch(
+        bound=Bound(percentile=99, seconds=0.3), step_s=30.0, steps=10, confidence=0.975, margin=0.05
+    )
+    knee = rules.knee(simulated_queue.run(rules, SERVICE_S, 2, seed))
+    assert knee.rate == pytest.approx(391.6, rel=0.05)  # it was 400 to 800, of two servers that make 400
+    assert knee.low <= 391.6 <= knee.high
+
+
 def test_longer_steps_make_the_interval_narrower() -> None:
     widths = []
     for step_s in (30.0, 120.0):
@@ -121,6 +131,15 @@ def test_a_probe_that_broke_is_made_again_and_counts_by_its_last() -> None:
 def test_few_requests_are_doubted() -> None:
     steps = [step(0, 100, 0), step(2, 50, 0), step(4, 100, 1), step(5, 120, 60, ran_away=True)]
     assert search().knee(steps).doubt.startswith("the bound allows 3 late requests")
+
+
+def test_a_bound_that_a_step_is_too_short_for_is_doubted() -> None:
+    steps = [step(0, 1500, 0), step(380, 9000, 0), step(420, 9000, 6000, ran_away=True)]
+    knee = search(Bound(percentile=99, seconds=3.0)).knee(steps)
+    assert knee.doubt.startswith(
+        "at a rate 10.0% above what is served, the bound breaks only as a step of 30"
+    )
+    assert knee.doubt.endswith("make steps 120 s or longer")
 
 
 def test_what_runs_away_is_seen_by_its_end() -> None:
