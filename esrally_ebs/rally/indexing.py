@@ -23,6 +23,7 @@ from esrally_ebs.node import api
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
+from esrally_ebs.workload.queries import replay
 
 LOG = logging.getLogger(__name__)
 
@@ -210,7 +211,8 @@ def _refusal(track: Any, task: Any) -> str:
     try:
         runner.runner_for(task.operation.type)
         scheduler.scheduler_for(task)
-        loader.operation_parameters(track, task)
+        if name != replay.PARAM_SOURCE:  # which would read all of a log for each template
+            loader.operation_parameters(track, task)
     except exceptions.RallyError as error:
         return str(error)
     except Exception:  # of the track's own code, which may need what is prepared later

@@ -16,9 +16,9 @@ from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import TimedRequest
 from esrally_ebs.workload.queries.formats import FORMATS, Format
 from esrally_ebs.workload.queries.logs import Log
-from esrally_ebs.workload.queries.output import MAX_TASKS, ImportSummary, write_track
+from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest
-from esrally_ebs.workload.queries.replay import QUERIES
+from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason
 from esrally_ebs.workload.queries.shards import Joiner
 

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.replay import PARAM_SOURCE
+from esrally_ebs.workload.queries.replay import MAX_TASKS, PARAM_SOURCE
 from esrally_ebs.workload.queries.shapes import Template, Templates
-
-MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
 
 TRACK_PY: Final = '''"""Rally loads this file; all it does is hand Rally's registry to the pack."""
 

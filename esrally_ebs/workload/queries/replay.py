@@ -9,6 +9,7 @@ import os
 import re
 import weakref
 from array import array
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from esrally_ebs.errors import PlanError
 
 PARAM_SOURCE: Final = "ebs-workload"
 QUERIES: Final = "queries.ndjson"
+MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
 # Every other request of a template is this share of it further, from the fastest in the log to the slowest
 # (the golden ratio spreads any number of them evenly); the one after it is as far from the other end.
 _STRIDE: Final = (math.sqrt(5) - 1) / 2
@@ -38,7 +40,7 @@ class Replay:
     def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
         self._template = params.get("template")
         self._path = Path(track.root) / QUERIES
-        self._offsets = _offsets(self._path, self._template)
+        self._offsets = _offsets(self._path, self._template, _version(self._path))
         self._cycles = bool(params.get("cycle"))
         self._first = int(params.get("first", 0))
         if "piece" in params:
@@ -116,8 +118,17 @@ def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[in
     return offsets[(number - 1) * size : number * size]
 
 
-def _offsets(path: Path, template: str | None) -> "array[int]":
-    """Where the requests of a template (None = all) are: offset and length in one number."""
+def _version(path: Path) -> int:
+    """When the file was last written; 0 when it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@lru_cache(maxsize=MAX_TASKS)
+def _offsets(path: Path, template: str | None, version: int) -> "array[int]":
+    """Where the requests of a template (None = all) are: offset and length in one number.
+
+    Kept, since each block of a race has a source of its own, which would read the whole file again.
+    """
     ending = f'"template":"{template}"}}\n'.encode() if template is not None else b""
     offsets, took_ms = array("Q"), array("d")
     start = 0

@@ -1,6 +1,7 @@
 """The track of an import: Rally loads it, and its requests are those of the log."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +100,18 @@ def test_the_whole_log_comes_once_and_in_order(folder: Path) -> None:
     assert not replay.infinite
     with pytest.raises(StopIteration):
         replay.params()
+
+
+def test_each_block_does_not_read_all_of_the_log_again_unless_it_was_written_anew(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", query_line({"query": {"term": {"user": 1}}}))
+    import_logs([log], tmp_path / "out")
+    first, second = source(tmp_path / "out"), source(tmp_path / "out")
+    assert first._offsets is second._offsets
+    queries = tmp_path / "out" / "queries.ndjson"
+    queries.write_bytes(queries.read_bytes() * 2)
+    os.utime(queries, ns=(0, 0))
+    third = source(tmp_path / "out")
+    assert [third.params()["body"] for _ in range(2)] == [first.params()["body"]] * 2
 
 
 def test_clients_share_the_log(folder: Path) -> None:
