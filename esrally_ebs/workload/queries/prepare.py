@@ -20,6 +20,7 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Reason, format_tim
 from esrally_ebs.workload.queries.shapes import Shapes, Templates
 
 _FORMAT: Final = "strict_date_optional_time"
+_MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
 _MATHS: Final = r"now((?:(?:[+-]\d*|/)[yMwdhHms])*)"
 _NOW: Final = re.compile(_MATHS)
 # [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
@@ -68,8 +69,10 @@ class Freezer(Walk):
         changed = [key for key in bounds if walked[key] != options[key]]
         if isinstance(options.get("format"), str) and (changed or _differs(options, walked)):
             return {**walked, "format": f"{options['format']}||{_FORMAT}"}
-        if where == "range" and changed and len(changed) == len(bounds):
-            return {**walked, "format": _FORMAT}  # the mapping's format need not take the anchor
+        others = [str(options[key]) for key in bounds if key not in changed and options[key] is not None]
+        if where == "range" and changed and all(map(_MILLISECONDS.fullmatch, others)):
+            # the mapping's format need not take the anchor
+            return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
         return walked
 
     def query_string(self, text: str) -> str:

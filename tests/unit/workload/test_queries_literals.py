@@ -56,6 +56,20 @@ def test_a_bound_that_the_mapping_must_read_keeps_its_format() -> None:
     assert "format" not in frozen({"query": given})["query"]["range"]["ts"]
 
 
+@pytest.mark.parametrize(
+    ("other", "format_"),
+    [
+        (None, "strict_date_optional_time"),  # as slow logs have an open end
+        (1767225600000, "strict_date_optional_time||epoch_millis"),
+        ("1767225600001", "strict_date_optional_time||epoch_millis"),
+        (1767225600, None),  # seconds by one mapping, milliseconds by another
+    ],
+)
+def test_a_mapping_of_milliseconds_need_not_take_the_fixed_date(other: object, format_: str | None) -> None:
+    bounds = frozen({"query": {"range": {"ts": {"from": other, "to": "now"}}}})["query"]["range"]["ts"]
+    assert (bounds["from"], bounds["to"], bounds.get("format")) == (other, AT, format_)
+
+
 def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
     body = {
         "query": {"query_string": {"query": "level:error AND ts:[now-1h TO now} AND right now"}},
