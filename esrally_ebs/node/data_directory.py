@@ -21,8 +21,10 @@ from esrally_ebs.store.files import open_file
 
 _LOCK: Final = "node.lock"
 _MAX_LOCK_BYTES: Final = 1 << 20  # it has none
+_OLDEST_FOR_8: Final = (7, 17)
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
-_VERSION: Final = re.compile(rb"node_version.(\d{6,8})", re.DOTALL)  # user data of a Lucene commit
+_VERSION: Final = re.compile(rb"node_version.(\d{6,9})", re.DOTALL)  # user data of a Lucene commit
+_OPENSEARCH: Final = 1 << 27  # set in its versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,21 @@ class DataDirectory:
         _require_stopped(self.path)
         written = version_of(self.path)
         if written:
+            self._require_able(written, image)
             require_version(f"dataset.data: {self.path} was written", written, image)
+
+    def _require_able(self, written: tuple[int, ...], image: str) -> None:
+        """Raise PlanError for a directory that only another program, or a version between, can read."""
+        if not any(written):
+            raise PlanError(
+                f"dataset.data: {self.path} was written by OpenSearch, whose files no Elasticsearch reads; "
+                "copy its documents to an Elasticsearch (reindex from remote), stop that, and give its data"
+            )
+        if written < _OLDEST_FOR_8 and re.search(r":8\.\d", image):
+            raise PlanError(
+                f"dataset.data: {self.path} was written by Elasticsearch {'.'.join(map(str, written))}, "
+                f"older than {image} takes over (7.17); start a copy once with 7.17, stop it, give the copy"
+            )
 
     def shape(self) -> Mapping[str, Any]:
         """Names, sizes and times of all files: Lucene never changes one, so others are another index."""
@@ -151,13 +167,15 @@ def _members(there: Mapping[str, Any]) -> dict[str, Sequence[str]]:
 
 
 def version_of(data: Path) -> tuple[int, int, int] | None:
-    """The version of the node that wrote there last; None when it does not say (before 7.6)."""
+    """The version of the node that wrote there last: zeros of OpenSearch, None before 7.6, which has none."""
     for path in sorted(
         data.glob("**/_state/segments_*"), key=lambda path: path.stat().st_mtime, reverse=True
     ):
         match = _VERSION.search(path.read_bytes())
         if match:
             number = int(match[1])
+            if number & _OPENSEARCH:
+                return 0, 0, 0
             return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
     return None
 

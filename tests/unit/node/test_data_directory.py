@@ -99,6 +99,25 @@ def test_an_index_of_a_newer_node_is_refused(data: Path, image: str, is_newer: b
         DataDirectory(path=data).require(image)
 
 
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        (
+            b"\x09136327827",
+            "was written by OpenSearch, whose files no Elasticsearch reads; copy its documents",
+        ),
+        (
+            b"\x077100299",
+            r"by Elasticsearch 7\.10\.2, older than es:8\.8\.2 takes over \(7\.17\); start a copy",
+        ),
+    ],
+)
+def test_data_that_the_image_cannot_take_over_is_refused(data: Path, version: bytes, line: str) -> None:
+    (data / "_state" / "segments_4").write_bytes(b"\x0cnode_version" + version + b"\x07node_id\x16")
+    with pytest.raises(PlanError, match=line):
+        DataDirectory(path=data).require("es:8.8.2")
+
+
 def test_a_copy_has_all_but_the_lock_and_the_original_is_as_it_was(tmp_path: Path, data: Path) -> None:
     before = {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")}
     DataDirectory(path=data).lay_out(tmp_path / "copy")
