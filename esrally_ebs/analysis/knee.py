@@ -213,9 +213,16 @@ class KneeSearch:
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(
             self.confidence, varies, self.bound.seconds
         )
-        return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried))
+        return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))
 
-    def _doubt(self, tried: Sequence[StepResult]) -> str:
+    def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
+        below = [step for step in tried if step.rate < knee]
+        late = sum(step.late for step in below) / max(sum(step.requests for step in below), 1)
+        if late > self.bound.allowed:
+            return (
+                f"at lower rates {late:.2%} of the requests were late, the bound allows "
+                f"{self.bound.allowed:.2%}: some take longer by themselves; the knee is lower, or is none"
+            )
         allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
         if allowed < _MIN_LATE_ALLOWED:
             return f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"

@@ -1,6 +1,7 @@
 """The search for the knee on simulated queues, and what it says where there is none."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -140,6 +141,13 @@ def test_a_bound_that_a_step_is_too_short_for_is_doubted() -> None:
         "at a rate 10.0% above what is served, the bound breaks only as a step of 30"
     )
     assert knee.doubt.endswith("make steps 120 s or longer")
+
+
+def test_queries_that_break_the_bound_by_themselves_are_doubted() -> None:
+    service_s = np.where(np.random.default_rng(3).random(200_000) < 0.012, 0.03, 0.0045)
+    rules = KneeSearch(bound=P99, step_s=30.0, steps=10, confidence=0.975, margin=0.05)
+    knee = rules.knee(simulated_queue.run(rules, service_s, 2, 0))  # no rate has 99 % within the bound
+    assert re.match(r"at lower rates 1\.\d\d% of the requests were late, the bound allows 1\.00%", knee.doubt)
 
 
 def test_what_runs_away_is_seen_by_its_end() -> None:
