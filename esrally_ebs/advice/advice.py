@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
-from esrally_ebs.advice.usage import Interval, Usage, replay_usage
+from esrally_ebs.advice.usage import Interval, Usage, columns_of, replay_usage
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import known_model, model_for
 from esrally_ebs.errors import PlanError
@@ -198,10 +198,10 @@ def usage_options(
 
     Raises PlanError for a type or region without settings or prices.
     """
-    prices, today = cost.price_list(), _written_out(today)
+    prices, today, columns = cost.price_list(), _written_out(today), columns_of(intervals)
 
     def option(spec: VolumeSpec) -> UsageOption:
-        usage = replay_usage(intervals, model_for(spec))
+        usage = replay_usage(columns, model_for(spec))
         return UsageOption(spec=spec, usd=cost.monthly(spec, region, prices=prices).usd, usage=usage)
 
     sold = (spec for spec in settings(today, types) if known_model(spec))

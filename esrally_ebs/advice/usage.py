@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.catalog.limits import Limit, Model, charged_bytes, of_each, operations_of
+from esrally_ebs.catalog.limits import Limit, Model
 from esrally_ebs.errors import FormatError
+from esrally_ebs.volumes.virtual.replay import Column
 
 _KINDS = (
     "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
@@ -244,44 +245,47 @@ def _bytes_of(values: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     return values[title] * sizes[title]
 
 
-def replay_usage(intervals: Sequence[Interval], model: Model, *, credits: float = 1.0) -> Usage:
-    """Charge the intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
-    limits = of_each(model.limits, 1) + model.instance_limits
-    full = [limit.capacity for limit in limits]
-    levels = [limit.capacity * (credits if limit.of_credits else 1.0) for limit in limits]
-    at_limit_s = {limit.name: 0.0 for limit in limits}
-    lowest = 1.0
-    for interval in intervals:
-        if levels == full and not interval.reads and not interval.writes:
-            continue  # nothing changes: a trace may have days of this
-        for i, limit in enumerate(limits):
-            own = i < len(model.limits)
-            gives = limit.rate * interval.seconds
-            takes = _cost(interval, limit, model) / (model.stripes if own else 1)
-            owed = max(0.0, -levels[i])
-            levels[i] += gives - takes
-            saved = limit.of_credits and levels[i] > (1 - _AT_LIMIT) * limit.capacity
-            if levels[i] < 0 or (takes >= _AT_LIMIT * gives and not saved):
-                at_limit_s[limit.name] += interval.seconds
-            elif owed:  # that was done before the interval was over
-                at_limit_s[limit.name] += interval.seconds * owed / (gives - takes)
-            levels[i] = min(limit.capacity, levels[i])
-            if limit.of_credits:
-                lowest = min(lowest, max(0.0, levels[i] / limit.capacity))
-    with_credits = any(limit.of_credits for limit in limits)
-    return Usage(at_limit_s=at_limit_s, lowest_credits=lowest if with_credits else None)
+def columns_of(intervals: Sequence[Interval]) -> Column:
+    """A row for each field of the intervals, in their order."""
+    return np.array([astuple(interval) for interval in intervals], float).T
 
 
-def _cost(interval: Interval, limit: Limit, model: Model) -> float:
-    """Tokens of an interval, its I/Os all of their mean size, and random: HDD types charge more for those."""
-    of, cost = model.accounting, 0.0
-    for count, size, weight in (
-        (interval.reads, interval.read_bytes, limit.reads),
-        (interval.writes, interval.written_bytes, limit.writes),
+def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Usage:
+    """Charge intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
+    seconds = columns[0]
+    at_limit_s, lowest = {}, []
+    for i, limit in enumerate((*model.limits, *model.instance_limits)):
+        stripes = model.stripes if i < len(model.limits) else 1
+        gives, takes = limit.rate * seconds, _cost(columns, limit, model) / stripes
+        first = limit.capacity * (credits if limit.of_credits else 1.0)
+        # The level after each interval, at most the capacity: as much below the sum of all that came and
+        # went as the highest that this sum was above the capacity.
+        grown = np.cumsum(gives - takes)
+        levels = grown + np.minimum(first, np.minimum.accumulate(limit.capacity - grown))
+        before = np.append(first, levels[:-1])
+        after = before + gives - takes
+        saved = limit.of_credits & (after > (1 - _AT_LIMIT) * limit.capacity)
+        whole = (after < 0) | ((takes >= _AT_LIMIT * gives) & ~saved)
+        owed = np.maximum(0.0, -before)  # and done before the interval is over, unless that is at the limit
+        parts = np.divide(owed, gives - takes, out=np.zeros_like(owed), where=~whole & (owed > 0))
+        at_limit_s[limit.name] = float(np.sum(seconds * np.where(whole, 1.0, parts)))
+        if limit.of_credits:
+            lowest.append(float(np.clip(levels / limit.capacity, 0.0, 1.0).min(initial=1.0)))
+    return Usage(at_limit_s=at_limit_s, lowest_credits=min(lowest, default=None))
+
+
+def _cost(columns: Column, limit: Limit, model: Model) -> Column:
+    """Tokens by interval, its I/Os all of their mean size, and random: HDD types charge more for these."""
+    of, cost = model.accounting, np.zeros(columns.shape[1])
+    for counts, sizes, weight in (
+        (columns[1], columns[2], limit.reads),
+        (columns[3], columns[4], limit.writes),
     ):
-        if count > 0:
-            mean = max(1, round(min(size / count, _LARGEST_MEAN)))
-            operations = operations_of(mean, of.max_io_bytes)
-            charged = max(charged_bytes(mean, False, of.max_io_bytes, of.merges_over), of.least_bytes)
-            cost += weight * count * (operations if limit.counts == "operations" else charged)
+        with np.errstate(over="ignore"):
+            mean = np.divide(sizes, counts, out=np.zeros_like(sizes), where=counts > 0)
+        mean = np.clip(np.round(mean), 1, _LARGEST_MEAN)
+        operations = np.ceil(mean / of.max_io_bytes)
+        charged = mean if of.merges_over < 0 else operations * of.max_io_bytes
+        each = operations if limit.counts == "operations" else np.maximum(charged, of.least_bytes)
+        cost += weight * counts * each
     return cost

@@ -9,7 +9,7 @@ import pytest
 
 from esrally_ebs.advice.advice import usage_options
 from esrally_ebs.advice.tables import build_usage
-from esrally_ebs.advice.usage import Interval, parse_usage, replay_usage
+from esrally_ebs.advice.usage import Interval, columns_of, parse_usage, replay_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError
@@ -166,7 +166,7 @@ def test_of_several_volumes_of_cloudwatch_one_must_be_named() -> None:
 
 def test_next_to_no_ios_of_any_size_are_replayed() -> None:
     hardly = replace(QUIET, reads=1e-300, read_bytes=1e300)
-    assert replay_usage([hardly], model_for(GP3)).limited_s in (0, 60)
+    assert replay_usage(columns_of([hardly]), model_for(GP3)).limited_s in (0, 60)
 
 
 def test_json_of_another_form_is_refused_in_our_words() -> None:
@@ -201,7 +201,7 @@ def test_a_device_that_is_not_in_a_log_is_named() -> None:
 def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
     """5,000 a second for a minute on 3,000, which had a second of its rate saved, leaves 117,000 owed."""
     gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
-    usage = replay_usage([QUIET, BUSY, QUIET, QUIET], gp3)
+    usage = replay_usage(columns_of([QUIET, BUSY, QUIET, QUIET]), gp3)
     assert usage.at_limit_s == {"iops": 60 + 117_000 / 2000, "throughput": 0.0}
     assert usage.limited_s == 118.5
     assert usage.lowest_credits is None
@@ -211,7 +211,7 @@ def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
 def test_credits_come_back_while_a_volume_is_idle_however_long_its_reports_are(lengths: list[int]) -> None:
     """What ``iostat -z`` and CloudWatch leave out was no time: nothing came back, and nothing was done."""
     gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
-    usage = replay_usage([BUSY] * 20 + [idle(seconds) for seconds in lengths] + [QUIET] * 10, gp2)
+    usage = replay_usage(columns_of([BUSY] * 20 + [idle(seconds) for seconds in lengths] + [QUIET] * 10), gp2)
     assert usage.at_limit_s["credits"] == 2 * 60 + 240_000 / 300  # used up, and then what is owed
 
 
@@ -220,27 +220,27 @@ def test_who_uses_nearly_all_of_a_limit_is_at_it(share: float, limited_s: float)
     """A log of a volume that was held back never shows more than its limit."""
     gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
     held = replace(QUIET, read_bytes=60 * share * 125 * MIB)
-    assert replay_usage([QUIET, held], gp3).at_limit_s == {"iops": 0.0, "throughput": limited_s}
+    assert replay_usage(columns_of([QUIET, held]), gp3).at_limit_s == {"iops": 0.0, "throughput": limited_s}
 
 
 def test_the_baseline_is_no_limit_while_there_are_credits() -> None:
     gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
     baseline = replace(QUIET, reads=300 * 60, read_bytes=300 * 60 * 16 * KIB)
-    assert replay_usage([baseline] * 60, gp2).limited_s == 0
-    assert replay_usage([baseline] * 60, gp2, credits=0.0).limited_s == 3600
+    assert replay_usage(columns_of([baseline] * 60), gp2).limited_s == 0
+    assert replay_usage(columns_of([baseline] * 60), gp2, credits=0.0).limited_s == 3600
 
 
 def test_credits_are_used_up_at_the_rate_beyond_the_baseline() -> None:
     """gp2 of 100 GiB has 300 IOPS and 5.4 million credits: 700 beyond it an hour are 2.52 million."""
     gp2 = model_for(replace(GP3, type="gp2", size_bytes=100 * GIB, iops=None, throughput_bytes_per_s=None))
-    usage = replay_usage([QUIET] * 60, gp2)
+    usage = replay_usage(columns_of([QUIET] * 60), gp2)
     assert usage.lowest_credits == pytest.approx(1 - 2.52 / 5.4)
 
 
 def test_random_ios_cost_a_disk_a_mebibyte_each() -> None:
     """1,000 a second are 1,000 MiB/s to st1, of 125 MB/s at 500 GiB."""
     st1 = model_for(replace(GP3, type="st1", iops=None, throughput_bytes_per_s=None))
-    assert replay_usage([QUIET], st1).at_limit_s["throughput"] == 60.0
+    assert replay_usage(columns_of([QUIET]), st1).at_limit_s["throughput"] == 60.0
 
 
 def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
