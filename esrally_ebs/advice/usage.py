@@ -83,7 +83,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
         raise FormatError(f"{source}: nothing of device {device}; it has {', '.join(devices)}")
     chosen = [row[1:] for row in rows if device in (None, row[0])]
     if not chosen:
-        raise FormatError(f"{source}: no report that says with times of day how long it is; give {_KINDS}")
+        raise FormatError(f"{source}: no report of a device between two times of day; give {_KINDS}")
     made = ((began_s, seconds, _amounts_of(values, seconds, source)) for began_s, seconds, values in chosen)
     return _amounts(_without_gaps(made), source)
 
@@ -133,7 +133,8 @@ def intervals_of(ios: pa.Table) -> list[Interval]:
     second = (np.floor(done_s) - np.floor(done_s.min(initial=np.inf))).astype(np.int64)
     if second.max(initial=0) < 1:
         raise FormatError(
-            "a trace of less than two seconds says nothing of a volume's use; record for longer"
+            "a trace of less than two seconds says nothing of a volume's use; record for longer, with fio an"
+            " iolog of version 3 (2 has no times)"
         )
     if second.max() > _MAX_SECONDS:
         raise FormatError("a trace of more than a week: cut it, or where its clock jumps")

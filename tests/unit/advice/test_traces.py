@@ -160,6 +160,9 @@ def test_a_trace_without_completions_says_nothing_of_depth_or_time() -> None:
 def test_a_trace_of_a_moment_says_nothing_of_use() -> None:
     with pytest.raises(FormatError, match="less than two seconds"):
         intervals_of(trace("blkparse").slice(0, 1))
+    without_waits = "".join(line for line in text("iolog-v2").splitlines(True) if "wait" not in line)
+    with pytest.raises(FormatError, match="iolog of version 3"):  # as fio itself writes version 2
+        intervals_of(parse_trace(without_waits, "t"))
 
 
 @pytest.mark.parametrize("seconds", [600_000, 700_000])

@@ -198,6 +198,13 @@ def test_a_device_that_is_not_in_a_log_is_named() -> None:
         parse_usage(IOSTAT, "log", "sdz")
 
 
+def test_a_log_of_no_device_is_not_said_to_lack_times() -> None:
+    """``sar -b`` has times, and the I/Os of all devices together."""
+    text = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  32.0  40.0\n"
+    with pytest.raises(FormatError, match="log: no report of a device between two times of day"):
+        parse_usage(text, "log")
+
+
 def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
     """5,000 a second for a minute on 3,000, which had a second of its rate saved, leaves 117,000 owed."""
     gp3 = model_for(replace(GP3, iops=3000, throughput_bytes_per_s=125 * MIB))
