@@ -4,7 +4,7 @@ A limit that holds back a closed loop serves just its rate. When a share of the 
 they take 1 / (1 - share) times as long as without it: ``rate / (1 - share)`` is what was asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -124,15 +124,27 @@ def _sentence(
     where = items[0] if len(items) == 1 else f"{len(items)} of {len(loads)} tasks"
     where = "" if len(items) == len(loads) else f" on {where}"
     of = "I/O time" if load.waited_s else "time"
-    step = _priced_step(session, spec, limit, share, load) if load.waited_s else ""
+    step = _priced_step(session, spec, limit, share, load, _busiest(loads.values())) if load.waited_s else ""
     step = step or step_of(spec, limit)
     text = f"is held back by {NAMES.get(limit, limit)} ({share:.0%} of its {of}{where})"
     return f"{text}; {step}" if step else text
 
 
-def _priced_step(session: Session, spec: VolumeSpec, limit: str, share: float, load: Profile) -> str:
+def _busiest(loads: Iterable[Profile]) -> tuple[float, float]:
+    """The most I/Os, and the most bytes, a second of any."""
+    timed = [load for load in loads if load.seconds]
+    ios, size = (
+        max((load.grown.get(counter, 0.0) / load.seconds for load in timed), default=0.0)
+        for counter in ("device.reads", "device.read_bytes")
+    )
+    return ios, size
+
+
+def _priced_step(
+    session: Session, spec: VolumeSpec, limit: str, share: float, load: Profile, busiest: tuple[float, float]
+) -> str:
     """What to buy instead, and its price; empty where it is not for sale on a volume, or has no price."""
-    wanted = wanted_setting(spec, limit, share, load.io_bytes)
+    wanted = wanted_setting(spec, limit, share, load.io_bytes, busiest)
     if wanted is None:
         return ""
     now, then = (one.price for one in costs(session, [spec, wanted]))
@@ -153,11 +165,17 @@ def _priced_step(session: Session, spec: VolumeSpec, limit: str, share: float, l
     return f"{verb} {' and '.join(parts) or 'what its price includes'} {price}"
 
 
-def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float | None) -> VolumeSpec | None:
+def wanted_setting(
+    spec: VolumeSpec,
+    limit: str,
+    share: float,
+    io_bytes: float | None,
+    busiest: tuple[float, float] = (0.0, 0.0),
+) -> VolumeSpec | None:
     """The setting that serves what was asked for, as far as it is sold and the instance lets it through.
 
     None where none serves more. ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of
-    ``io_bytes`` in the mean.
+    ``io_bytes`` in the mean. A gp3 in another type's place also serves ``busiest``: I/Os and bytes a second.
     """
     model = known_model(spec)
     if model is None:
@@ -179,12 +197,15 @@ def wanted_setting(spec: VolumeSpec, limit: str, share: float, io_bytes: float |
     if spec.type in _BY_IOPS and limit == "iops":
         wanted = replace(spec, iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 0))
     elif spec.type == "gp3" or spec.type in _BY_SIZE:
-        needed = min(needed, most.throughput_bytes_per_s or needed)
+        other_iops, other_rate = busiest if spec.type in _BY_SIZE else (0.0, 0.0)
+        most_rate = most.throughput_bytes_per_s or needed
+        iops = _iops(max(min(needed, most_rate) / per_operation, other_iops), most.iops)
+        rate = ceil(min(max(needed, other_rate), most_rate) / MIB) * MIB
         wanted = replace(
             spec,
             type="gp3",
-            iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 3000),
-            throughput_bytes_per_s=_more(ceil(needed / MIB) * MIB, spec.throughput_bytes_per_s, 125 * MIB),
+            iops=_more(iops, spec.iops, 3000),
+            throughput_bytes_per_s=_more(rate, spec.throughput_bytes_per_s, 125 * MIB),
         )
     else:
         return None

@@ -141,6 +141,16 @@ def test_who_has_the_most_of_a_type_is_not_asked_to_raise_it(spec: VolumeSpec, l
     assert line.endswith(f"; {step}.")
 
 
+def test_a_gp3_in_the_place_of_a_gp2_slows_no_other_task() -> None:
+    """One task waits for credits and wants 188 MiB/s, another reads 240: it would have 188 of them left."""
+    waiting = profiles(emulator__waited_s__credits=0.005)
+    streaming = profiles(device__read_bytes=240.0 * MIB * 0.02, emulator__waited_s__credits=0.0)
+    both = {("t", "a"): waiting["t", "a"], ("s", "a"): streaming["t", "a"]}
+    spec = replace(GP2, size_bytes=500 * GIB)
+    assert "; take gp3 with 240 MiB/s and save 5.40 USD a month." in bottlenecks(of(spec), both)[0]
+    assert "; take gp3 with 188 MiB/s and save 7.48 USD a month." in bottlenecks(of(spec), waiting)[0]
+
+
 def test_what_is_wanted_is_no_more_than_is_sold() -> None:
     """Of 12.5 GB/s nothing was said but to raise throughput."""
     of_type = wanted_setting(GP3, "throughput", 0.99, 64 * KIB)
