@@ -204,7 +204,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
                 seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
                 now_s += seconds
         elif line.startswith(_RUN):
-            time_s = -1.0
+            time_s, seconds = -1.0, 0.0
         yield words, clock is not None, now_s - seconds, seconds
 
 

@@ -89,6 +89,8 @@ def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> 
     """What iostat says of the time since the machine started was taken for what was done between two runs."""
     later = IOSTAT.replace("11:59:50 PM", "09:00:00 AM").replace("12:00:00", "09:00:10")
     assert parse_usage(f"{IOSTAT}\n{later}", "log") == 2 * parse_usage(IOSTAT, "log")
+    without_times = re.sub(r"\n\d\d/.*", "", IOSTAT)
+    assert parse_usage(f"{IOSTAT}\n{without_times}", "log") == parse_usage(IOSTAT, "log")
 
 
 def test_sar_whose_devices_come_last_is_read() -> None:
