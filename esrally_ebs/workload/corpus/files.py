@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.store.files import aside
 from esrally_ebs.units import format_bytes
 from esrally_ebs.workload.corpus.logs import LogRenderer
 from esrally_ebs.workload.corpus.vectors import VectorRenderer
@@ -194,8 +193,10 @@ def _write_stamp(corpus: Corpus) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    with aside(path) as file:  # which follows no link that somebody else has put there meanwhile
-        file.write(text.encode())
+    with _partial(path) as (partial, file):
+        with open(file, "w", closefd=False) as whole:
+            whole.write(text)
+        partial.replace(path)
 
 
 def _stamp_path(path: Path) -> Path:
