@@ -24,7 +24,7 @@ _CACHESTAT = 451
 _MADV_PAGEOUT = 21
 _CHUNK = 1 << 30  # one call may not advise 2 GiB or more
 _MAX_OPEN = 512  # files; of 1,024 descriptors that a process has by default
-_TICK_NS = 20_000_000  # how coarse the kernel's times of change are, twice over
+_TICK_NS = 2_000_000_000  # times of change are whole seconds on some file systems (ext3, NFS servers)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
