@@ -162,6 +162,7 @@ def test_the_states_of_striped_volumes_are_told_as_one() -> None:
         ({"fixed_latency_s": [2e-3, 1e-3]}, "a latency between 0.002 and 0.001 s is none"),
         ({"fixed_latency_s": [-1e-3, 1e-3]}, "a latency between -0.001 and 0.001 s is none"),
         ({"fixed_latency_s": [0.0, float("inf")]}, "a setting is no finite number"),
+        ({"fixed_latency_s": [0.0, 1e30]}, r"a latency between 0 and 1e\+30 s is none"),
         ({"read_latency": 0}, "reads cannot take 0 times as long"),
         ({"overhead": [[[0.0, float("nan")]] * 2] * 2}, "a setting is no finite number"),
     ],
