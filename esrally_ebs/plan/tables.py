@@ -189,7 +189,8 @@ class DesignPlan(Section):
     max_rounds: int = Field(default=48, ge=6, le=MAX_ROUNDS)  # of "auto"
     budget: Seconds | None = Field(default=None, gt=0)  # of "auto": time for all rounds
     order: Literal["counterbalanced", "fixed"] = "counterbalanced"
-    nodes: Literal["per-arm", "one"] = "per-arm"  # "one": all arms' indices on one node, requests in pairs
+    # "one": all arms' indices on one node, requests in pairs; "auto": that, where the race can have it
+    nodes: Literal["auto", "one", "per-arm"] = "auto"
     starts: int = Field(default=1, ge=1, le=MAX_ROUNDS)  # of the nodes: anew before each equal part of rounds
     volumes: int = Field(default=1, ge=1, le=MAX_VOLUMES)  # of each arm, which then is the type of them
     seed: int = Field(default=1, ge=0)

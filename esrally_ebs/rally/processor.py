@@ -36,7 +36,7 @@ from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.sample_recorder import line_writer
-from esrally_ebs.rally.schedule import divide, expand, has_writes, require_pairs
+from esrally_ebs.rally.schedule import divide, expand, has_writes, settled
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
@@ -156,8 +156,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             require_raceable(self.cfg, track)
         challenge = track.selected_challenge_or_default
         building, searches = divide(challenge.schedule)
-        if settings.plan.design.nodes == "one":
-            require_pairs(searches or building)
+        settings = replace(settings, plan=settled(settings.plan, track, building, searches))
         challenge.schedule = expand(challenge.schedule, settings.plan)
         if starts:
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)

@@ -20,6 +20,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import knee, open_loop, recovery
+from esrally_ebs.rally.settings import updated
 from esrally_ebs.session import protocol
 from esrally_ebs.workload.queries import replay
 
@@ -231,19 +232,37 @@ def _without_arm(block: Block) -> Block:
     return block if block.work is Work.FIO else replace(block, arm="", cluster="")
 
 
-def require_pairs(schedule: Sequence[Any]) -> None:
-    """Raise PlanError for a task that one node cannot serve to all arms in pairs of requests."""
+def settled(plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[Any]) -> Plan:
+    """The plan with ``design.nodes`` decided: "auto" is one node wherever one can serve all arms in pairs."""
+    if plan.design.nodes == "one":
+        if why := _why_no_pairs(searches or building):
+            raise PlanError(f'{why}; set design.nodes = "per-arm"')
+        return plan
+    is_one = (
+        plan.design.nodes == "auto"
+        and len(plan.arm) > 1
+        and bool(searches)
+        and plan.cache.mode == "cold"  # else requests may be due at a rate, which pairs would hold back
+        and plan.node.count == 1
+        and not plan.host
+        # indices that somebody else made may be such as cannot be made again for each arm
+        and not (plan.dataset.data or plan.dataset.snapshot)
+        and not (track.data_streams or track.composable_templates)
+        and not _why_no_pairs(searches)
+    )
+    return updated(plan, "design", nodes="one" if is_one else "per-arm")
+
+
+def _why_no_pairs(schedule: Sequence[Any]) -> str:
+    """What one node cannot serve to all arms in pairs of requests; empty where it can."""
     if has_writes(schedule):
-        raise PlanError(
-            "documents are added beside searches, which one node would do to all arms; set design.nodes = "
-            '"per-arm"'
-        )
+        return "documents are added beside searches, which one node would do to all arms"
     for task in schedule:
-        why = "" if task.clients == 1 else f"{task.clients} clients would ask several arms at once"
+        if task.clients != 1:
+            return f"task {task.name}: {task.clients} clients would ask several arms at once"
         if task.operation.type not in _OF_AN_INDEX:
-            why = f"{task.operation.type} has no index that could be another on each arm"
-        if why:
-            raise PlanError(f'task {task.name}: {why}; set design.nodes = "per-arm"')
+            return f"task {task.name}: {task.operation.type} has no index that could be another on each arm"
+    return ""
 
 
 def block_of(task: Any) -> Block | None:

@@ -247,7 +247,7 @@ def plan(*parts: str, arms: Sequence[str] = ("gp3",), documents: int = 2000, ite
     for number, kind in enumerate(arms):
         text += f'[[arm]]\nname = "arm{number}"\ntype = "{kind}"\nsize = "1GiB"\n'
     text += f"[dataset]\ndocuments = {documents}\n[race]\niterations = {iterations}\nwarmup_iterations = 1\n"
-    return text + '[design]\nrounds = 1\norder = "fixed"\n' + "".join(parts)
+    return text + '[design]\nnodes = "per-arm"\nrounds = 1\norder = "fixed"\n' + "".join(parts)
 
 
 def fio_job(name: str, *, runtime: str, size: str = "4m") -> str:

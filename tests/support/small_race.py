@@ -32,6 +32,7 @@ documents = 20_000
 iterations = {ITERATIONS}
 warmup_iterations = {WARMUPS}
 [design]
+nodes = "per-arm"
 rounds = {ROUNDS}
 [[baseline]]
 name = "short"

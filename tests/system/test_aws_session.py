@@ -56,6 +56,7 @@ documents = 2000
 iterations = 1
 warmup_iterations = 1
 [design]
+nodes = "per-arm"
 rounds = 1
 order = "fixed"
 """

@@ -15,7 +15,7 @@ from small_race import ARMS, ITERATIONS, PLAN, SHORT, TASKS, Raced, raced
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("able_machine")]
 
-ONE = ("[design]", '[design]\nnodes = "one"')
+ONE = ('nodes = "per-arm"', 'nodes = "one"')
 ENDLESS = SHORT.replace(*ONE).replace(f"\niterations = {ITERATIONS}", "\niterations = 100_000")
 MOST, BUDGET_S = 60, 3
 

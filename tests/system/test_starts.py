@@ -69,7 +69,7 @@ def assert_each_start_was_measured(race: Raced, arms: tuple[str, ...]) -> None:
 
 
 def test_nodes_of_their_own_are_started_anew(own: Homes) -> None:
-    (own.rally / "starts.toml").write_text(PLAN + EMULATED)
+    (own.rally / "starts.toml").write_text(f'{PLAN}nodes = "per-arm"\n{EMULATED}')
     race = raced(own, f"--include-tasks={TASKS[0]}", plan="starts.toml")
     assert_each_start_was_measured(race, ARMS)
     assert len(race.warming) == STARTS * len(ARMS) * WARMUPS

@@ -56,7 +56,7 @@ def changed(session: Session, part: str, key: str, value: object) -> Session:
         ("dataset", "hash", "abd", "dataset", "segments: hash abc in the first, hash abd in the second"),
         ("dataset", "documents", 11, "dataset", "documents: 10 in the first, 11 in the second"),
         ("plan", "cache", {"mode": "warm"}, "race", "cache mode: cold in the first, warm in the second"),
-        ("plan", "design", {"nodes": "one"}, "race", "nodes: per-arm in the first, one in the second"),
+        ("plan", "design", {"nodes": "one"}, "race", "nodes: auto in the first, one in the second"),
         ("plan", "race", {"track": "x"}, "race", "track: noaa-ebs in the first, x in the second"),
     ],
 )

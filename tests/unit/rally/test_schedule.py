@@ -1,6 +1,7 @@
 """The schedule of a session: what Rally runs, in which order, on which arm."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,12 +26,15 @@ from esrally_ebs.rally.schedule import (
     block_of,
     divide,
     expand,
-    require_pairs,
     round_of,
+    settled,
 )
 from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
+PLAIN = rally_track.Track("plain")
+WARM = {"cache.mode": "warm"}
+ONE = {"design.nodes": "one"}
 PLAN = f"""{TWO_ARMS}[design]
 rounds = 2
 [[baseline]]
@@ -47,6 +51,15 @@ bs = "16k"
 
 def plan(**overrides: object) -> Plan:
     return parse_plan(PLAN, "test.toml", overrides)
+
+
+def nodes(
+    searches: Sequence[Any],
+    building: Sequence[Any] = (),
+    track: rally_track.Track = PLAIN,
+    **overrides: object,
+) -> str:
+    return settled(plan(**overrides), track, building, searches).design.nodes
 
 
 def task(name: str, kind: str = "search") -> rally_track.Task:
@@ -181,9 +194,6 @@ def test_what_arms_cannot_be_compared_by_is_refused(schedule: list[rally_track.T
         expand(schedule, plan())
 
 
-WARM = {"cache.mode": "warm"}
-
-
 def beside(**overrides: object) -> list[Any]:
     """Two searches and two bulk tasks in one element, as a session runs them."""
     element = parallel(task("p"), task("q"), task("a", "bulk"), task("b", "bulk"))
@@ -274,7 +284,7 @@ def test_a_rate_of_writes_that_is_none_is_refused_before_anything_starts(rate: s
 
 def test_one_node_cannot_be_written_to_for_one_arm_alone() -> None:
     with pytest.raises(PlanError, match=r'which one node would do to all arms; set design.nodes = "per-arm"'):
-        require_pairs([parallel(task("q"), task("a", "bulk"))])
+        nodes([parallel(task("q"), task("a", "bulk"))], **ONE)
 
 
 def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> None:
@@ -343,9 +353,6 @@ def test_a_request_carries_its_block_through_rallys_own_parameter_source() -> No
     requests = [source.partition(0, 1).params()[BLOCK], source.params()[BLOCK], source.params()[BLOCK]]
     assert [request.number for request in requests] == [1, 1, 2]
     assert {request.block for request in requests} == {block(made)}
-
-
-ONE = {"design.nodes": "one"}
 
 
 class Source:
@@ -429,14 +436,44 @@ def test_both_requests_of_a_pair_are_the_same_and_each_runner_has_its_own() -> N
     assert first is not second
 
 
+def crowd() -> rally_track.Task:
+    made = task("q")
+    made.clients = 2
+    return made
+
+
 def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> None:
-    require_pairs([task("q")])
+    assert nodes([task("q")], **ONE) == "one"
     with pytest.raises(PlanError, match=r'task bulk: bulk has no index.*set design.nodes = "per-arm"'):
-        require_pairs([task("bulk", "bulk"), task("q")])
-    crowd = task("q")
-    crowd.clients = 2
+        nodes([], [task("bulk", "bulk")], **ONE)
     with pytest.raises(PlanError, match="task q: 2 clients would ask several arms at once"):
-        require_pairs([crowd])
+        nodes([crowd()], **ONE)
+
+
+def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
+    assert nodes([task("q")], [task("bulk", "bulk")]) == "one"
+    assert nodes([task("q")], **{"design.nodes": "per-arm"}) == "per-arm"
+
+
+@pytest.mark.parametrize(
+    ("searches", "track", "overrides"),
+    [
+        ([crowd()], PLAIN, {}),
+        ([task("q", "sql")], PLAIN, {}),
+        ([parallel(task("q"), task("a", "bulk"))], PLAIN, {}),
+        ([], PLAIN, {}),
+        ([task("q")], PLAIN, WARM),
+        ([task("q")], PLAIN, {"node.count": 3}),
+        ([task("q")], PLAIN, {"dataset.data": "/var/lib/elasticsearch"}),
+        ([task("q")], PLAIN, {"dataset.snapshot": "/backup/daily"}),
+        ([task("q")], rally_track.Track("t", data_streams=[rally_track.DataStream("logs")]), {}),
+    ],
+    ids=["clients", "no index", "writes", "indexing", "warm", "cluster", "data", "snapshot", "data stream"],
+)
+def test_each_arm_has_a_node_where_one_cannot_serve_all(
+    searches: list[Any], track: rally_track.Track, overrides: dict[str, object]
+) -> None:
+    assert nodes(searches, [task("bulk", "bulk")], track, **overrides) == "per-arm"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rally_configuration import configuration
 from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.plan import load_plan
 from esrally_ebs.rally.processor import Pack
-from esrally_ebs.rally.schedule import expand
+from esrally_ebs.rally.schedule import divide, expand, settled
 from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
@@ -59,9 +59,10 @@ def test_it_is_raced_by_its_plan_when_none_is_named(name: str, tmp_path: Path) -
     registry = loader.TrackProcessorRegistry(cfg)
     loader.load_track_plugins(cfg, name, register_track_processor=registry.register_track_processor)
     challenge = load(name, tmp_path).default_challenge
-    expected = expand(challenge.schedule, load_plan(plan_path(PLANS[name])))
+    loaded, plan = track.Track("one", challenges=[challenge]), load_plan(plan_path(PLANS[name]))
+    expected = expand(challenge.schedule, settled(plan, loaded, *divide(challenge.schedule)))
     for pack in (each for each in registry.processors if isinstance(each, Pack)):
-        pack.on_after_load_track(track.Track("one", challenges=[challenge]))
+        pack.on_after_load_track(loaded)
     assert [str(task) for task in challenge.schedule] == [str(task) for task in expected]
 
 
