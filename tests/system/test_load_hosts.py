@@ -17,9 +17,8 @@ HOSTS = ",".join(load_hosts.LOAD_HOSTS)
 @pytest.fixture(scope="module")
 def elsewhere(own: Homes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
     """Homes whose races may be driven by the daemons of three hosts."""
-    (own.rally / "hosts.toml").write_text(
-        PLAN.partition("[[baseline]]")[0].replace("20_000", "2_000") + NODE_TABLE
-    )
+    plan = PLAN.partition("[[baseline]]")[0].replace("20_000", "2_000") + NODE_TABLE
+    (own.rally / "hosts.toml").write_text(plan.replace('nodes = "per-arm"', 'nodes = "auto"'))
     with (
         pytest.MonkeyPatch.context() as patched,
         load_hosts.daemons(own.variables, tmp_path_factory.mktemp("hosts")),
@@ -37,7 +36,7 @@ def test_load_from_elsewhere_is_cold_observed_and_in_the_coordinators_time(elsew
         *(elsewhere, f"--include-tasks={TASKS[0]}", f"--load-driver-hosts={HOSTS}"),
         **{"plan": "hosts.toml", "rounds": 2, "iterations": 3, "warmup_iterations": 2},
     )
-    assert cold.session.state == "complete"
+    assert (cold.session.state, cold.session.plan.design.nodes) == ("complete", "one")
     assert Counter(row["arm"] for row in cold.measured) == {"gp2": 6, "gp3": 6}
     assert max(row["resident_before"] for row in cold.measured) <= 0.01
     drops = [event for event in cold.session.events if event.kind == "drop"]
@@ -61,6 +60,7 @@ def test_two_hosts_share_the_clients_of_a_warm_search(elsewhere: Homes) -> None:
         *(elsewhere, f"--include-tasks={TASKS[0]}", f"--load-driver-hosts={HOSTS}"),
         **{"plan": "hosts.toml", "cache": "warm", "rounds": 1, "iterations": 20, "search_clients": 2},
     )
+    assert warm.session.plan.design.nodes == "per-arm"
     assert Counter((row["arm"], row["client"]) for row in warm.measured) == {
         (arm, client): 20 for arm in ("gp2", "gp3") for client in (0, 1)
     }
