@@ -185,14 +185,16 @@ def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
                 yield thing, session, arm
 
 
-def leftovers() -> list[str]:
+def leftovers(*, must_answer: bool = False) -> list[str]:
     """Sessions of this run directory that still have a container, network or volume.
 
-    None when there is no engine to have them.
+    None when there is no engine to have them; EngineDownError then where one ``must_answer``.
     """
     try:
         return sorted({session for listing in _LISTS for _, session, _ in _ours(listing)})
     except EngineDownError:
+        if must_answer:
+            raise
         return []
 
 

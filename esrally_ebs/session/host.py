@@ -50,7 +50,7 @@ OPERATIONS = (
 )
 END = b"end"  # instead of a request: the input of race control's helper is open in processes that it forked
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
-BEAT_S = 5.0
+BEAT_S = 5.0  # both say something so often
 MAX_REQUEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 _Key = Annotated[str, Field(pattern=r"^[0-9a-z-]{1,80}$")]  # of an index: a folder, which may be removed
@@ -83,11 +83,18 @@ class HostSteps(RootSteps):
         """What this machine is."""
         return environment.describe((), {})
 
-    def held(self, sessions: tuple[str, ...], docker: _Engine) -> list[str]:
-        """Those of these sessions of which something is still on this machine, or in that engine of it."""
+    def held(self, sessions: tuple[str, ...], docker: _Engine) -> tuple[list[str], str]:
+        """Those of these sessions of which something is still on this machine, or in that engine of it.
+
+        And why that engine cannot be asked, which is none that this machine may be without.
+        """
         _use(docker)
-        with_nodes = nodes.leftovers()
-        return [session for session in sessions if running.is_ours(session) or session in with_nodes]
+        with_nodes, silence = list[str](), ""
+        try:
+            with_nodes = nodes.leftovers(must_answer=docker is not None)
+        except SetupError as error:
+            silence = str(error)
+        return [one for one in sessions if running.is_ours(one) or one in with_nodes], silence
 
     def preflight(self, plan: Plan, host: str) -> None:
         """Refuse what this machine cannot measure of a plan; it is called ``host`` there."""
@@ -206,6 +213,7 @@ def serve(
     """Answer what comes at the descriptor until it ends; then take down. Gives a line for what stays.
 
     A request is a line of a number and JSON. Answers may come in another order, with that number as ``id``.
+    Between them the helper says that it lives, whatever it is doing.
     """
     steps = steps or HostSteps()
     service = Answering(steps, OPERATIONS)
@@ -221,13 +229,20 @@ def serve(
         id_ = number.decode(errors="replace")
         send({"id": id_, **service.answer(request, say=lambda text: send({"id": id_, "say": text}))[0]})
 
+    def beat() -> None:
+        while not is_over.wait(BEAT_S):
+            send({"lives": True})
+
+    is_over = threading.Event()
     try:
-        send({"esrally_ebs": esrally_ebs.__version__})
+        send({"esrally_ebs": esrally_ebs.__version__, "pid": os.getpid()})
+        threading.Thread(target=beat, daemon=True).start()
         for line in _lines(requests, patience_s):
             # In a thread, so that the end of the input is seen meanwhile: take_down ends what runs.
             threading.Thread(target=answer, args=(line,), daemon=True).start()
     finally:
         left = steps.take_down()
+        is_over.set()
         send({"left": left})
     return left
 

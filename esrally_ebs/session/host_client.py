@@ -99,13 +99,15 @@ class HostClient(Asking):
         self._asking: dict[str, SimpleQueue[dict[str, Any] | None]] = {}  # what is answered, by its number
         self._is_over = False
         self._is_strange = False  # something came that is no answer
+        self._pid = 0  # of the helper, there
+        self._unheard = 0  # beats of ours since it said anything
         python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
         self._process = _ssh(host, f"exec {python} -P -m esrally_ebs.session.host", self._errors)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
-        threading.Thread(target=self._beat, daemon=True).start()
         self._reader = threading.Thread(target=self._read, daemon=True)
+        threading.Thread(target=self._beat, daemon=True).start()
         try:
             self._greet(greets_s)
         except BaseException:
@@ -157,7 +159,8 @@ class HostClient(Asking):
             self._process.wait()
         left = [f"host {self._host.name}: {line}" for line in self._left or ()]
         if self._left is None:
-            left = [f"{self._lost()}; its helper takes down by itself within a minute"]
+            then = "then it" if self._is_silent else "its helper"
+            left = [f"{self._lost()}; {then} takes down by itself within a minute"]
         self._answers.close()
         self._errors.close()
         return left
@@ -171,8 +174,10 @@ class HostClient(Asking):
                 if not line:
                     break
                 with suppress(*_NO_ANSWER):
-                    version = json.loads(line)["esrally_ebs"]
+                    greeting = json.loads(line)
+                    version = greeting["esrally_ebs"]
                     if version == esrally_ebs.__version__:
+                        self._pid = int(greeting.get("pid", 0))
                         return
                     raise SetupError(
                         f"host {self._host.name}: has esrally_ebs {version}, the coordinator "
@@ -192,11 +197,12 @@ class HostClient(Asking):
     def _read(self) -> None:
         """Hand each answer to who waits for it, until the end."""
         while line := self._answers.readline(_MAX_ANSWER_BYTES):
+            self._unheard = 0
             try:
                 answer = json.loads(line)
                 if "left" in answer:
                     self._left = _LEFT.validate_python(answer["left"])
-                else:
+                elif "lives" not in answer:
                     self._asking[answer["id"]].put(answer)
             except _NO_ANSWER:
                 with self._writing:
@@ -218,6 +224,11 @@ class HostClient(Asking):
 
     def _lost(self) -> SetupError:
         arms = f" with arm {', '.join(self._arms)}" if self._arms else ""
+        if self._is_silent:
+            return SetupError(
+                f"host {self._host.name}: its helper says nothing any more{arms}: process {self._pid} there "
+                "is stopped, or gets no processor; let it go on, or kill it"
+            )
         return SetupError(
             f"host {self._host.name}: SSH was lost{arms} ({last_said(self._process, self._errors)})"
         )
@@ -233,11 +244,28 @@ class HostClient(Asking):
         finally:
             timer.cancel()
 
+    @property
+    def _is_silent(self) -> bool:
+        return self._unheard * BEAT_S > PATIENCE_S
+
     def _beat(self) -> None:
-        """Say something now and then: the helper ends when nothing comes."""
+        """Say something now and then: the helper ends when nothing comes, and ssh when it is silent.
+
+        Counted in beats: a stop of this process makes no helper silent.
+        """
         while not self._gone.wait(BEAT_S):
-            with suppress(OSError, ValueError):  # whoever asks next hears of it
-                self._write(b"\n")
+            if self._reader.ident is not None:
+                self._unheard += 1
+            if self._is_silent:
+                self._process.kill()
+                return
+            if self._writing.acquire(blocking=False):  # else something is on its way
+                try:
+                    with suppress(OSError, ValueError):  # whoever asks next hears of it
+                        self._requests.write(b"\n")
+                        self._requests.flush()
+                finally:
+                    self._writing.release()
 
     def _write(self, line: bytes) -> None:
         with self._writing:

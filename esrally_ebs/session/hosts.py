@@ -307,12 +307,16 @@ def _held_by(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
     try:
         client = HostClient(host)
         try:
-            there = client.steps.held(tuple(sessions), host.docker)
+            there, silence = client.steps.held(tuple(sessions), host.docker)
         finally:
             client.close()
     except EbsError as error:
         return [(f"{error}; {remedy}", False)]
-    return [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
+    held_ = [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
+    if silence:
+        said = f"host {host.name}: engine {host.docker} cannot be asked what it holds: {silence}"
+        held_.append((f"{said}; once it answers {remedy}", False))
+    return held_
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:

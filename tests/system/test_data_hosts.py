@@ -171,6 +171,24 @@ def helper_of(run: Run, host: DataHost) -> int:
 
 
 @pytest.mark.long
+def test_a_helper_that_is_stopped_is_named_and_takes_down_when_it_goes_on(coordinator: Coordinator) -> None:
+    host = coordinator.hosts[0]
+    with coordinator.running(120) as run:
+        coordinator.until(lambda: fio_runs(host) or run.poll() is not None)
+        helper = helper_of(run, host)
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            _, err = run.communicate(timeout=GONE_S)
+        finally:
+            os.kill(helper, signal.SIGCONT)
+    assert run.returncode != 0
+    said = f"esrally-ebs: host a: its helper says nothing any more with arm gp2: process {helper} there is"
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1, err
+    coordinator.until(coordinator.is_clean)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("whom", "number", "said"),
     [

@@ -67,7 +67,7 @@ class Helper:
 
     def next(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.answers.readline())
-        return answer
+        return self.next() if "lives" in answer else answer
 
     def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
         request = json.dumps({"operation": operation, "arguments": arguments})
@@ -77,7 +77,7 @@ class Helper:
         return answer
 
     def attached(self, run: Path) -> None:
-        assert self.next() == {"esrally_ebs": esrally_ebs.__version__}
+        assert self.next() == {"esrally_ebs": esrally_ebs.__version__, "pid": os.getpid()}
         assert self.ask("begin_here", session="s") == {"result": None}
         (volume,) = self.ask("attach", specs=[SPEC])["result"]
         assert Path(volume["mount"]).is_relative_to(run / "s")
@@ -214,6 +214,34 @@ sys.stderr.buffer.write(b'Timeout, server 10.0.0.2 not responding. \\xff')""",
         client.now()
     assert str(refused.value) == lost
     assert client.close() == [f"{lost}; its helper takes down by itself within a minute"]
+
+
+def test_a_helper_is_waited_for_while_it_says_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_client, "BEAT_S", 0.2)
+    monkeypatch.setattr(host_client, "PATIENCE_S", 1.0)
+    greeting = json.dumps({"esrally_ebs": esrally_ebs.__version__, "pid": 77})
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        f"""print({greeting!r}, flush=True)
+for _ in range(30):
+    time.sleep(0.1)
+    print('{{"lives": true}}', flush=True)
+time.sleep(60)""",
+    )
+    client = host_client.HostClient(HOST, ["gp3"])
+    began = time.monotonic()
+    with pytest.raises(SetupError) as refused:
+        client.now()
+    assert 3 < time.monotonic() - began < 20
+    silent = (
+        "host a: its helper says nothing any more with arm gp3: process 77 there is stopped, or gets no "
+        "processor; let it go on, or kill it"
+    )
+    assert str(refused.value) == silent
+    assert client.close() == [f"{silent}; then it takes down by itself within a minute"]
 
 
 def test_a_helper_that_has_ended_is_not_a_lost_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,15 +463,21 @@ def fails_on(tmp_path: Path, *names: str, more: str = "") -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "engine"),
+    ("more", "engine", "silence"),
     [
-        ("", ""),
-        ('docker = "unix:///nowhere/docker.sock"\n', "DOCKER_HOST=unix:///nowhere/docker.sock "),
+        ("", "", ""),
+        (
+            'docker = "unix:///nowhere/docker.sock"\n',
+            "DOCKER_HOST=unix:///nowhere/docker.sock ",
+            "host a: engine unix:///nowhere/docker.sock cannot be asked what it holds: docker: the engine "
+            "does not answer; ",
+        ),
     ],
 )
-def test_clean_names_what_a_host_still_holds(
+def test_clean_names_what_a_host_still_holds_and_the_engine_that_says_nothing(
     more: str,
     engine: str,
+    silence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -451,7 +485,9 @@ def test_clean_names_what_a_host_still_holds(
     fails_on(tmp_path, "a", more=more)
     stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
     assert main(["clean"]) == 0
-    assert "host a" not in "".join(capsys.readouterr())
+    out, err = capsys.readouterr()
+    assert not err
+    assert (silence in " ".join(out.split())) if silence else "host a" not in out
     running.begin("s-a")
     assert main(["clean"]) == 3
     line = f"host a: still holds session s-a; run '{engine}esrally-ebs clean' there"
