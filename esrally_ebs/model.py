@@ -173,9 +173,17 @@ class VolumeSpec:
     mode: Literal["bursting", "provisioned", "elastic"] | None = None  # EFS
     one_zone: bool = False  # EFS: One Zone instead of Regional
     host: Annotated[str, Field(pattern=NAME)] | None = None  # the [[host]] that has it; None = this machine
+    hosts: tuple[
+        Annotated[str, Field(pattern=NAME)], ...
+    ] = ()  # the same for an arm of several: one for each
     # What a plan's arm does not say itself.
     aws: AwsSpec | None = None  # the plan's [aws], for a volume that is to be made there
     readahead_bytes: Bytes = 128 * KIB  # the session's
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        """The hosts that have its volumes: one for each, or one for all; none = this machine."""
+        return self.hosts or ((self.host,) if self.host else ())
 
     @property
     def backend(self) -> Backend:

@@ -3,6 +3,7 @@
 from esrally_ebs.node.engine import LOCAL_IMAGE, OFFICIAL_IMAGE, VERSION, choose_image, leftovers, remove
 from esrally_ebs.node.identity import Segment, hashes, same_segments, segments
 from esrally_ebs.node.life import (
+    MIN_MAPS,
     death,
     lasting_port,
     lose,
@@ -17,6 +18,7 @@ from esrally_ebs.node.settings import OVERHEAD_BYTES, STORE_TYPES, NodeSettings,
 
 __all__ = [
     "LOCAL_IMAGE",
+    "MIN_MAPS",
     "OFFICIAL_IMAGE",
     "OVERHEAD_BYTES",
     "STORE_TYPES",

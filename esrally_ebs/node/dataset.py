@@ -6,9 +6,9 @@ Takes a source and a way to start a node, gives a data directory in the cache, k
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from esrally_ebs.units import format_bytes
 from esrally_ebs.volumes.emulated import control
 
 _NAME = "dataset"  # of what builds it
+RECORD = "dataset.json"
 _FORMAT = 2
 _TIMEOUT_S = 300.0
 _POLL_S = 0.2
@@ -50,6 +51,13 @@ class Dataset:
         """What holds the ``elasticsearch/`` of each node."""
         return _folders(self.path, self.nodes)
 
+    def part(self, at: Sequence[int]) -> "Dataset":
+        """What nodes at these places have, as a dataset of their own, whose folders are none yet."""
+        places = [self.folders[one] / "elasticsearch" for one in at]
+        key = f"{self.key}-{''.join(str(one + 1) for one in at)}"
+        size = sum(map(_size, places))
+        return replace(self, key=key, path=Path(), nodes=len(at), bytes=size, hash=content_hash(*places))
+
     def record(self) -> dict[str, Any]:
         """What of it belongs into the session."""
         return {
@@ -57,6 +65,10 @@ class Dataset:
             "path": str(self.path),
             "segments": [dict(segment) for segment in self.segments],
         }
+
+    def sealed(self) -> str:
+        """The same with a checksum, as it stands beside the folders."""
+        return seal(dump(self.record(), indent=2))
 
 
 class Source(Protocol):
@@ -153,7 +165,7 @@ def ensure(
             segments=tuple(segments),
             hash=content_hash(*places),
         )
-        (unfinished / "dataset.json").write_text(seal(dump(dataset.record(), indent=2)))
+        (unfinished / RECORD).write_text(dataset.sealed())
         sync_folder(unfinished, {})  # a power cut leaves it whole or unfinished
         unfinished.rename(path)
     except BaseException:
@@ -236,9 +248,14 @@ def require_all(count: int, sent: int, corpus: str) -> None:
 
 def content_hash(*places: Path) -> str:
     """SHA-256 over the names and contents of an index's segment files in the data directory of each node."""
+    return hash_of(map(nodes.hashes, places))
+
+
+def hash_of(hashes: Iterable[Mapping[str, str]]) -> str:
+    """The hash of an index of which each node has files with these."""
     digest = hashlib.sha256()
-    for data in places:
-        digest.update(json.dumps(nodes.hashes(data), sort_keys=True).encode())
+    for of_node in hashes:
+        digest.update(json.dumps(of_node, sort_keys=True).encode())
     return digest.hexdigest()
 
 
@@ -263,7 +280,7 @@ def cached(home: Path, key: str) -> Dataset | None:
     if path.exists():
         private_directory(path).chmod(0o700)  # what is in it may be the node's user's, of an earlier release
     try:
-        record = parse_sealed((path / "dataset.json").read_text(), str(path / "dataset.json"))
+        record = parse_sealed((path / RECORD).read_text(), str(path / RECORD))
         return Dataset(**{**record, "path": path, "segments": tuple(record["segments"])})
     except FileNotFoundError:
         return None

@@ -31,6 +31,7 @@ _UP_S = 120.0
 _READY_S = 120.0
 _POLL_S = 0.2
 _STOP_S = 60
+MIN_MAPS = 262_144  # vm.max_map_count that a node wants which others reach
 # Docker's exit codes: 128 + SIGTERM is how a JVM ends after its shutdown hooks
 _CLEAN_EXITS = (0, 143)
 _RARE_CHECK = "1h"
@@ -78,8 +79,14 @@ def start_cluster(
 
     They share the network of the first node's container and talk to one another on its loopback interface,
     which nobody else reaches; being local, no node makes the checks of a production cluster. Shards stay
-    where they are: none is recovered before all nodes are there, and none moved to even out.
+    where they are: none is recovered before all nodes are there, and none moved to even out. Where settings
+    say that they are ``apart``, these are the ones on this machine, whose network they have.
     """
+    if settings.apart:
+        ports = [lasting_port("") for _ in volumes]
+        there = zip(volumes, ports, strict=True)
+        own = [_apart(volume.spec.name, port, settings) for volume, port in there]
+        return _start(volumes, own, settings, session=session, image=image, data_of=data_of, ports=ports)
     if len(volumes) == 1:
         one = start(
             volumes[0], settings, session=session, image=image, repository=repository, data_of=data_of
@@ -109,14 +116,30 @@ def _seeing(repository: Path | None, part: Mapping[str, Any], *, read_only: bool
 
 
 def _membership(at: int, names: Sequence[str]) -> dict[str, str]:
-    """The settings by which nodes of these names are one cluster, as the one at this place is given them."""
+    """What the node at this place is given where nodes of these names have one network."""
+    seeds = {name: f"{_HOST}:{_TRANSPORT + place}" for place, name in enumerate(names)}
+    return {**_of_cluster(names[at], seeds), "http.port": str(_HTTP + at)}
+
+
+def _apart(name: str, port: int, settings: NodeSettings) -> dict[str, Any]:
+    """What a node is given that others of its cluster, on other machines, reach at the address of this one.
+
+    Its network is the machine's, without what an engine puts between; HTTP has this port of 127.0.0.1 alone.
+    """
+    own = {**_of_cluster(name, settings.apart), "http.host": _HOST, "http.port": str(port)}
+    return {"network_mode": "host", "environment": own}
+
+
+def _of_cluster(name: str, seeds: Mapping[str, str]) -> dict[str, str]:
+    """The settings by which nodes are one cluster, each reached by the others where ``seeds`` says."""
+    names = list(seeds)
+    address, _, port = seeds[name].rpartition(":")
     return {
         "discovery.type": "multi-node",
-        "discovery.seed_hosts": ",".join(f"{_HOST}:{_TRANSPORT + place}" for place in range(len(names))),
+        "discovery.seed_hosts": ",".join(seeds.values()),
         "cluster.initial_master_nodes": ",".join(names),
-        "http.port": str(_HTTP + at),
-        "transport.host": _HOST,
-        "transport.port": str(_TRANSPORT + at),
+        "transport.host": address.strip("[]"),
+        "transport.port": port,
         "gateway.recover_after_data_nodes": str(len(names)),
         "cluster.routing.rebalance.enable": "none",
         # which copy is asked must not depend on how fast it was
@@ -132,8 +155,12 @@ def _start(
     session: str,
     image: str,
     data_of: int | None,
+    ports: Sequence[int] = (),
 ) -> tuple[Node, ...]:
-    """``parts`` are what each node has in Compose besides what all nodes have."""
+    """``parts`` are what each node has in Compose besides what all nodes have.
+
+    ``ports`` are those of HTTP where the engine gives none.
+    """
     _check_cpus(settings)
     places = []
     for volume in volumes:
@@ -144,7 +171,7 @@ def _start(
             _up(volume, settings, session=session, image=image, data_dir=data_dir, part=part)
         names = [volume.spec.name for volume in volumes]
         containers = [_container(session, name) for name in names]
-        return _wait(names, containers, places, image=image)
+        return _wait(names, containers, places, image=image, ports=ports, count=len(settings.apart))
     except BaseException:
         for volume in volumes:
             engine.remove(session, arm=volume.spec.name)
@@ -267,18 +294,26 @@ def _bind(source: Path, target: str) -> dict[str, str]:
 
 
 def _wait(
-    arms: Sequence[str], names: Sequence[str], places: Sequence[Path], *, image: str
+    arms: Sequence[str],
+    names: Sequence[str],
+    places: Sequence[Path],
+    *,
+    image: str,
+    ports: Sequence[int] = (),
+    count: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile."""
-    patience_s = _READY_S * len(names)  # they start beside one another
+    """Wait until all nodes, in containers of these names, answer as one cluster; none may end meanwhile.
+
+    It is one of ``count`` nodes, where some are elsewhere.
+    """
+    count = count or len(names)
+    patience_s = _READY_S * count  # they start beside one another
     until = time.monotonic() + patience_s
     while True:
         containers = [_running(arm, name) for arm, name in zip(arms, names, strict=True)]
         published = containers[0].ports
-        ports = [published.get(_HTTP + at, 0) for at in range(len(names))]
-        waiting = [
-            at for at, port in enumerate(ports) if not port or not api.is_ready(port, nodes=len(ports))
-        ]
+        at_ports = ports or [published.get(_HTTP + at, 0) for at in range(len(names))]
+        waiting = [at for at, port in enumerate(at_ports) if not port or not api.is_ready(port, nodes=count)]
         if not waiting:
             break
         for arm, data_dir in zip(arms, places, strict=True):
@@ -291,7 +326,9 @@ def _wait(
         time.sleep(_POLL_S)
     return tuple(
         _node(arm, name, container, port, data_dir, image)
-        for arm, name, container, port, data_dir in zip(arms, names, containers, ports, places, strict=True)
+        for arm, name, container, port, data_dir in zip(
+            arms, names, containers, at_ports, places, strict=True
+        )
     )
 
 

@@ -27,6 +27,8 @@ class NodeSettings:
     es_settings: Mapping[str, str] = field(default_factory=dict)
     keeps_port: bool = False  # when it is started anew
     also_at: str = ""  # an address besides 127.0.0.1 that it answers at, on the same port
+    # of an arm whose nodes are on several machines, by name: where the others reach each, "10.0.0.2:9300"
+    apart: Mapping[str, str] = field(default_factory=dict)
 
 
 def page_cache_bytes(settings: NodeSettings) -> int:

@@ -113,6 +113,7 @@ class Plan(Section):
             is_few = design.most_rounds < rounds
             yield is_few, f"{what} takes {rounds} rounds or more; set design.rounds"
         yield from self._conflicts_of_several()
+        yield from self._conflicts_of_hosts()
 
     def _conflicts_of_several(self) -> Iterator[tuple[object, str]]:
         """Those of several starts, volumes or nodes."""
@@ -141,6 +142,37 @@ class Plan(Section):
                 is_bad = names.count(name) > 1 or not re.match(NAME, name)
                 yield is_bad, f"{what} a node would be called {name!r}; give arms other names"
 
+    def _conflicts_of_hosts(self) -> Iterator[tuple[object, str]]:
+        """Each arm has a host if any has, each host an arm, and nodes that are apart a way to one another."""
+        hosts = [host.name for host in self.host]
+        mend = f"write one of {', '.join(hosts)}" if hosts else "give a [[host]] with that name"
+        for number, arm in enumerate(self.arm):
+            key = f"arm.{number}.hosts" if arm.hosts else f"arm.{number}.host"
+            yield arm.hosts and arm.host, f"{key}: {arm.name!r} has a host as well; remove one of them"
+            for name in arm.all_hosts:
+                yield name not in hosts, f"{key}: no host is named {name!r}; {mend}"
+            is_without = hosts and not arm.all_hosts
+            yield is_without, f"{key}: {arm.name!r} has none, while the plan has hosts; {mend}"
+        for number, host in enumerate(self.host):
+            arms = [arm for arm in self.arm if host.name in arm.all_hosts]
+            text = f"no arm is on {host.name!r}; give one host = {host.name!r}"
+            yield not arms, f"host.{number}.name: {text}"
+            apart = [arm.name for arm in arms if self.node.count > 1 and len(set(arm.hosts)) > 1]
+            yield (
+                apart and host.address is None,
+                f"host.{number}.address: is required, as nodes of arm {', '.join(apart)} are on several "
+                f"hosts and must reach one another; give an address of {host.name!r} in a private network",
+            )
+        for wrong, what in (
+            (self.modify, "[modify]"),
+            (self.trace, "trace"),
+            (self.design.nodes == "one", 'design.nodes = "one"'),
+            (self.design.starts > 1, "design.starts"),
+            (self.design.knee, "design.knee"),
+            (self.cache.mode == "steady", 'cache.mode = "steady"'),
+        ):
+            yield hosts and wrong, f"host: {what} is not done on other machines yet; remove it or the hosts"
+
     @property
     def types(self) -> dict[str, tuple[str, ...]]:
         """By type the names of its volumes, in a plan whose arms are ``design.volumes`` of each."""
@@ -163,7 +195,8 @@ class Plan(Section):
                 raise PlanError(
                     f"arm {arm.name} has one mount; write mounts = [...], one mount for each of its volumes"
                 )
-            for number, mount in enumerate(arm.mounts or (None,) * count, start=1):
+            places = zip(arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count, strict=True)
+            for number, (mount, host) in enumerate(places, start=1):
                 name = f"{arm.name}-{number}"
                 drawn = math.exp(random.Random(f"{self.design.seed} {name}").gauss(0, arm.spread))
                 latency = arm.read_latency * drawn
@@ -172,7 +205,8 @@ class Plan(Section):
                         f"{name} would have read_latency = {latency:.0f}, above {MAX_READ_LATENCY}; lower "
                         f"read_latency or spread of arm {arm.name}"
                     )
-                arms.append(replace(arm, name=name, mount=mount, mounts=(), read_latency=latency))
+                place: dict[str, Any] = {"mount": mount, "mounts": (), "host": host, "hosts": ()}
+                arms.append(replace(arm, name=name, read_latency=latency, **place))
         names = [arm.name for arm in arms]
         for name in names:
             if names.count(name) > 1 or not re.match(NAME, name):
@@ -216,42 +250,13 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
-    def _each_arm_has_a_host_if_any_has(self) -> Self:
-        hosts = [host.name for host in self.host]
-        for number, arm in enumerate(self.arm):
-            if arm.host is not None and arm.host not in hosts:
-                raise ValueError(
-                    f"arm.{number}.host: no host is named {arm.host!r}; "
-                    + (f"write one of {', '.join(hosts)}" if hosts else "give a [[host]] with that name")
-                )
-            if hosts and arm.host is None:
-                raise ValueError(
-                    f"arm.{number}.host: {arm.name!r} has none, while the plan has hosts; "
-                    f"write one of {', '.join(hosts)}"
-                )
-        for number, name in enumerate(hosts):
-            if name not in {arm.host for arm in self.arm}:
-                raise ValueError(f"host.{number}.name: no arm is on {name!r}; give one host = {name!r}")
-        for wrong, what in (
-            (self.modify, "[modify]"),
-            (self.trace, "trace"),
-            (self.design.nodes == "one", 'design.nodes = "one"'),
-            (self.design.starts > 1, "design.starts"),
-            (self.design.knee, "design.knee"),
-            (self.cache.mode == "steady", 'cache.mode = "steady"'),
-        ):
-            if hosts and wrong:
-                raise ValueError(f"host: {what} is not done on other machines yet; remove it or the hosts")
-        return self
-
-    @model_validator(mode="after")
     def _an_instance_has_one_host_and_one_time(self) -> Self:
         firsts: dict[str, VolumeSpec] = {}
         for number, arm in enumerate(self.arm):
             first = arm if arm.instance is None else firsts.setdefault(arm.instance, arm)
-            if arm.host != first.host:
+            if arm.all_hosts != first.all_hosts:
                 raise ValueError(
-                    f"arm.{number}.instance: {arm.instance!r} is on host {first.host!r};"
+                    f"arm.{number}.instance: {arm.instance!r} is on host {', '.join(first.all_hosts)!r};"
                     f" write '{arm.instance}#2' for another instance"
                 )
             if arm.time_scale != first.time_scale:
@@ -262,16 +267,17 @@ class Plan(Section):
         return self
 
     @model_validator(mode="after")
-    def _each_node_has_a_mount(self) -> Self:
+    def _each_node_has_a_mount_and_a_host(self) -> Self:
         several = self.design.volumes > 1
         key, what = ("design.volumes", "volume") if several else ("node.count", "node")
         count = self.design.volumes if several else self.node.count
         for number, arm in enumerate(self.arm):
-            if arm.mounts and len(arm.mounts) != count:
-                raise ValueError(
-                    f"arm.{number}.mounts: {len(arm.mounts)} for {count} {what}s; give one mount for each of "
-                    f"{key}"
-                )
+            for given, one in ((arm.mounts, "mount"), (arm.hosts, "host")):
+                if given and len(given) != count:
+                    raise ValueError(
+                        f"arm.{number}.{one}s: {len(given)} for {count} {what}s; give one {one} for each of "
+                        f"{key}"
+                    )
             if arm.mount is not None and (self.node.count > 1 or arm.mounts):
                 raise ValueError(
                     f"arm.{number}.mount: is of one {what}; with {key} = {count} write mounts = [...], "
@@ -285,16 +291,18 @@ class Plan(Section):
         return (arm,) if count == 1 else tuple(f"{arm}-{number}" for number in range(1, count + 1))
 
     def volumes_of(self, arm: VolumeSpec) -> tuple[VolumeSpec, ...]:
-        """The volumes of an arm, one for each node: all as the arm's, on an instance and a mount each."""
-        if self.node.count == 1:
-            return (replace(arm, mount=arm.mounts[0], mounts=()) if arm.mounts else arm,)
-        mounts = arm.mounts or (None,) * self.node.count
+        """The volumes of an arm, one for each node: as the arm's, on an instance, mount and host each."""
+        count = self.node.count
+        mounts, hosts = arm.mounts or (arm.mount,) * count, arm.hosts or (arm.host,) * count
+        places: list[dict[str, Any]] = [
+            {"mount": m, "mounts": (), "host": h, "hosts": ()} for m, h in zip(mounts, hosts, strict=True)
+        ]
+        if count == 1:
+            return (replace(arm, **places[0]),)
         return tuple(
-            replace(
-                arm, name=name, mount=mount, mounts=(), instance=arm.instance and f"{arm.instance}#{number}"
-            )
-            for number, (name, mount) in enumerate(
-                zip(self.node_names(arm.name), mounts, strict=True), start=1
+            replace(arm, name=name, instance=arm.instance and f"{arm.instance}#{number}", **place)
+            for number, (name, place) in enumerate(
+                zip(self.node_names(arm.name), places, strict=True), start=1
             )
         )
 

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -96,6 +98,25 @@ class HostPlan(Section):
     docker: str | None = Field(
         default=None, pattern=ENGINE
     )  # there; None: what Docker's client takes by itself
+    address: str | None = None  # at which its nodes are reached by those of their arm on other hosts
+
+    @field_validator("address")
+    @classmethod
+    def _address_is_private(cls, text: str | None) -> str | None:
+        """Whoever reaches it may join the cluster: nothing asks for a password there."""
+        if text is None:
+            return None
+        with suppress(ValueError):
+            address = ip_address(text)
+            is_any = address.is_unspecified or address.is_multicast or address.is_loopback
+            if not is_any and not address.is_global:
+                return text
+        raise ValueError(f"{text!r} is no IP address of a private network; write one, such as 10.0.0.2")
+
+    @property
+    def seed(self) -> str:
+        """The address as it stands before a port."""
+        return f"[{self.address}]" if ":" in (self.address or "") else str(self.address)
 
 
 class NodePlan(Section):

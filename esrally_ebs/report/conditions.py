@@ -69,9 +69,10 @@ def arms_table(arms: Sequence[Volume], nodes: int) -> Table:
 def _arm_notes(arms: Sequence[Volume], nodes: int) -> Iterator[str]:
     if nodes > 1:
         yield f"Each arm is a cluster of {nodes} nodes, every one on such a volume."
-    hosts = [f"{arm.spec.name} on {arm.spec.host}" for arm in arms if arm.spec.host is not None]
+    hosts = [f"{arm.spec.name} on {' + '.join(arm.spec.all_hosts)}" for arm in arms if arm.spec.all_hosts]
     if hosts:
-        yield f"Each arm is on a host: {', '.join(hosts)}."
+        what = "node" if any(arm.spec.hosts for arm in arms) else "arm"
+        yield f"Each {what} is on a host: {', '.join(hosts)}."
 
 
 def _arm_cells(arm: Volume) -> tuple[Cell, ...]:

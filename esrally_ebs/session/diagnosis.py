@@ -41,8 +41,14 @@ def cause(arm: Arm, others: Sequence[Arm] = ()) -> str | None:
 
 def require_nodes(arm: Arm) -> None:
     """Raise SetupError when a node of an arm's cluster has died: copies of its shards may answer instead."""
-    if len(arm.nodes) > 1 and not all(Path(f"/proc/{node.pid}").exists() for node in arm.nodes):
+    of_cluster = (node for node in arm.nodes if _is_one_of_several(arm, node))
+    if not all(Path(f"/proc/{node.pid}").exists() for node in of_cluster):
         raise SetupError(f"arm {arm.name}: one of its nodes has died; start the race again")
+
+
+def _is_one_of_several(arm: Arm, its: Node) -> bool:
+    """Whether the arm is a cluster, though the others may be on other hosts: each has its own name then."""
+    return its.arm != arm.name
 
 
 def _volume(volume: Volume) -> str | None:
@@ -81,6 +87,6 @@ def _node(arm: Arm, its: Node) -> str | None:
             break
         time.sleep(0.1)  # the engine hears of a killed process a moment later
         died = node.death(its)
-    own = "its node" if len(arm.members) == 1 else f"its node {its.arm}"
+    own = f"its node {its.arm}" if _is_one_of_several(arm, its) else "its node"
     whose = "the node of all arms" if arm.suffix else f"arm {arm.name}: {own}"
     return f"{whose} has died: {died}; start the race again" if died else None

@@ -8,6 +8,7 @@ its session's reaper does so.
 import os
 import select
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 from pydantic import Base64Bytes, Field
@@ -46,13 +48,15 @@ from esrally_ebs.volumes.emulated.control import read_state
 OPERATIONS = (
     *("now", "facts", "held", "preflight", "begin_here", "attach", "look", "run_job"),
     *("image", "engine_facts", "has", "receive", "place", "calibrate", "start_nodes", "stop_nodes"),
-    *("content_hash", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
+    *("transport_ports", "hashes", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
+    "remove_nodes",
 )
 END = b"end"  # instead of a request: the input of race control's helper is open in processes that it forked
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S
 BEAT_S = 5.0  # both say something so often
 MAX_REQUEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
+_MAPS = Path("/proc/sys/vm/max_map_count")
 _Key = Annotated[str, Field(pattern=r"^[0-9a-z-]{1,80}$")]  # of an index: a folder, which may be removed
 _Engine = Annotated[str | None, Field(pattern=ENGINE)]
 
@@ -98,8 +102,11 @@ class HostSteps(RootSteps):
 
     def preflight(self, plan: Plan, host: str) -> None:
         """Refuse what this machine cannot measure of a plan; it is called ``host`` there."""
-        _use(next(each for each in plan.host if each.name == host).docker)
+        own = next(each for each in plan.host if each.name == host)
+        _use(own.docker)
         check_mounts(plan, host)
+        if any(len({each.host for each in plan.volumes_of(arm)}) > 1 for arm in _own(plan, host).arm):
+            _require_reachable(str(own.address))
         preflight.require(_own(plan, host), with_nodes=plan.race is not None)
 
     def begin_here(self, session: str) -> None:
@@ -149,6 +156,13 @@ class HostSteps(RootSteps):
         with self._lock:  # take_down waits for it, and has it end at the next file
             volumes = (self._of(self._volumes, arm) for arm in arms)
             dataset.copy_to(index, *volumes, go_on=self._require_standing)
+
+    def transport_ports(self, address: str, count: int) -> list[int]:
+        """Free ports of an address of this machine, for nodes that others of their cluster reach there."""
+        ports = set[int]()
+        while len(ports) < count:
+            ports.add(nodes.lasting_port(address))
+        return list(ports)
 
     def counters(self, arm: str) -> list[dict[str, float]]:
         """What each volume of an arm, and the node on it, have done so far."""
@@ -204,7 +218,25 @@ def _use(docker: str | None) -> None:
 
 def _own(plan: Plan, host: str) -> Plan:
     """The plan with the arms of this host alone."""
-    return plan.model_copy(update={"arm": tuple(arm for arm in plan.arm if arm.host == host)})
+    return plan.model_copy(update={"arm": tuple(arm for arm in plan.arm if host in arm.all_hosts)})
+
+
+def _require_reachable(address: str) -> None:
+    """Raise SetupError where nodes could not be reached at this address by those of their arm elsewhere."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            raise SetupError(
+                f"address {address}: {error.strerror}; give one that this machine has"
+            ) from error
+    maps = int(_MAPS.read_text())
+    if maps < nodes.MIN_MAPS:
+        raise SetupError(
+            f"vm.max_map_count is {maps}, and a node that is reached from elsewhere does not start below "
+            f"{nodes.MIN_MAPS}; run: sysctl -w vm.max_map_count={nodes.MIN_MAPS}"
+        )
 
 
 def serve(

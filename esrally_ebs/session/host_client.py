@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from queue import SimpleQueue
@@ -101,6 +101,7 @@ class HostClient(Asking):
         self._is_strange = False  # something came that is no answer
         self._pid = 0  # of the helper, there
         self._unheard = 0  # beats of ours since it said anything
+        self.on_loss: Callable[[], object] = lambda: None  # called when it is gone before it was closed
         python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
         self._process = _ssh(host, f"exec {python} -P -m esrally_ebs.session.host", self._errors)
         assert self._process.stdin is not None
@@ -211,6 +212,8 @@ class HostClient(Asking):
         with self._writing:
             self._is_over = True
             self._wake()
+        if not self._gone.is_set():
+            self.on_loss()
 
     def _wake(self) -> None:
         for answers in tuple(self._asking.values()):
@@ -279,8 +282,13 @@ class Forward:
     The command there is ``cat``: when this process dies its input ends, and with it the connection.
     """
 
-    def __init__(self, host: HostPlan, arm: str, ports: Sequence[int], also_at: str = "") -> None:
-        """Open it. Raises SetupError when the first node does not answer through it."""
+    def __init__(
+        self, host: HostPlan, arm: str, ports: Sequence[int], also_at: str = "", *, nodes: int = 0
+    ) -> None:
+        """Open it. Raises SetupError when the first node does not answer through it.
+
+        It is one of a cluster of ``nodes``, where some are on other hosts.
+        """
         self.ports = tuple(lasting_port(also_at) for _ in ports)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         ways = [
@@ -291,7 +299,7 @@ class Forward:
         ]
         self._process = _ssh(host, "exec cat", self._errors, "-oExitOnForwardFailure=yes", *ways)
         until = time.monotonic() + _FORWARDS_S
-        while not api.is_ready(self.ports[0], nodes=len(ports)):
+        while not api.is_ready(self.ports[0], nodes=nodes or len(ports)):
             if self._process.poll() is not None or time.monotonic() > until:
                 why = last_said(self._process, self._errors)
                 self.close()
@@ -304,6 +312,10 @@ class Forward:
     @property
     def is_lost(self) -> bool:
         return self._process.poll() is not None
+
+    def cut(self) -> None:
+        """Have all who wait for an answer through it hear of its end."""
+        self._process.kill()
 
     def close(self) -> None:
         """Idempotent."""

@@ -5,12 +5,13 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from esrally_ebs import node as nodes
 from esrally_ebs.checks.arms import Guarded
@@ -18,13 +19,13 @@ from esrally_ebs.errors import EbsError, FormatError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
 from esrally_ebs.model import MAX_SESSION_NAME, Check, Node, Severity, State, Volume, VolumeSpec
 from esrally_ebs.node import api
-from esrally_ebs.node.dataset import Dataset
+from esrally_ebs.node.dataset import RECORD, Dataset
 from esrally_ebs.node.eviction import Eviction
 from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import HostPlan
 from esrally_ebs.session import keeper, reaper
 from esrally_ebs.session.asking import Say, say_nothing
-from esrally_ebs.session.host import MAX_REQUEST_BYTES, Second, engine_of
+from esrally_ebs.session.host import MAX_REQUEST_BYTES, HostSteps, Second, engine_of
 from esrally_ebs.session.host_client import Forward, HostClient
 from esrally_ebs.session.keeper import KeeperClient, KeeperService
 from esrally_ebs.session.measure import record_fio
@@ -41,6 +42,7 @@ _PART_BYTES = MAX_REQUEST_BYTES // 2  # of an index, at a time; in base64 a thir
 _WAYS_APART_S = 0.0005  # a read of an SSD volume takes about as long
 _DAY_S = 86_400.0
 _CLOCK_S = 30.0  # between two comparisons of a host's clock
+_T = TypeVar("_T")
 
 
 class DataHosts(RootSteps):
@@ -57,8 +59,9 @@ class DataHosts(RootSteps):
         self._plan = plan
         self._start_helper = start_helper
         self._clients: dict[str, HostClient] = {}
-        self._host_of = {arm.name: str(arm.host) for arm in plan.arm}
-        self._forwards: dict[str, Forward] = {}  # by the first node of an arm
+        # of each arm's first node, and of each node
+        self._host_of = {arm.name: arm.all_hosts[0] for arm in plan.arm}
+        self._forwards: dict[str, Forward] = {}  # by the first node of an arm that is on a host
         self._clocks: dict[str, _Clock] = {}  # by host
         self.facts: dict[str, dict[str, Any]] = {}  # by host
 
@@ -67,8 +70,9 @@ class DataHosts(RootSteps):
         if self._plan.race and not is_root():
             raise SetupError("a race on data hosts: the index is built here, which needs root; run as root")
         for host in self._plan.host:
-            arms = [arm.name for arm in self._plan.arm if arm.host == host.name]
+            arms = [arm.name for arm in self._plan.arm if host.name in arm.all_hosts]
             client = self._clients[host.name] = self._start_helper(host, arms)
+            client.on_loss = partial(self._cut, arms)
             facts = self.facts[host.name] = client.steps.facts()
             client.steps.preflight(plan=self._plan, host=host.name)
             if self._plan.race:
@@ -102,35 +106,34 @@ class DataHosts(RootSteps):
     def look(self, arms: tuple[Arm, ...]) -> Guarded:
         """What the arms really are, the checks of each host, and one of what hosts must have alike."""
         looked = {
-            name: client.steps.look(
-                plan=self._plan, host=name, arms=tuple(arm for arm in arms if arm.volume.spec.host == name)
-            )
+            name: client.steps.look(plan=self._plan, host=name, arms=tuple(_parts_on(name, arms)))
             for name, client in self._clients.items()
         }
-        checked = {arm.name: arm for guarded in looked.values() for arm in guarded.arms}
+        members = (one for guarded in looked.values() for arm in guarded.arms for one in arm.members)
+        checked = {one.volume.spec.name: one for one in members}
         return Guarded(
-            arms=tuple(checked[arm.name] for arm in arms),
+            arms=tuple(
+                replace(arm, members=tuple(checked[each.spec.name] for each in arm.volumes)) for arm in arms
+            ),
             checks=(*_merged({n: each.checks for n, each in looked.items()}), hosts_alike(self.facts)),
             record=_as_one([each.record for each in looked.values() if each.record is not None]),
         )
 
     def copy_to(self, index: Dataset, volumes: Sequence[Volume], say: Say) -> None:
-        """Have the index on volumes of a host, which keeps it for later sessions.
+        """Have the index on volumes of an arm; their hosts keep what their nodes have of it.
 
-        Segment files are compared there by their SHA-256 after they were copied.
+        Later sessions find it there. Segment files are compared by their SHA-256 after they were copied.
         """
         names = tuple(volume.spec.name for volume in volumes)
-        client, key = self._client(names[0]), f"{index.key}-{index.hash[:16]}"
-        if not client.steps.has(key=key):
-            say(f"Copying the index to host {self._host_of[names[0]]} once; later sessions find it there")
-            for path in sorted(path for path in index.path.rglob("*") if path.is_file()):
-                with path.open("rb") as file:
-                    while (part := file.read(_PART_BYTES)) or not file.tell():
-                        to, data = str(path.relative_to(index.path)), base64.b64encode(part)
-                        client.steps.receive(key=key, path=to, data=data)
-                        if not part:  # an empty file
-                            break
-        client.steps.place(key=key, arms=names)
+        for host, on in self._by_host(names).items():
+            client, at = self._clients[host], [names.index(name) for name in on]
+            key = f"{index.key}-{index.hash[:16]}"
+            if len(on) < len(names):
+                key += "-" + "".join(str(one + 1) for one in at)
+            if not client.steps.has(key=key):
+                say(f"Copying the index to host {host} once; later sessions find it there")
+                _send(client, key, index, at)
+            client.steps.place(key=key, arms=on)
 
     def calibrate(self) -> None:
         for client in self._clients.values():
@@ -139,20 +142,82 @@ class DataHosts(RootSteps):
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""
     ) -> tuple[Node, ...]:
-        """Start an arm's nodes where the arm is; their ports are of this machine and lead there over SSH."""
-        first = on[0]
-        started = self._client(first).steps.start_nodes(on=on, settings=replace(settings, also_at=""))
-        host = next(host for host in self._plan.host if host.name == self._host_of[first])
-        ports = [node.port for node in started]
-        forward = self._forwards[first] = Forward(host, first, ports, settings.also_at)
-        here = zip(started, forward.ports, strict=True)
-        return tuple(replace(node, host="127.0.0.1", port=port) for node, port in here)
+        """Start an arm's nodes where they are; their ports are of this machine and lead there over SSH."""
+        there = replace(settings, also_at="", apart=self._apart(on))
+        started = self._on_each(
+            on, lambda steps, names: steps.start_nodes(on=names, settings=there), self._remove_nodes
+        )
+        ports: dict[str, int] = {}
+        for name, own in self._by_host(on).items():
+            host = next(host for host in self._plan.host if host.name == name)
+            also_at = settings.also_at if on[0] in own else ""  # requests go to the first node alone
+            leads_to = [node.port for node in started if node.arm in own]
+            forward = self._forwards[own[0]] = Forward(host, own[0], leads_to, also_at, nodes=len(on))
+            ports |= zip(own, forward.ports, strict=True)
+        return tuple(replace(node, host="127.0.0.1", port=ports[node.arm]) for node in started)
+
+    def _apart(self, on: tuple[str, ...]) -> dict[str, str]:
+        """Where nodes of one arm reach one another, by name; nothing where all are on one host."""
+        places = self._by_host(on)
+        if len(places) == 1:
+            return {}
+        seeds: dict[str, str] = {}
+        for host in (host for host in self._plan.host if host.name in places):
+            own = places[host.name]
+            ports = self._clients[host.name].steps.transport_ports(str(host.address), len(own))
+            seeds |= {name: f"{host.seed}:{port}" for name, port in zip(own, ports, strict=True)}
+        return {name: seeds[name] for name in on}
+
+    def _remove_nodes(self, hosts: Iterable[str]) -> None:
+        """End the start of nodes that wait for others, which do not come."""
+        for host in hosts:
+            with suppress(EbsError):
+                self._clients[host].steps.remove_nodes()
+
+    def _by_host(self, on: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Nodes by the hosts that they are on."""
+        places: dict[str, tuple[str, ...]] = {}
+        for name in on:
+            host = self._host_of[name]
+            places[host] = (*places.get(host, ()), name)
+        return places
+
+    def _on_each(
+        self,
+        on: Sequence[str],
+        ask: Callable[[HostSteps, tuple[str, ...]], Sequence[_T]],
+        on_failure: Callable[[Iterable[str]], None] = lambda hosts: None,
+    ) -> list[_T]:
+        """What the hosts of nodes, asked all at once, give for each of them, in the nodes' order.
+
+        Raises the first error that comes; ``on_failure`` then has those others that have not answered end.
+        """
+        places = self._by_host(on)
+        if len(places) == 1:  # without a thread, which takes its time before each request
+            return [*ask(self._client(on[0]).steps, tuple(on))]
+        with ThreadPoolExecutor(len(places)) as pool:
+            asked = {
+                host: pool.submit(ask, self._clients[host].steps, names) for host, names in places.items()
+            }
+            wait(asked.values(), return_when=FIRST_EXCEPTION)
+            failed = [each for each in asked.values() if each.done() and each.exception() is not None]
+            if failed:
+                on_failure(host for host, each in asked.items() if not each.done())
+                failed[0].result()
+            given = {
+                name: one
+                for host, names in places.items()
+                for name, one in zip(names, asked[host].result(), strict=True)
+            }
+        return [given[name] for name in on]
 
     def check_ways(self) -> Check:
         """What the way to each arm's node adds to a request, and whether arms differ by it."""
+        firsts = [self._plan.node_names(arm.name)[0] for arm in self._plan.arm]
         ways_s = {
-            arm: api.round_trip_s(forward.ports[0]) - self._client(arm).steps.round_trip_s(arm=arm)
-            for arm, forward in self._forwards.items()
+            arm: api.round_trip_s(self._forwards[arm].ports[0])
+            - self._client(arm).steps.round_trip_s(arm=arm)
+            for arm in firsts
         }
         shown = ", ".join(
             f"{arm} on {self._host_of[arm]} {way_s * 1e3:.2f} ms" for arm, way_s in sorted(ways_s.items())
@@ -171,11 +236,12 @@ class DataHosts(RootSteps):
         if on[0] in self._nodes:  # it builds the index, here
             super().stop_nodes(on)
             return
-        self._client(on[0]).steps.stop_nodes(on=on)
-        self._forwards.pop(on[0]).close()
+        self._on_each(on, _stop)
+        for own in self._by_host(on).values():
+            self._forwards.pop(own[0]).close()
 
-    def content_hash(self, on: tuple[str, ...]) -> str:
-        return self._client(on[0]).steps.content_hash(on=on)
+    def hashes(self, on: tuple[str, ...]) -> list[dict[str, str]]:
+        return self._on_each(on, lambda steps, names: steps.hashes(on=names))
 
     def publish(self, context: Context) -> Context:
         listener, address = keeper.bound()
@@ -199,7 +265,7 @@ class DataHosts(RootSteps):
 
     def counters(self, arm: str) -> list[dict[str, float]]:
         """What each volume of an arm, and the node on it, have done so far."""
-        return self._client(arm).steps.counters(arm=arm)
+        return self._on_each(self._plan.node_names(arm), lambda steps, _: steps.counters(arm=arm))
 
     def sample(self) -> Second:
         """Telemetry of all arms now, in this machine's time."""
@@ -222,15 +288,29 @@ class DataHosts(RootSteps):
     def cause(self, arm: str) -> str | None:
         if self._is_ending:
             return None
+        assert self._context is not None, "nothing is diagnosed before it was published"
+        places = self._by_host(self._plan.node_names(arm))
+        broken = filter(None, (self._cause_on(host, arm) for host in places))
+        lost = (
+            f"host {host}: SSH's way to the node of arm {arm} was lost; start the race again"
+            for host, own in places.items()
+            if own[0] in self._forwards and self._forwards[own[0]].is_lost
+        )
+        return next(broken, None) or next(lost, None)
+
+    def _cause_on(self, host: str, arm: str) -> str | None:
+        """What is broken of an arm on one of its hosts."""
         try:
-            cause = self._client(arm).steps.cause(arm=arm)
+            cause = self._clients[host].steps.cause(arm=arm)
         except EbsError as error:  # SSH was lost, for one
             return str(error)
-        assert self._context is not None, "nothing is diagnosed before it was published"
-        host, forward = self._host_of[arm], self._forwards.get(self._context.arm(arm).volume.spec.name)
-        if not cause and forward and forward.is_lost:
-            return f"host {host}: SSH's way to the node of arm {arm} was lost; start the race again"
         return cause and f"host {host}: {cause}"
+
+    def _cut(self, arms: Sequence[str]) -> None:
+        """End requests to arms that have lost a host: nodes elsewhere would wait for those on it."""
+        for name in (name for arm in arms for name in self._plan.node_names(arm)):
+            if forward := self._forwards.get(name):
+                forward.cut()
 
     def _client(self, arm: str) -> HostClient:
         return self._clients[self._host_of[arm]]
@@ -268,6 +348,35 @@ class _Clock:
 
     compared_s: float
     ahead_s: float
+
+
+def _stop(steps: HostSteps, names: tuple[str, ...]) -> tuple[str, ...]:
+    steps.stop_nodes(on=names)
+    return names
+
+
+def _parts_on(host: str, arms: Sequence[Arm]) -> Iterator[Arm]:
+    """What of arms is on a host."""
+    for arm in arms:
+        own = tuple(member for member in arm.members if member.volume.spec.host == host)
+        if own:
+            yield replace(arm, members=own)
+
+
+def _send(client: HostClient, key: str, index: Dataset, at: Sequence[int]) -> None:
+    """Have a host keep, by that key, what nodes at these places have of an index."""
+    part = index.part(at) if len(at) < index.nodes else replace(index, path=Path())
+    for place, to in zip(at, part.folders, strict=True):
+        folder = index.folders[place]
+        for path in sorted(path for path in (folder / "elasticsearch").rglob("*") if path.is_file()):
+            with path.open("rb") as file:
+                while (data := file.read(_PART_BYTES)) or not file.tell():
+                    client.steps.receive(
+                        key=key, path=str(to / path.relative_to(folder)), data=base64.b64encode(data)
+                    )
+                    if not data:  # an empty file
+                        break
+    client.steps.receive(key=key, path=RECORD, data=base64.b64encode(part.sealed().encode()))
 
 
 def hosts_of(context: Context) -> DataHosts | None:

@@ -26,7 +26,7 @@ from esrally_ebs.machine.resources import home
 from esrally_ebs.model import NODE_USER, Backend, Node, Volume, VolumeSpec, session_name
 from esrally_ebs.node import kept
 from esrally_ebs.node.copies import ALL_ARMS
-from esrally_ebs.node.dataset import content_hash
+from esrally_ebs.node.dataset import hash_of
 from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
@@ -147,7 +147,9 @@ class RootSteps:
                 session=self._session,
                 image=self.image(),
                 repository=self._of(self._lent, repository).mount / "elasticsearch" if repository else None,
-                snapshots=self._snapshots() if len(on) > 1 and on[0] in self._volumes else None,
+                snapshots=self._snapshots()
+                if len(on) > 1 and on[0] in self._volumes and not settings.apart
+                else None,
                 data_of=self.caller.uid if self.caller else None,
             )
         self._nodes.update({node.arm: node for node in started})
@@ -257,7 +259,11 @@ class RootSteps:
 
     def content_hash(self, on: tuple[str, ...]) -> str:
         """Of the segment files on the volumes of an arm."""
-        return content_hash(*(self._of(self._volumes, name).mount / "elasticsearch" for name in on))
+        return hash_of(self.hashes(on))
+
+    def hashes(self, on: tuple[str, ...]) -> list[dict[str, str]]:
+        """Of the segment files on each of these volumes, by path."""
+        return [nodes.hashes(self._of(self._volumes, name).mount / "elasticsearch") for name in on]
 
     def engine_facts(self, images: tuple[str, ...]) -> dict[str, str | None]:
         """What the engine says of itself, by ``""``, and of images."""
@@ -372,6 +378,8 @@ class RootSteps:
         """Raise SetupError for nodes that a caller would have answer beyond this machine."""
         if self.caller is not None and settings.also_at:
             raise SetupError(f"nodes at {settings.also_at}: load from elsewhere needs esrallyd of root's own")
+        if self.caller is not None and settings.apart:
+            raise SetupError("nodes of one arm on several hosts: their coordinator is root; run as root")
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

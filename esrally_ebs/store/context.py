@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -52,8 +53,11 @@ class Arm:
 
     @property
     def recorded(self) -> Volume:
-        """What a session keeps as this arm: the volume of its first node, by the arm's name."""
-        return replace(self.volume, spec=replace(self.volume.spec, name=self.name))
+        """What a session keeps as this arm: the volume of its first node, by the arm's name; all hosts."""
+        spec = replace(self.volume.spec, name=self.name)
+        hosts = tuple(volume.spec.host for volume in self.volumes if volume.spec.host is not None)
+        apart: dict[str, Any] = {"host": None, "hosts": hosts} if len(set(hosts)) > 1 else {}
+        return replace(self.volume, spec=replace(spec, **apart))
 
     @property
     def nodes(self) -> tuple[Node, ...]:

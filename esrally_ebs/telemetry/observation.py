@@ -162,8 +162,8 @@ async def observe(
         "round": block.round,
         "requests": 1,
         "started_s": started,
-        "begin": _added_up(begin),
-        "end": _added_up(end),
+        "begin": _added_up(begin, members),
+        "end": _added_up(end, members),
         **more,
     }
     if len(members) > 1:
@@ -199,11 +199,12 @@ def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) ->
     ]
 
 
-def _added_up(counters: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The counters that all have; those of the machine's processors are the same for each."""
+def _added_up(counters: Sequence[Mapping[str, float]], members: Sequence[Member]) -> dict[str, float]:
+    """The counters that all have; those of a machine's processors are the same for each node on it."""
+    machines = {member.volume.spec.host: each for member, each in zip(members, counters, strict=True)}
     return {
-        name: value if name.startswith("processor.") else sum(each[name] for each in counters)
-        for name, value in counters[0].items()
+        name: sum(each[name] for each in (machines.values() if name.startswith("processor.") else counters))
+        for name in counters[0]
         if all(name in each for each in counters)
     }
 

@@ -62,8 +62,8 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
     specs = [
         (number, spec)
         for number, arm in enumerate(plan.arm)
-        if arm.host == host
         for spec in plan.volumes_of(arm)
+        if spec.host == host
     ]
     for place, (number, arm) in enumerate(specs):
         with plan.naming(f"arm.{number}"):

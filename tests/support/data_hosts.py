@@ -1,6 +1,7 @@
 """Data hosts in network namespaces of this machine: an SSH server on each, with keys of its own."""
 
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import load_hosts
 import psutil
+import pytest
 
-from esrally_ebs.node import choose_image
+from esrally_ebs.node import MIN_MAPS, choose_image
 
 SSHD = shutil.which("sshd", path="/usr/sbin")
 _NET = "10.77.20"
@@ -26,7 +28,26 @@ PidFile none
 UsePAM no
 StrictModes no
 PermitRootLogin prohibit-password
-SetEnv ESRALLY_EBS_RUN={run} ESRALLY_EBS_HOME={run}-home PYTHONPATH={here}
+SetEnv ESRALLY_EBS_RUN={run} ESRALLY_EBS_HOME={run}-home PYTHONPATH={here} ES_IMAGE={image}
+"""
+# Nodes that others reach refuse to start where they may open fewer files than this, which no process of some
+# machines for tests may. This one tells them more.
+_FILES = 65_535
+_TELLS_MORE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+struct limit { unsigned long now, most; };
+
+static int tell(const char *name, int resource, struct limit *limit) {
+    int (*real)(int, struct limit *) = dlsym(RTLD_NEXT, name);
+    int result = real(resource, limit);
+    if (!result && resource == 7 && limit->most < 65535) limit->now = limit->most = 65535;
+    return result;
+}
+
+int getrlimit(int resource, struct limit *limit) { return tell("getrlimit", resource, limit); }
+int getrlimit64(int resource, struct limit *limit) { return tell("getrlimit64", resource, limit); }
 """
 _CLIENT = """
 IdentityFile {key}
@@ -51,7 +72,8 @@ class DataHost:
     def table(self) -> str:
         """Its table of a plan."""
         docker = f'docker = "{self.docker}"\n' if self.docker else ""
-        return f'[[host]]\nname = "{self.name}"\nssh = "ssh://root@{self.address}"\n{docker}'
+        where = f'ssh = "ssh://root@{self.address}"\naddress = "{self.address}"\n'
+        return f'[[host]]\nname = "{self.name}"\n{where}{docker}'
 
     def cut_off(self) -> AbstractContextManager[None]:
         """No packet reaches it or leaves it."""
@@ -104,15 +126,19 @@ def data_hosts(tmp: Path, *, engines: bool = False) -> Iterator[tuple[tuple[Data
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it gives up its rights; its package makes it
     with load_hosts.network("data", _NET) as namespaces, ExitStack() as running:
         hosts = []
+        image = ""
+        if engines:
+            running.enter_context(_maps())
+            image = running.enter_context(_image(tmp))
         for name, namespace in zip(_HOSTS, namespaces, strict=True):
             if engines and name == "a":
                 hosts.append(DataHost(name, "", f"{_NET}.1", tmp / f"run-{name}"))
                 continue
             running.callback(load_hosts.end_inside, namespace)
-            docker = running.enter_context(_engine(namespace, tmp / "engine")) if engines else ""
+            docker = running.enter_context(_engine(namespace, tmp / "engine", image)) if engines else ""
             hosts.append(DataHost(name, namespace, _HOSTS[name], tmp / f"run-{name}", docker))
         for host in hosts:
-            running.enter_context(_server(host, tmp, key))
+            running.enter_context(_server(host, tmp, key, image))
         ssh = f"ssh -F {client}"
         for host in hosts:
             _wait_for(ssh, host.address)
@@ -120,10 +146,49 @@ def data_hosts(tmp: Path, *, engines: bool = False) -> Iterator[tuple[tuple[Data
 
 
 @contextmanager
-def _server(host: DataHost, tmp: Path, key: Path) -> Iterator[None]:
+def _maps() -> Iterator[None]:
+    """As many mappings of memory as a node wants that is reached from other machines."""
+    file = Path("/proc/sys/vm/max_map_count")
+    before = int(file.read_text())
+    file.write_text(str(max(before, MIN_MAPS)))
+    try:
+        yield
+    finally:
+        file.write_text(str(before))
+
+
+@contextmanager
+def _image(tmp: Path) -> Iterator[str]:
+    """What nodes run: with ``_TELLS_MORE`` where they may not open as many files as they want."""
+    usual = choose_image(os.environ)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= _FILES:
+        yield usual
+        return
+    source, library, name = tmp / "files.c", tmp / "files.so", "esrally-ebs-tests/files"
+    source.write_text(_TELLS_MORE)
+    for words in (
+        ["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"],
+        ["docker", "create", "--name", "ebs-files", usual],
+        ["docker", "cp", library, "ebs-files:/files.so"],
+        ["docker", "commit", "--change", "ENV LD_PRELOAD=/files.so", "ebs-files", name],
+    ):
+        subprocess.run(words, check=True, capture_output=True, timeout=60)
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("ES_IMAGE", name)
+            yield name
+    finally:
+        subprocess.run(["docker", "rm", "ebs-files"], check=True, capture_output=True, timeout=60)
+        subprocess.run(["docker", "rmi", "-f", name], check=True, capture_output=True, timeout=60)
+
+
+@contextmanager
+def _server(host: DataHost, tmp: Path, key: Path, image: str) -> Iterator[None]:
     """The SSH server of a host."""
     config = tmp / f"server-{host.name}"
-    config.write_text(_SERVER.format(address=host.address, key=key, run=host.run, here=Path.cwd()))
+    config.write_text(
+        _SERVER.format(address=host.address, key=key, run=host.run, here=Path.cwd(), image=image)
+    )
     assert SSHD is not None
     with _started(host.namespace, [SSHD, "-D", "-e", "-f", str(config)], tmp / f"server-{host.name}.log"):
         yield
@@ -143,22 +208,29 @@ def _started(namespace: str, words: list[str], log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _engine(namespace: str, folder: Path) -> Iterator[str]:
+def _engine(namespace: str, folder: Path, image: str) -> Iterator[str]:
     """A Docker engine in a namespace, with all that is its own below the folder; gives its place."""
     folder.mkdir()
     place = f"unix://{folder}/docker.sock"
     own = {"data-root": "data", "exec-root": "exec", "pidfile": "docker.pid"}
     words = ["dockerd", f"--host={place}", *(f"--{name}={folder / path}" for name, path in own.items())]
     words += ["--bridge=none", "--iptables=false", "--ip6tables=false"]
-    with _started(namespace, words, folder / "log"):
-        until = time.monotonic() + 60
-        while subprocess.run(["docker", "-H", place, "version"], capture_output=True, check=False).returncode:
-            assert time.monotonic() < until, (folder / "log").read_text()[-2000:]
-            time.sleep(0.2)
-        script = 'set -o pipefail; docker save "$1" | docker -H "$2" load'
-        words = ["bash", "-c", script, "bash", choose_image(os.environ), place]
-        subprocess.run(words, check=True, capture_output=True, timeout=200)
-        yield place
+    try:
+        with _started(namespace, words, folder / "log"):
+            until = time.monotonic() + 60
+            while subprocess.run(
+                ["docker", "-H", place, "version"], capture_output=True, check=False
+            ).returncode:
+                assert time.monotonic() < until, (folder / "log").read_text()[-2000:]
+                time.sleep(0.2)
+            script = 'set -o pipefail; docker save "$1" | docker -H "$2" load'
+            words = ["bash", "-c", script, "bash", image, place]
+            subprocess.run(words, check=True, capture_output=True, timeout=200)
+            yield place
+    finally:
+        # of containers with the host's network; it stays mounted when the engine ends
+        netns = folder / "exec" / "netns" / "default"
+        subprocess.run(["umount", netns], check=False, capture_output=True, timeout=10)
 
 
 def _wait_for(ssh: str, address: str) -> None:

@@ -168,6 +168,42 @@ def test_a_node_of_a_clusters_host_that_dies_is_named(coordinator: Coordinator, 
         coordinator.until_clean()
 
 
+@pytest.fixture(scope="module")
+def apart(coordinator: Coordinator) -> str:
+    """A plan whose arms are three nodes each, on two hosts; its file."""
+    text = (coordinator.homes.rally / "data.toml").read_text().partition("[[baseline]]")[0]
+    for host, hosts_ in (("a", '["a", "b", "b"]'), ("b", '["b", "a", "a"]')):
+        text = text.replace(f'host = "{host}"\n', f"hosts = {hosts_}\n")
+    text += NODE_TABLE.replace("[node]", "[node]\ncount = 3")
+    (coordinator.homes.rally / "apart.toml").write_text(text + "".join(h.table for h in coordinator.hosts))
+    return "apart.toml"
+
+
+def test_nodes_of_an_arm_may_be_on_hosts_each(coordinator: Coordinator, apart: str) -> None:
+    ran = raced(
+        *(coordinator.homes, f"--include-tasks={TASKS[0]}"),
+        **{"plan": apart, "rounds": 2, "iterations": 2, "warmup_iterations": 1},
+        **{"number_of_shards": 3, "number_of_replicas": 1},
+    )
+    checks = {check.name: check for check in ran.session.checks}
+    assert all(checks[name].ok for name in ("allocation", "routing", "hits"))
+    assert checks["segments of gp2"].value == checks["segments of gp3"].value
+    assert max(row["resident_before"] for row in ran.measured) <= 0.01
+    nodes = {f"{arm}-{number}" for arm in ("gp2", "gp3") for number in (1, 2, 3)}
+    assert set(ran.session.telemetry["arm"].to_pylist()) == nodes
+    observed = [event.fields["nodes"] for event in ran.session.events if event.kind == "io"]
+    read = {
+        name: counters["end"]["emulator.reads"] - counters["begin"]["emulator.reads"]
+        for each in observed
+        for name, counters in each.items()
+    }
+    assert set(read) == nodes
+    # each node has copies of two of three shards
+    assert all(sum(read[f"{arm}-{number}"] > 0 for number in (1, 2, 3)) > 1 for arm in ("gp2", "gp3"))
+    assert "Each node is on a host: gp2 on a + b + b, gp3 on b + a + a." in ran.report("md")
+    coordinator.until_clean()
+
+
 def has_made_cold(race: Race) -> bool:
     events = race.folder / "events.jsonl"
     return events.exists() and '"kind": "io"' in events.read_text()

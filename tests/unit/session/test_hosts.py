@@ -427,6 +427,82 @@ def test_an_index_comes_to_its_arms_byte_for_byte_and_stays_for_later(
     assert not any((tmp_path / "home" / "datasets").glob("*.unfinished"))
 
 
+@pytest.fixture
+def of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[hosts.DataHosts, Arm]]:
+    """A session of an arm whose three volumes are on two helpers of this machine, attached."""
+    stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
+    plan = tmp_path / "p.toml"
+    tables = '[[host]]\nname = "{0}"\nssh = "h"\naddress = "10.0.0.2"\n'
+    arm = '[[arm]]\nname = "one"\ntype = "directory"\nhosts = ["b", "a", "b"]\n[node]\ncount = 3\n[race]\n'
+    plan.write_text('name = "p"\n' + tables.format("a") + tables.format("b") + arm)
+    loaded = load_plan(plan)
+    steps = hosts.DataHosts(loaded, start_reaper=lambda *_: None)
+    steps._clients = {each.name: host_client.HostClient(each, ["one"]) for each in loaded.host}
+    try:
+        steps.begin("s", SessionFolder.create(tmp_path / "home", "s", kind="race", plan=loaded).path, ())
+        volumes = steps.attach(loaded.volumes_of(loaded.arm[0]))
+        yield steps, Arm(name="one", cluster="one", members=tuple(Member(volume=each) for each in volumes))
+    finally:
+        assert steps.take_down() == []
+
+
+def test_each_host_of_an_arm_gets_what_its_nodes_have_of_an_index(
+    tmp_path: Path, of_three: tuple[hosts.DataHosts, Arm]
+) -> None:
+    steps, arm = of_three
+    parts = [index_in(tmp_path / "index" / number) for number in "123"]
+    places = [part.path / "elasticsearch" for part in parts]
+    index = replace(parts[0], path=tmp_path / "index", nodes=3, hash=content_hash(*places))
+    said: list[str] = []
+    for _ in range(2):
+        steps.copy_to(index, arm.volumes, said.append)
+    assert [line.partition(" once")[0] for line in said] == [
+        f"Copying the index to host {name}" for name in "ba"
+    ]
+    kept = sorted((tmp_path / "home" / "datasets").iterdir())
+    assert [path.name.rpartition("-")[2] for path in kept] == ["13", "2"]
+    assert [content_hash(volume.mount / "elasticsearch") for volume in arm.volumes] == [
+        content_hash(place) for place in places
+    ]
+    assert steps.content_hash(tuple(volume.spec.name for volume in arm.volumes)) == index.hash
+
+
+def test_an_arm_on_several_hosts_is_looked_at_and_observed_node_by_node(
+    tmp_path: Path, of_three: tuple[hosts.DataHosts, Arm]
+) -> None:
+    steps, arm = of_three
+    (looked,) = steps.look((arm,)).arms
+    assert [(volume.spec.name, volume.spec.host) for volume in looked.volumes] == [
+        ("one-1", "b"),
+        ("one-2", "a"),
+        ("one-3", "b"),
+    ]
+    assert looked.recorded.spec.hosts == ("b", "a", "b")
+    run = tmp_path / "run" / "s"
+    folder = tmp_path / "home" / "sessions" / "s"
+    steps.publish(Context(session="s", folder=folder, run=run, plan=steps._plan, arms=(looked,)))
+    assert len(steps.counters("one")) == 3
+    assert {point.arm for point in steps.sample().points} == {"one-1", "one-2", "one-3"}
+    assert steps.cause("one") is None
+    looked.volumes[1].mount.rename(tmp_path / "gone")
+    assert str(steps.cause("one")).startswith("host a: arm one-2: ")
+    (tmp_path / "gone").rename(looked.volumes[1].mount)
+
+
+def test_a_host_whose_nodes_would_not_be_reached_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = tmp_path / "maps"
+    monkeypatch.setattr(host, "_MAPS", maps)
+    maps.write_text("262144\n")
+    host._require_reachable("127.0.0.1")
+    with pytest.raises(SetupError, match=r"^address 192\.0\.2\.1: Cannot assign requested address; give one"):
+        host._require_reachable("192.0.2.1")
+    maps.write_text("65530\n")
+    with pytest.raises(SetupError, match=r"run: sysctl -w vm\.max_map_count=262144$"):
+        host._require_reachable("127.0.0.1")
+
+
 def test_other_processes_ask_by_the_context(on_two_hosts: tuple[hosts.DataHosts, Context]) -> None:
     _, context = on_two_hosts
     client = hosts.hosts_of(load_context(context.path))
