@@ -167,7 +167,6 @@ class Plan(Section):
             (self.modify, "[modify]"),
             (self.trace, "trace"),
             (self.design.nodes == "one", 'design.nodes = "one"'),
-            (self.design.starts > 1, "design.starts"),
             (self.design.knee, "design.knee"),
             (self.cache.mode == "steady", 'cache.mode = "steady"'),
         ):

@@ -49,7 +49,7 @@ OPERATIONS = (
     *("now", "facts", "held", "preflight", "begin_here", "attach", "look", "run_job"),
     *("image", "engine_facts", "has", "receive", "place", "calibrate", "start_nodes", "stop_nodes"),
     *("transport_ports", "hashes", "evict", "round_trip_s", "counters", "sample", "pauses", "cause"),
-    "remove_nodes",
+    *("restarted", "remove_nodes"),
 )
 END = b"end"  # instead of a request: the input of race control's helper is open in processes that it forked
 PATIENCE_S = 30.0  # without a word of the coordinator, which says one every BEAT_S

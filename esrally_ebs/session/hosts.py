@@ -36,7 +36,7 @@ from esrally_ebs.store.reading import read_record
 from esrally_ebs.telemetry.gc_log import Pause
 
 # What the session's other processes may ask for.
-OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause")
+OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause", "restart_nodes")
 _ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio", "engine", "image")
 _PART_BYTES = MAX_REQUEST_BYTES // 2  # of an index, at a time; in base64 a third more
 _WAYS_APART_S = 0.0005  # a read of an SSD volume takes about as long
@@ -239,6 +239,17 @@ class DataHosts(RootSteps):
         self._on_each(on, _stop)
         for own in self._by_host(on).values():
             self._forwards.pop(own[0]).close()
+
+    def restarted(self, copied: bool) -> tuple[Node, ...]:
+        """Nodes that are started anew have the ports that they had, to which the ways from here lead."""
+        assert self._context is not None, "no node runs before it was published"
+        before = {node.arm: node for arm in self._context.arms for node in arm.nodes}
+        with ThreadPoolExecutor(len(self._clients)) as pool:
+            of_hosts = pool.map(lambda client: client.steps.restarted(copied=copied), self._clients.values())
+            started = {node.arm: node for of_host in of_hosts for node in of_host}
+        return tuple(
+            replace(node, host=before[name].host, port=before[name].port) for name, node in started.items()
+        )
 
     def hashes(self, on: tuple[str, ...]) -> list[dict[str, str]]:
         return self._on_each(on, lambda steps, names: steps.hashes(on=names))

@@ -205,11 +205,15 @@ class RootSteps:
     def restart_nodes(self) -> None:
         """Start all nodes anew, and write down what they then are for the session's other processes."""
         assert self._context is not None, "no node runs before it was published"
+        self._renew(self.restarted(copied=self._context.copied))
+
+    def restarted(self, copied: bool) -> tuple[Node, ...]:
+        """Start all nodes anew, with the same segment files if they have a copied index."""
         before = tuple(self._nodes.values())
-        copied = nodes.same_segments(before) if self._context.copied else nullcontext()
-        with self._counted(), copied:
+        with self._counted(), nodes.same_segments(before) if copied else nullcontext():
             started = nodes.restart(before)
-        self._renew(started)
+        self._nodes.update({node.arm: node for node in started})
+        return started
 
     def lose_node(self, arm: str, name: str) -> None:
         """Kill a node of an arm's cluster, start it anew without its copies of shards, write it down."""

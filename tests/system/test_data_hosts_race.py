@@ -168,6 +168,44 @@ def test_a_node_of_a_clusters_host_that_dies_is_named(coordinator: Coordinator, 
         coordinator.until_clean()
 
 
+def of_several(coordinator: Coordinator, design: str, *, hosts_: bool = False) -> Raced:
+    """A race of several starts, or of several volumes of each type, which may be on both hosts."""
+    plan = coordinator.plan.replace("rounds = 4", f"rounds = 6\n{design}").partition("[[baseline]]")[0]
+    for host in ("a", "b") if hosts_ else ():
+        plan = plan.replace(f'host = "{host}"\n', 'hosts = ["a", "b", "b"]\n')
+    plan += NODE_TABLE + "".join(host.table for host in coordinator.hosts)
+    (coordinator.homes.rally / "several.toml").write_text(plan)
+    ran = raced(
+        *(coordinator.homes, f"--include-tasks={TASKS[0]}"),
+        **{"plan": "several.toml", "rounds": 6, "iterations": 1, "warmup_iterations": 1},
+    )
+    assert {check.name for check in ran.session.checks if check.forbids} == set()
+    assert max(row["resident_before"] for row in ran.measured) <= 0.01
+    coordinator.until_clean()
+    return ran
+
+
+def test_nodes_of_hosts_are_started_anew(coordinator: Coordinator) -> None:
+    ran = of_several(coordinator, "starts = 3")
+    assert Counter((row["arm"], row["round"]) for row in ran.measured) == {
+        (arm, number): 1 for arm in ("gp2", "gp3") for number in range(1, 7)
+    }
+    stages = [event.fields["name"] for event in ran.session.events if event.kind == "stage"]
+    assert [name for name in stages if name.startswith("start nodes,")] == [
+        "start nodes, 2 of 3",
+        "start nodes, 3 of 3",
+    ]
+    assert "under any JVM: nodes were started 3 times" in ran.report("txt")
+
+
+def test_volumes_of_two_types_may_be_on_several_hosts(coordinator: Coordinator) -> None:
+    ran = of_several(coordinator, "volumes = 3", hosts_=True)
+    assert {(arm.spec.name, arm.spec.host) for arm in ran.session.arms} == {
+        (f"{type_}-{number}", host) for type_ in ("gp2", "gp3") for number, host in enumerate("abb", start=1)
+    }
+    assert "means over 3 volumes of each type" in ran.report("txt")
+
+
 @pytest.fixture(scope="module")
 def apart(coordinator: Coordinator) -> str:
     """A plan whose arms are three nodes each, on two hosts; its file."""
