@@ -5,16 +5,19 @@ A copy of a shard goes where its index allows it to be, so that a setting begins
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from esrally.driver import runner
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.model import Node
 from esrally_ebs.node import api
 from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.plan import Plan
+from esrally_ebs.report.recoveries import SETTING, expected, limits_of, setting_of
+from esrally_ebs.store.context import Arm
+from esrally_ebs.units import one_line
 
 RECOVERY = "ebs-recovery"  # the operation's type
 KINDS = ("replica", "node-loss", "relocation", "restore", "merge")
@@ -25,7 +28,11 @@ _ALLOCATION = "index.routing.allocation.enable"
 _KEPT_BACK = {_ALLOCATION: "primaries", "index.unassigned.node_left.delayed_timeout": "0s"}
 _RESTORED = "ebs-restored"  # an index
 _SNAPSHOT = {"repository": "ebs", "snapshot": "one"}
-_PATIENCE_S = 3600.0
+_PATIENCE_S = 3600.0  # with what has no end that is known, such as a merge
+# With copies: so much more than the time in which the limits let them come, and that so many times.
+_SPARE_S = 120.0
+_TIMES = 10.0
+_REASON_SIGNS = 300
 
 
 def require_able(tasks: Iterable[Any], plan: Plan) -> None:
@@ -48,7 +55,7 @@ class Recovery(runner.Runner):  # type: ignore[misc]
     """A replica or primary copied to another node, an index restored, or its segments merged to one."""
 
     async def prepare(
-        self, es: Any, params: dict[str, Any], nodes: Sequence[Node], lose: Callable[[str], None]
+        self, es: Any, params: dict[str, Any], arm: Arm, plan: Plan, lose: Callable[[str], None]
     ) -> dict[str, Any]:
         """Bring about what the work begins with: an index on one node, a snapshot, a restored index, a loss.
 
@@ -56,23 +63,25 @@ class Recovery(runner.Runner):  # type: ignore[misc]
         parameters, and with them the node that has the first shard, and the one after it.
         """
         es = es.options(request_timeout=_PATIENCE_S)
-        index, names = params["index"], [node.arm for node in nodes]
-        shards = await es.cat.shards(index=index, format="json", h="prirep,node")
+        index, names = params["index"], [node.arm for node in arm.nodes]
+        shards = await es.cat.shards(index=index, format="json", h="prirep,node,store", bytes="b")
         here = next(shard["node"] for shard in shards if shard["prirep"] == "p")
+        size = sum(float(shard["store"] or 0) for shard in shards if shard["prirep"] == "p")
+        wait = Wait(arm.name, params["kind"], patience_s(size, arm, plan))
         if params["kind"] == NODE_LOSS:
             here = names[0]  # which cannot be lost: the others have its network
         there = names[(names.index(here) + 1) % len(names)]
-        await _settle(es, index, [here], replicas=0)
+        await _settle(es, index, [here], 0, wait)
         if params["kind"] in (RESTORE, MERGE):
             await es.indices.delete(index=_RESTORED, ignore_unavailable=True)
             await _require_snapshot(es, index, names[0])
         if params["kind"] == MERGE:
-            await _restore(es, index, there)
+            await _restore(es, index, there, wait)
         if params["kind"] == NODE_LOSS:
-            await _settle(es, index, [here, there], replicas=1)
+            await _settle(es, index, [here, there], 1, wait)
             await es.indices.put_settings(index=index, settings=_KEPT_BACK)
             await asyncio.to_thread(lose, there)
-        return {**params, "nodes": (here, there), "port": nodes[0].port}
+        return {**params, "nodes": (here, there), "port": arm.nodes[0].port, "wait": wait}
 
     async def __call__(self, es: Any, params: dict[str, Any]) -> dict[str, Any]:
         """The work; what it moved is the result's ``recovery``."""
@@ -92,20 +101,79 @@ class Recovery(runner.Runner):  # type: ignore[misc]
 async def _perform(es: Any, params: dict[str, Any]) -> None:
     kind, index, (here, there) = params["kind"], params["index"], params["nodes"]
     if kind in _OF_REPLICAS:
-        await _settle(es, index, [here, there], replicas=1)
+        await _settle(es, index, [here, there], 1, params["wait"])
     elif kind == RELOCATION:
-        await _settle(es, index, [there], replicas=0)
+        await _settle(es, index, [there], 0, params["wait"])
     elif kind == RESTORE:
-        await _restore(es, index, there)
+        await _restore(es, index, there, params["wait"])
     else:
         await es.indices.forcemerge(index=_RESTORED, max_num_segments=1)
 
 
-async def _settle(es: Any, index: str, nodes: Sequence[str], *, replicas: int) -> None:
+def patience_s(size: float, arm: Arm, plan: Plan) -> float:
+    """How long copies of so many bytes may take: many times what an arm's limits, without credits, let them.
+
+    Of volumes that may do anything, what the setting lets them where nobody has changed it.
+    """
+    setting = {SETTING: min(setting_of(plan.node.params)[SETTING], setting_of({})[SETTING])}
+    of_volume = limits_of(arm.volume.spec, credits_left=0.0)
+    expected_s, _ = expected(REPLICA, [size], setting=setting, of_volume=of_volume)
+    return _SPARE_S + _TIMES * expected_s
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For copies of one arm, which get no more time than that."""
+
+    arm: str
+    kind: str
+    patience_s: float
+
+    async def on(self, es: Any, index: str, copied: Awaitable[Any]) -> None:
+        """Raises SetupError, which says what there is not yet, when it takes longer."""
+        work = asyncio.ensure_future(copied)
+        done, _ = await asyncio.wait({work}, timeout=self.patience_s)
+        if done:
+            await work
+            return
+        work.cancel()
+        raise SetupError(
+            f"arm {self.arm}: {self.kind}: {index} is not green after {self.patience_s:.0f} s, which is "
+            f"{_TIMES:.0f} times what its limits let copies take, and {_SPARE_S:.0f} s: "
+            f"{await _missing(es, index)}; see the nodes' logs, start the race again"
+        )
+
+
+async def _missing(es: Any, index: str) -> str:
+    """The first copy of a shard that is not there, and what Elasticsearch says of it."""
+    shards = await es.cat.shards(index=index, format="json", h="shard,prirep,state,node")
+    for shard in shards:
+        if shard["state"] != "STARTED":
+            name = f"{'primary' if shard['prirep'] == 'p' else 'replica'} {shard['shard']}"
+            if shard["state"] != "UNASSIGNED":
+                return f"{name} is {shard['state']} on {shard['node']}"
+            about = {"index": index, "shard": int(shard["shard"]), "primary": shard["prirep"] == "p"}
+            return f"{name} is on no node: {_reason(await es.cluster.allocation_explain(**about))}"
+    return "all copies are there, and one is on its way" if shards else "it has no shards"
+
+
+def _reason(explained: Mapping[str, Any]) -> str:
+    """Why a copy may be on no node that has none, in one line."""
+    reasons = [
+        f"{node['node_name']}: {decider['explanation']}"
+        for node in explained.get("node_allocation_decisions", ())
+        for decider in node.get("deciders", ())
+        if decider["decider"] != "same_shard"
+    ]
+    return one_line("; ".join(reasons) or "it does not say why")[:_REASON_SIGNS]
+
+
+async def _settle(es: Any, index: str, nodes: Sequence[str], replicas: int, wait: Wait) -> None:
     """Allow an index these nodes and this number of replicas, and wait until all copies are there."""
     await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
     green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
-    await es.cluster.health(index=index, timeout=f"{_PATIENCE_S:.0f}s", **green)
+    # longer than is waited for it here
+    await wait.on(es, index, es.cluster.health(index=index, timeout=f"{2 * wait.patience_s:.0f}s", **green))
 
 
 def _placed(nodes: Sequence[str], replicas: int) -> dict[str, Any]:
@@ -126,8 +194,8 @@ async def _require_snapshot(es: Any, index: str, first: str) -> None:
         )
 
 
-async def _restore(es: Any, index: str, node: str) -> None:
-    await es.snapshot.restore(
+async def _restore(es: Any, index: str, node: str, wait: Wait) -> None:
+    restored = es.snapshot.restore(
         **_SNAPSHOT,
         indices=index,
         rename_pattern=".+",
@@ -136,6 +204,7 @@ async def _restore(es: Any, index: str, node: str) -> None:
         include_global_state=False,
         wait_for_completion=True,
     )
+    await wait.on(es, _RESTORED, restored)
 
 
 def _moved(params: dict[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,8 @@ class Search:
         if isinstance(self.runner.inner, Recovery):
             with self._uncounted():
                 lose = partial(root_steps(self.context).lose_node, self.arm.name)
-                self.params = await self.runner.inner.prepare(self.client, self.params, self.arm.nodes, lose)
+                plan = self.context.plan
+                self.params = await self.runner.inner.prepare(self.client, self.params, self.arm, plan, lose)
                 self.context = activation.current()  # a node that was lost is another process now
 
     @contextmanager

@@ -71,7 +71,7 @@ def _credits(session: Session) -> dict[tuple[str, str], float]:
 def _times(session: Session, events: Sequence[Event], of_volume: Limits) -> tuple[Cell, ...]:
     took_s, size = (median(event.number(name) or 0.0 for event in events) for name in ("seconds", "bytes"))
     files = events[-1].numbers("files_bytes") or [size]
-    setting = {SETTING: (_setting(session.plan.node.params), 0.0)}
+    setting = setting_of(session.plan.node.params)
     work = str(events[0].fields.get("work"))
     expected_s, limit = expected(work, files, setting=setting, of_volume=of_volume)
     share = took_s / expected_s if expected_s else None
@@ -137,12 +137,13 @@ def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
     return limits
 
 
-def _setting(params: Mapping[str, object]) -> float:
+def setting_of(params: Mapping[str, object]) -> Limits:
+    """How fast nodes of these variables copy at most."""
     text = str(params.get(SETTING, _DEFAULT_BYTES_PER_S)).lower().removesuffix(".0")
     try:  # Elasticsearch's "mb" are binary; 0 and -1 are no limit
-        return parse_bytes(text.removesuffix("b")) or inf
+        return {SETTING: (parse_bytes(text.removesuffix("b")) or inf, 0.0)}
     except PlanError:
-        return inf
+        return {SETTING: (inf, 0.0)}
 
 
 def _held_back(events: Sequence[Event], rounds: Mapping[int, Profile]) -> Cell:

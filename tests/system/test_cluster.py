@@ -66,6 +66,29 @@ def test_work_with_shards_is_timed_and_begins_the_same_each_time(own: Homes) -> 
     assert "Minutes to green" in ran.report("txt")
 
 
+@pytest.mark.long
+def test_a_copy_that_never_comes_ends_the_race_in_one_line(home: Path) -> None:
+    forbidden = "cluster.routing.allocation.node_concurrent_incoming_recoveries"
+    text = plan(arms=("gp3",)).replace("[node]", "[node]\ncount = 2")
+    text = text.replace("params = { ", f'params = {{ "{forbidden}" = 0, ')
+    track = f"--track-path={resource('tracks/recovery-ebs')}"
+    with race(home, text, track, "--include-tasks=replica") as running:
+        running.reach(lambda race: '"start nodes"' in _events(race))
+        began = time.monotonic()
+        assert running.exit_code() == 3
+        assert time.monotonic() - began < 200
+        assert_one_line(
+            running,
+            r"arm arm0: replica: recovery-ebs is not green after 12\d s, .* replica 0 is on no node: "
+            r"arm0-\d: reached the limit of incoming shard recoveries \[0\]",
+        )
+
+
+def _events(race: Race) -> str:
+    path = race.folder / "events.jsonl"
+    return path.read_text() if path.exists() else ""
+
+
 def searching(race: Race) -> bool:
     path = race.folder / "events.jsonl"
     return path.exists() and path.read_text().count('"kind": "drop"') > 5
