@@ -47,6 +47,7 @@ _LEAVES_S = 45.0  # to take down all that it has
 _NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
 _FORWARDS_S = 30.0  # until a node is reached over SSH
 _POLL_S = 0.1
+_WAITS = f"import os, select\nwhile select.select([0], [], [], {PATIENCE_S})[0] and os.read(0, 99): pass"
 _WITH_IPV6 = re.compile(r"ssh://(.*@)?\[(.+)\](?::(\d+))?")
 
 
@@ -68,6 +69,11 @@ def _ssh(host: HostPlan, command: str, errors: IO[bytes], *options: str) -> subp
         )
     except OSError as error:
         raise SetupError(f"host {host.name}: {words[0]}: {error.strerror}; install OpenSSH") from error
+
+
+def _python(words: str) -> str:
+    """What runs a host's Python."""
+    return f"exec {os.environ.get(PYTHON) or shlex.quote(sys.executable)} -P {words}"
 
 
 def _to(destination: str) -> list[str]:
@@ -102,8 +108,7 @@ class HostClient(Asking):
         self._pid = 0  # of the helper, there
         self._unheard = 0  # beats of ours since it said anything
         self.on_loss: Callable[[], object] = lambda: None  # called when it is gone before it was closed
-        python = os.environ.get(PYTHON) or shlex.quote(sys.executable)
-        self._process = _ssh(host, f"exec {python} -P -m esrally_ebs.session.host", self._errors)
+        self._process = _ssh(host, _python("-m esrally_ebs.session.host"), self._errors)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
@@ -279,7 +284,8 @@ class HostClient(Asking):
 class Forward:
     """Ports of 127.0.0.1 (and ``also_at``) that lead over SSH to those of a host's nodes, until it is closed.
 
-    The command there is ``cat``: when this process dies its input ends, and with it the connection.
+    The command there ends when its input does, as when this process dies, or when nothing has come for a
+    while, as when there is no network: its SSH server would keep it for hours.
     """
 
     def __init__(
@@ -297,7 +303,9 @@ class Forward:
             for at in ("127.0.0.1", also_at)
             if at
         ]
-        self._process = _ssh(host, "exec cat", self._errors, "-oExitOnForwardFailure=yes", *ways)
+        command = _python(f"-c {shlex.quote(_WAITS)}")
+        self._process = _ssh(host, command, self._errors, "-oExitOnForwardFailure=yes", *ways)
+        threading.Thread(target=self._beat, daemon=True).start()
         until = time.monotonic() + _FORWARDS_S
         while not api.is_ready(self.ports[0], nodes=nodes or len(ports)):
             if self._process.poll() is not None or time.monotonic() > until:
@@ -312,6 +320,14 @@ class Forward:
     @property
     def is_lost(self) -> bool:
         return self._process.poll() is not None
+
+    def _beat(self) -> None:
+        with suppress(OSError, ValueError):  # it was closed
+            while not self.is_lost:
+                assert self._process.stdin is not None
+                self._process.stdin.write(b"\n")
+                self._process.stdin.flush()
+                time.sleep(BEAT_S)
 
     def cut(self) -> None:
         """Have all who wait for an answer through it hear of its end."""

@@ -31,7 +31,13 @@ class Race:
     """A race in a process group of its own, as a shell would start it, without a terminal."""
 
     def __init__(
-        self, home: Path, plan: str, *words: str, env: Mapping[str, str] | None = None, as_user: int = 0
+        self,
+        home: Path,
+        plan: str,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        as_user: int = 0,
+        params: str = "",
     ) -> None:
         self.id = str(uuid.uuid4())
         self.home = home
@@ -44,7 +50,7 @@ class Race:
             str(ESRALLY),
             "race",
             f"--track-path={ROOT / 'tracks' / 'noaa-ebs'}",
-            f"--track-params=plan:{plan_file}",
+            f"--track-params=plan:{plan_file},{params}".rstrip(","),
             "--include-tasks=range_field_big_range",
             f"--race-id={self.id}",
             *words,
@@ -206,10 +212,15 @@ class Race:
 
 @contextmanager
 def race(
-    home: Path, plan: str, *words: str, env: Mapping[str, str] | None = None, as_user: int = 0
+    home: Path,
+    plan: str,
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    as_user: int = 0,
+    params: str = "",
 ) -> Iterator[Race]:
     """A race that is gone after the block, whatever happened in it."""
-    running = Race(home, plan, *words, env=env, as_user=as_user)
+    running = Race(home, plan, *words, env=env, as_user=as_user, params=params)
     try:
         yield running
     finally:

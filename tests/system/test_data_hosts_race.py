@@ -1,11 +1,12 @@
 """Races whose arms are on two hosts: one with this machine's Docker engine, one with an engine of its own."""
 
 import os
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import data_hosts
 import pytest
 from data_hosts import DataHost, name_of
 from quick_node import NODE_TABLE
-from race_under_test import Race, race
+from race_under_test import Race, docker, processes, race
 from rally_command import Homes
 from small_race import PLAN, TASKS, Raced, raced, telemetry
 
@@ -213,6 +214,7 @@ def apart(coordinator: Coordinator) -> str:
     for host, hosts_ in (("a", '["a", "b", "b"]'), ("b", '["b", "a", "a"]')):
         text = text.replace(f'host = "{host}"\n', f"hosts = {hosts_}\n")
     text += NODE_TABLE.replace("[node]", "[node]\ncount = 3")
+    coordinator.homes.pack.mkdir(exist_ok=True)
     (coordinator.homes.rally / "apart.toml").write_text(text + "".join(h.table for h in coordinator.hosts))
     return "apart.toml"
 
@@ -260,6 +262,83 @@ def cut_off(race: Race, host: DataHost) -> AbstractContextManager[None]:
 def kill_command(race: Race, host: DataHost) -> AbstractContextManager[None]:
     race.main.kill()
     return nullcontext()
+
+
+def kill_ssh(race: Race, host: DataHost) -> AbstractContextManager[None]:
+    """The client of the helper's connection, on the coordinator."""
+    words = [f"ssh://root@{host.address}", "esrally_ebs.session.host"]
+    (ssh,) = (
+        process
+        for process, title in processes()
+        if title.startswith("ssh ") and all(word in title for word in words)
+    )
+    ssh.kill()
+    return nullcontext()
+
+
+def kill_node(race: Race, host: DataHost) -> AbstractContextManager[None]:
+    """Of the arm whose turn it is; on the other host, which has this machine's engine."""
+    (second,) = docker("ps", "-q", "--filter", "label=esrally-ebs.arm=gp3-2").split()
+    docker("kill", second)
+    return nullcontext()
+
+
+@contextmanager
+def stop_helper(race: Race, host: DataHost) -> Iterator[None]:
+    (helper,) = (pid for pid in host.processes() if name_of(pid) == "ebs-host")
+    os.kill(helper, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(helper, signal.SIGCONT)
+
+
+LOST = r"host b: SSH was lost with arm gp2, gp3 \(.*\)$"
+
+
+@pytest.mark.parametrize(
+    ("strike", "error", "held"),
+    [
+        (cut_off, LOST, "host b: no helper by ssh"),
+        (kill_ssh, LOST, ""),
+        (kill_helper, LOST, ""),
+        (stop_helper, r"host b: its helper says nothing any more with arm gp2, gp3: process", "still holds"),
+        (kill_node, r"host a: arm gp3: its node gp3-2 has died: killed from outside", ""),
+    ],
+    ids=("network", "ssh", "helper", "stopped helper", "node"),
+)
+def test_faults_of_three_nodes_on_two_hosts(
+    coordinator: Coordinator,
+    apart: str,
+    strike: Callable[[Race, DataHost], AbstractContextManager[None]],
+    error: str,
+    held: str,
+    record_testsuite_property: Callable[[str, object], None],
+) -> None:
+    text = (coordinator.homes.rally / apart).read_text().replace("iterations = 3", "iterations = 9_999")
+    host, params = coordinator.hosts[1], "number_of_shards:3,number_of_replicas:1"
+    with race(coordinator.homes.pack, text, params=params) as running:
+        running.reach(has_made_cold)
+        struck = time.monotonic()
+        with strike(running, host):
+            assert running.exit_code() != 0
+            ended_s = time.monotonic() - struck
+            assert re.match(error, running.error), running.output
+            assert len(running.error.splitlines()) == 1
+            assert held in "".join(hosts_hold(coordinator))
+            if strike is not stop_helper:
+                coordinator.until_clean()
+        coordinator.until_clean()
+        gone_s = time.monotonic() - struck
+    record_testsuite_property("row", f"| {running.error} | {ended_s:.0f} | {gone_s:.0f} |")
+    assert not hosts_hold(coordinator)
+    if strike is not stop_helper:
+        assert gone_s < GONE_S
+
+
+def hosts_hold(coordinator: Coordinator) -> list[str]:
+    """What 'clean' says of hosts."""
+    return [line for line, _ in hosts.held(coordinator.homes.pack)]
 
 
 @pytest.mark.usefixtures("done")

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -287,6 +288,23 @@ def test_the_users_configuration_does_not_share_a_connection(
     assert (options["controlmaster"], options["forwardx11"]) == ("false", "no")
     assert options.get("controlpath", "none") == "none"
     assert options.get("remotecommand", "none") == "none"
+
+
+def test_what_waits_on_a_host_for_a_way_to_end_hears_of_a_lost_network() -> None:
+    waits = host_client._WAITS.replace(str(host_client.PATIENCE_S), "1.0")
+    assert waits != host_client._WAITS
+    with subprocess.Popen([sys.executable, "-P", "-c", waits], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for _ in range(15):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            time.sleep(0.1)
+        assert process.poll() is None
+        assert process.wait(10) == 0  # nothing comes any more
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", host_client._WAITS], input=b"\n", check=True, timeout=10
+    )
+    assert ended.returncode == 0
 
 
 def data_hosts(
