@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +22,15 @@ from esrally_ebs.errors import FormatError
 from esrally_ebs.volumes.virtual.replay import Column
 
 _KINDS = (
-    "CloudWatch's JSON, text of iostat -xt or sar -d, or a trace of blkparse, perf script, biosnoop -Q"
-    " or fio's iolog"
+    "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device), or a trace of"
+    " blkparse, perf script, biosnoop -Q or fio's iolog"
 )
 _DAY_S = 86400
 _MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
+_OLD_TITLES = ("r", "w", "rkB", "wkB")
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
@@ -69,12 +71,17 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     """
     try:
         if text.lstrip().startswith("{"):
-            return _amounts(_cloudwatch(json.loads(text), device), source)
+            document = json.loads(text)
+            if "sysstat" not in document:
+                return _amounts(_cloudwatch(document, device), source)
+            text = _text_of(document)
         rows = list(_device_rows(text, source))
     except ValueError as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
     except (LookupError, TypeError, AttributeError) as error:
-        raise FormatError(f"{source}: JSON, but no answer of get-metric-data; give {_KINDS}") from error
+        raise FormatError(
+            f"{source}: JSON, but neither of get-metric-data nor of iostat; give {_KINDS}"
+        ) from error
     devices = list(dict.fromkeys(row[0] for row in rows))
     if device is None and len(devices) > 1:
         named = ", ".join(devices)
@@ -169,6 +176,19 @@ def _without_gaps(rows: Iterable[tuple[float, float, Sequence[float]]]) -> Itera
 
 def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[float]:
     return [sums[name].get(time, 0.0) for name in _METRICS]
+
+
+def _text_of(document: Mapping[str, Any]) -> str:
+    """The text of what ``iostat -o JSON`` says, which before sysstat 12 has no ``/s`` in its titles."""
+    lines = []
+    for host in document["sysstat"]["hosts"]:
+        lines.append(_RUN)
+        for report in host["statistics"]:
+            lines.append(report.get("timestamp", ""))
+            for disk in report.get("disk", ()):
+                titles = [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
+                lines += [" ".join(("Device", *titles)), " ".join(map(str, disk.values()))]
+    return "\n".join(lines)
 
 
 def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:

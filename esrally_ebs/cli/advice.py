@@ -126,7 +126,7 @@ def usage_command(
         Path,
         typer.Argument(
             metavar="LOG",
-            help="CloudWatch's JSON, iostat -xt or sar -d text, a trace, or a recording's folder.",
+            help="CloudWatch's JSON, iostat -xt (text, JSON), sar -d text, a trace, or a recording's folder.",
         ),
     ],
     size: Size,

@@ -63,6 +63,29 @@ def test_iostat_is_read_over_midnight_and_without_its_first_report() -> None:
     ]
 
 
+def as_json(text: str, *, before_12: bool = False) -> str:
+    """What ``iostat -o JSON`` says instead of this text."""
+    reports = []
+    for report in text.split("\n\n")[1::2]:
+        time = report.splitlines()[0]
+        reports.append({"timestamp": time, "avg-cpu": {"user": 1.0}})
+    for report, lines in zip(reports, text.split("\n\n")[2::2], strict=True):
+        titles, values = (line.split() for line in lines.splitlines())
+        names = [title.removesuffix("/s") for title in titles] if before_12 else titles
+        numbers = dict(zip(names[1:], map(float, values[1:]), strict=True))
+        report["disk"] = [{"disk_device": values[0], **numbers}]
+    return json.dumps({"sysstat": {"hosts": [{"nodename": "host", "statistics": reports}]}})
+
+
+@pytest.mark.parametrize("before_12", [False, True])
+def test_json_of_iostat_is_read_as_its_text_is(before_12: bool) -> None:
+    assert parse_usage(as_json(IOSTAT, before_12=before_12), "log") == parse_usage(IOSTAT, "log")
+    with pytest.raises(FormatError, match="log: no report of a device between two times of day"):
+        parse_usage(re.sub(r'"timestamp": "[^"]*", ', "", as_json(IOSTAT)), "log")
+    with pytest.raises(FormatError, match="log: JSON, but neither of get-metric-data nor of iostat"):
+        parse_usage('{"sysstat": {"hosts": 3}}', "log")
+
+
 SAR_READ = [
     Interval(seconds=600, reads=n * 60_000, read_bytes=n * 1600 * KIB * 600, writes=0, written_bytes=0)
     for n in (1, 2)
@@ -172,7 +195,7 @@ def test_next_to_no_ios_of_any_size_are_replayed() -> None:
 
 
 def test_json_of_another_form_is_refused_in_our_words() -> None:
-    with pytest.raises(FormatError, match="no answer of get-metric-data"):
+    with pytest.raises(FormatError, match="neither of get-metric-data nor of iostat"):
         parse_usage('{"MetricDataResults": {"a": 1}}', "x")
 
 
@@ -203,7 +226,8 @@ def test_a_device_that_is_not_in_a_log_is_named() -> None:
 def test_a_log_of_no_device_is_not_said_to_lack_times() -> None:
     """``sar -b`` has times, and the I/Os of all devices together."""
     text = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  32.0  40.0\n"
-    with pytest.raises(FormatError, match="log: no report of a device between two times of day"):
+    said = r"log: no report of a device between two times of day.*text of sar -d \(sar -b names no device\)"
+    with pytest.raises(FormatError, match=said):
         parse_usage(text, "log")
 
 
