@@ -1,6 +1,6 @@
 """Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
@@ -71,6 +71,7 @@ class Advice:
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
+    unpriced: tuple[str, ...]  # types of which settings were left out, as they have no price there
 
     @property
     def front(self) -> tuple[Option, ...]:
@@ -160,26 +161,36 @@ def advise(
     if bound.percentile not in PERCENTILES:
         raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
     predictor.require_right()
-    prices = cost.price_list()
-    options = []
-    for spec in settings(today, types):
-        try:
-            prediction = predictor.predict(spec)
-        except PlanError:
-            continue  # a combination that AWS does not sell
-        usd = cost.monthly(spec, region, prices=prices).usd
-        options.append(Option(usd=usd, prediction=prediction, bound=bound))
+    priced, unpriced = _priced(settings(today, types), region)
+    options = [Option(usd=usd, prediction=predictor.predict(spec), bound=bound) for spec, usd in priced]
     today = _written_out(today)
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
-    try:
-        usd = cost.monthly(today, region, prices=prices).usd
-    except PlanError:
-        own = None
-    else:
-        own = Option(usd=usd, prediction=replace(predictor.check, spec=today), bound=bound)
-    return Advice(bound=bound, today=own, options=tuple(options), best=best, doubtful=doubtful)
+    price = cost.of_arms([today], region)[0].price
+    check = replace(predictor.check, spec=today)
+    own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
+    return Advice(
+        bound=bound, today=own, options=tuple(options), best=best, doubtful=doubtful, unpriced=unpriced
+    )
+
+
+def _priced(
+    specs: Iterable[VolumeSpec], region: str
+) -> tuple[list[tuple[VolumeSpec, float]], tuple[str, ...]]:
+    """Those that AWS sells, with USD a month, and the types of which some have no price there.
+
+    Raises PlanError where none has one.
+    """
+    sold = [spec for spec in specs if known_model(spec)]
+    costs = cost.of_arms(sold, region, prices=cost.price_list())
+    priced = [(spec, one.price.usd) for spec, one in zip(sold, costs, strict=True) if one.price]
+    if not priced:
+        raise PlanError(
+            next((one.problem for one in costs), "no setting of these types is sold; name others")
+        )
+    without = [spec.type for spec, one in zip(sold, costs, strict=True) if not one.price]
+    return priced, tuple(dict.fromkeys(without))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,28 +198,25 @@ class UsageOption:
     """One setting for what a log says: what it costs a month, and when its limits would have been reached."""
 
     spec: VolumeSpec
-    usd: float
+    usd: float | None  # only today's may have no price
     usage: Usage
 
 
 def usage_options(
     intervals: Sequence[Interval], today: VolumeSpec, *, region: str, types: Sequence[str] = TYPES
-) -> list[UsageOption]:
+) -> tuple[list[UsageOption], tuple[str, ...]]:
     """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
 
-    Raises PlanError for a type or region without settings or prices.
+    And the types of which settings were left out, as they have no price there. Raises PlanError for a type
+    or region without settings or prices.
     """
-    prices, today, columns = cost.price_list(), _written_out(today), columns_of(intervals)
-
-    def option(spec: VolumeSpec) -> UsageOption:
-        usage = replay_usage(columns, model_for(spec))
-        return UsageOption(spec=spec, usd=cost.monthly(spec, region, prices=prices).usd, usage=usage)
-
-    sold = (spec for spec in settings(today, types) if known_model(spec))
-    made = [option(spec) for spec in sold]
-    made.sort(key=lambda one: _preference(one.spec, one.usd, one.usage.limited_s))
-    front: list[UsageOption] = []
-    for one in made:
-        if not front or one.usage.limited_s < front[-1].usage.limited_s:
-            front.append(one)
-    return [option(today), *front]
+    today, columns = _written_out(today), columns_of(intervals)
+    priced, unpriced = _priced(settings(today, types), region)
+    made = [(spec, usd, replay_usage(columns, model_for(spec))) for spec, usd in priced]
+    made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))
+    price, usage = cost.of_arms([today], region)[0].price, replay_usage(columns, model_for(today))
+    front = [UsageOption(spec=today, usd=price.usd if price else None, usage=usage)]
+    for spec, usd, usage in made:
+        if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:
+            front.append(UsageOption(spec=spec, usd=usd, usage=usage))
+    return front, unpriced

@@ -13,6 +13,7 @@ from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
+from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, VolumeSpec
 from esrally_ebs.report.model import (
@@ -79,7 +80,7 @@ def build_advice(
         next_step=_next_step(advice, session),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
-        warnings=_UNKNOWN,
+        warnings=(*_unpriced(advice.unpriced, region), *_UNKNOWN),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
 
@@ -404,6 +405,16 @@ def _usd(usd: float, *, sign: bool = False) -> str:
     return f"{usd:{'+' if sign else ''},.2f} USD"
 
 
+def _unpriced(types: Sequence[str], region: str) -> list[str]:
+    """A warning where settings were left out."""
+    if not types:
+        return []
+    return [
+        f"Settings of {', '.join(types)} were left out, as prices of theirs in {region} are not known; name a"
+        f" file that has them in {PRICES_VARIABLE}, see docs/studies.md."
+    ]
+
+
 _CENSORED = (
     "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
     " may be more, so log again there.",
@@ -416,28 +427,32 @@ def build_usage(
     options: Sequence[UsageOption],
     *,
     region: str,
+    unpriced: Sequence[str] = (),
     ios: pa.Table | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
     """What a log says that a volume did, on today's setting (the first) and on others.
 
-    ``ios`` are those of a trace, ``notes`` what must be known of it.
+    ``unpriced`` types were left out; ``ios`` are those of a trace, ``notes`` what must be known of it.
     """
     today, *others = options
     free = next((one for one in others if not one.usage.limited_s), None)
     length = format_seconds(sum(one.seconds for one in intervals))
     verdict = "No setting that was looked at stays below its limits."
     if free is not None:
-        saves = today.usd - free.usd
-        against = f"{_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
+        saves = _saves(today, free)
         if setting_text(free.spec) == setting_text(today.spec):
             against = "that of today"
+        elif saves is None:
+            against = f"{_usd(free.usd or 0.0)} a month"
+        else:
+            against = f"{_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
         verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
     rows = [
         (
             setting_text(one.spec) + (" (today)" if one is today else ""),
-            _usd(one.usd),
-            _usd(today.usd - one.usd, sign=True),
+            None if one.usd is None else _usd(one.usd),
+            None if (saves := _saves(today, one)) is None else _usd(saves, sign=True),
             format_seconds(one.usage.limited_s) if one.usage.limited_s else "never",
             max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
             None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
@@ -458,6 +473,7 @@ def build_usage(
         ),
         warnings=(
             *notes,
+            *_unpriced(unpriced, region),
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
@@ -466,3 +482,8 @@ def build_usage(
             " down.",
         ),
     )
+
+
+def _saves(today: UsageOption, other: UsageOption) -> float | None:
+    """USD a month; None where one of them has no price."""
+    return None if today.usd is None or other.usd is None else today.usd - other.usd

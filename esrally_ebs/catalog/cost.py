@@ -63,7 +63,7 @@ class PriceList:
             known = ", ".join(self.regions(type_)) or "no region"
             raise PlanError(
                 f"price of {type_} {what} in {region}: not known (this type's prices are known in {known});"
-                f" name a file with it in {PRICES_VARIABLE} or --prices, see docs/studies.md"
+                f" name a file with it in {PRICES_VARIABLE}, see docs/studies.md"
             )
         until = [rate for rate in rates if on is None or rate.dated <= on]
         return until[-1] if until else rates[0]

@@ -145,9 +145,10 @@ def usage_command(
     text = "" if log.is_dir() else _text(log)
     ios = _recorded(log) if log.is_dir() else parse_trace(text, str(log), device)
     intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
-    options = usage_options(intervals, today, region=region, types=_listed(types))
+    options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
     traced = ios if ios.num_rows else None
-    give(build_usage(str(log), intervals, options, region=region, ios=traced), form, output)
+    report = build_usage(str(log), intervals, options, region=region, unpriced=unpriced, ios=traced)
+    give(report, form, output)
 
 
 def _recorded(folder: Path) -> pa.Table:
@@ -245,9 +246,11 @@ def trace_command(
     session = load_session(folder)
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
     intervals = intervals_of(ios)
-    options = usage_options(intervals, session.arms[0].spec, region=region, types=_listed(types))
+    options, unpriced = usage_options(intervals, session.arms[0].spec, region=region, types=_listed(types))
     name = str(output) if output is not None else session.id
-    report = build_usage(name, intervals, options, region=region, ios=ios, notes=session.warnings)
+    report = build_usage(
+        name, intervals, options, region=region, unpriced=unpriced, ios=ios, notes=session.warnings
+    )
     step = f"esrally-ebs advise {name} --keep p99=100ms" if logs else ""
     give(replace(report, next_step=step), "text", None)
 

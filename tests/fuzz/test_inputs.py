@@ -213,7 +213,7 @@ def whole_use(path: Path) -> object:
 def used(text: str, source: str) -> object:
     """A log of what a volume did, and what is said of it."""
     intervals = parse_usage(text, source)
-    options = usage_options(intervals, GP2.spec, region="us-east-1", types=("gp3", "st1"))
+    options, _ = usage_options(intervals, GP2.spec, region="us-east-1", types=("gp3", "st1"))
     built = build_usage(source, intervals, options, region="us-east-1")
     return [render(built) for render in report.RENDERERS.values()]
 

@@ -154,6 +154,18 @@ def test_the_cheapest_setting_whose_upper_end_keeps_the_bound_is_advised(predict
     assert times == list(accumulate(times, min))
 
 
+def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Predictor) -> None:
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(predictor, GP3, bound, region="us-east-2", types=["gp3", "io2", "gp2", "st1"])
+    assert advice.best is not None
+    assert advice.unpriced == ("io2", "st1")
+    assert {option.spec.type for option in advice.options} == {"gp2", "gp3"}
+    warnings = build_advice(recorded(), advice, predictor, region="us-east-2").warnings
+    assert warnings[0].startswith("Settings of io2, st1 were left out")
+    with pytest.raises(PlanError, match=r"price of gp2 gb in mars: not known"):
+        advise(predictor, GP3, bound, region="mars")
+
+
 def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
     advice = advise(predictor, GP3, Bound(percentile=50, seconds=0.001), region="us-east-1", types=["gp3"])
     assert (advice.best, advice.doubtful) == (None, None)

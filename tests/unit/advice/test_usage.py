@@ -277,7 +277,7 @@ def test_random_ios_cost_a_disk_a_mebibyte_each() -> None:
 
 
 def test_today_comes_first_and_then_the_cheaper_the_longer_at_a_limit() -> None:
-    today, *others = usage_options([QUIET, BUSY], GP3, region="us-east-1", types=["gp3"])
+    (today, *others), _ = usage_options([QUIET, BUSY], GP3, region="us-east-1", types=["gp3"])
     assert today.spec == GP3
     costs = [one.usd for one in others]
     limited = [one.usage.limited_s for one in others]
@@ -290,10 +290,32 @@ def test_todays_own_setting_is_one_of_those_that_suffice() -> None:
     """Of 3,500 IOPS 4,000 were said to be the cheapest, for 2.50 USD a month more."""
     today = replace(GP3, iops=3500, throughput_bytes_per_s=None)
     of_3200 = replace(BUSY, reads=60 * 3200, read_bytes=60 * 3200 * 16 * KIB)
-    options = usage_options([of_3200], today, region="us-east-1")
+    options, _ = usage_options([of_3200], today, region="us-east-1")
     verdict = build_usage("log", [of_3200], options, region="us-east-1").verdict
     assert verdict == (
         "gp3 500 GiB, 3,500 IOPS, 125 MiB/s is the cheapest that stays below its limits: that of today."
+    )
+
+
+def test_settings_without_a_price_in_a_region_are_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of us-east-2 two types' prices are not known: all were refused, naming an option that there is not."""
+    log = tmp_path / "iostat.txt"
+    log.write_text(IOSTAT)
+    command = ["usage", str(log), "--size", "500GiB", "--region", "us-east-2"]
+    assert main(command) == 0
+    assert "Settings of io2, st1 were left out, as prices of theirs in us-east-2" in capsys.readouterr().out
+    assert main([*command, "--type", "io2", "--iops", "8000"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"io2 500 GiB, 8,000 IOPS \(today\) +- +- +never", out)
+    assert (
+        "gp3 500 GiB, 3,000 IOPS, 125 MiB/s is the cheapest that stays below its limits: 40.00 USD a month."
+        in out
+    )
+    assert main([*command, "--types", "io2"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "name a file with it in ESRALLY_EBS_PRICES, see docs/studies.md\n"
     )
 
 
