@@ -36,7 +36,7 @@ from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.sample_recorder import line_writer
-from esrally_ebs.rally.schedule import divide, expand, has_writes, settled
+from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, settled, untold
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes
@@ -171,7 +171,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 also_at=self._address(plan, challenge.schedule),
             )
             settings = replace(settings, plan=plan)
-            self._start(nodes, settings)
+            self._start(nodes, settings, _untold(building, bool(searches)))
 
     def on_prepare_track(
         self, track: Any, data_root_dir: str
@@ -184,7 +184,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 wanted = {"documents": documents.number_of_documents, "kind": _kind(rally_corpus)}
                 yield _generate, {"directory": directory, "seed": seed + _part(rally_corpus), **wanted}
 
-    def _start(self, nodes: RaceNodes, settings: RaceSettings) -> None:
+    def _start(self, nodes: RaceNodes, settings: RaceSettings, note: str) -> None:
         local_actors.require_closed()
         service = CoordinatorService(nodes.also_at) if nodes.also_at else None
         load_may_go = service.end if service else lambda: None
@@ -196,6 +196,8 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
             console.info(line, logger=LOG)
             write(line)
 
+        if note:
+            say(note)
         main_pid = main_process()
         steps = MachineSteps(settings.race_id, settings.plan, race=nodes, main_pid=main_pid, say=say)
         live = LiveSession(steps)
@@ -302,6 +304,16 @@ class RaceEnd:
 
     def last_line(self) -> str:
         return "" if self._is_quiet else f"[INFO] The report is {self._live.folder.path / 'report.html'}\n"
+
+
+def _untold(building: Sequence[Any], before_search: bool) -> str:
+    """That tasks which may be searches are not raced as such; empty when there are none."""
+    listed = ", ".join(f"{task.name} ({task.operation.type})" for task in untold(building))
+    runs = "once, to make the index, and is not raced" if before_search else "once on each arm, not in rounds"
+    return listed and (
+        f"task {listed}: a runner of the track's own before any search, so it runs {runs}; if it searches, "
+        f'say so in the track, "tags": "{SEARCH_TAG}"'
+    )
 
 
 def _generate(directory: str, documents: int, seed: int, kind: str) -> None:

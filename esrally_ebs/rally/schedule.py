@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from esrally import track as rally_track
@@ -36,6 +36,7 @@ _READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/s
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
+SEARCH_TAG = "search"  # of a task of the track's own runner, which nothing else tells
 PARAM_SOURCE = "ebs-on-arm"
 
 
@@ -66,7 +67,8 @@ def _is_search(task: Any) -> bool:
     if operation.type == "composite":
         asked = [_asks(part.get("operation-type"), part) for part in _parts(operation.params)]
         return any(asked) and None not in asked
-    return operation.type == recovery.RECOVERY or bool(_asks(operation.type, operation.params))
+    is_tagged = SEARCH_TAG in task.tags and _is_of_the_track(task)
+    return is_tagged or operation.type == recovery.RECOVERY or bool(_asks(operation.type, operation.params))
 
 
 def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
@@ -116,6 +118,12 @@ def has_writes(searches: Sequence[Any]) -> bool:
 def _is_of_the_track(task: Any) -> bool:
     """Whether Rally has no such operation: a runner of the track's own, of which a search may be made."""
     return task.operation.type not in {kind.to_hyphenated_string() for kind in rally_track.OperationType}
+
+
+def untold(building: Sequence[Any]) -> list[Any]:
+    """Tasks of the track's own runners after all that is known to make the indices: they may be searches."""
+    tasks = [task for element in building for task in element]
+    return list(takewhile(_is_of_the_track, reversed(tasks)))[::-1]
 
 
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:

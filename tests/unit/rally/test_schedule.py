@@ -28,6 +28,7 @@ from esrally_ebs.rally.schedule import (
     expand,
     round_of,
     settled,
+    untold,
 )
 from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
@@ -152,6 +153,23 @@ def test_every_kind_of_search_is_repeated_in_rounds(kind: str) -> None:
 def test_after_a_search_a_runner_of_the_tracks_own_is_one() -> None:
     building, searches = divide([task("wait", "my-wait"), task("q"), task("recall", "my-recall")])
     assert (names(building), names(searches)) == (["wait"], ["q", "recall"])
+
+
+def test_before_a_search_a_runner_of_the_tracks_own_is_one_where_its_tag_says_so() -> None:
+    tagged = task("recall", "my-recall")
+    tagged.tags = ["search"]
+    building, searches = divide([task("index", "bulk"), tagged, task("q")])
+    assert (names(building), names(searches)) == (["index"], ["recall", "q"])
+    written = task("index", "bulk")
+    written.tags = ["search"]  # of a task that Rally knows, nothing has to be told
+    assert names(divide([written, task("q")])[0]) == ["index"]
+
+
+def test_own_runners_after_all_that_makes_the_index_may_be_searches() -> None:
+    building = [task("make", "my-make"), parallel(task("index", "bulk")), task("recall", "my-recall")]
+    assert names(untold(building)) == ["recall"]
+    assert names(untold([task("a", "my-a"), task("b", "my-b")])) == ["a", "b"]
+    assert untold([task("a", "my-a"), task("refresh", "refresh")]) == untold([]) == []
 
 
 def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
