@@ -222,6 +222,8 @@ class _Reading:
             notes.append("its times name no time zone and were read as UTC")
         if self.options.hash_literals:
             notes.append("hashed literals find nothing in documents that are not hashed the same way")
+        if differ := self.joiner.clocks_differ():
+            notes.append(differ)
         templates = self.preparer.templates.ranked()
         if len(templates) > MAX_TASKS:
             rest = sum(template.count for template in templates[MAX_TASKS:])

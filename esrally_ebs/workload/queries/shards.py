@@ -7,12 +7,17 @@ Where several requests can take a line it is of the one that it is nearest to: a
 phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
 same client is another request, and two asked at once are told apart as soon as a shard comes twice.
 
+Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
+and always as far apart: that is counted, and said.
+
 Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait; all
 are when the log goes back by BACK_S, as where logs were put together newest first.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from esrally_ebs.workload.queries.search import LoggedSearch, Part
@@ -22,6 +27,10 @@ FAST_SLACK_S: Final = 0.25
 BACK_S: Final = 60.0
 MAX_OPEN: Final = 20_000  # requests that wait for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
+_PARTED_MIN: Final = 20  # requests in parts, that tell
+_ALIKE_US: Final = 100_000  # parts are as far apart as those of most
+_ALIKE_SHARE: Final = 0.8  # of them at least
+_NEIGHBOURS: Final = 8  # of a part, that may be its other
 _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 
@@ -36,6 +45,7 @@ class _Request:
         "first",
         "hits",
         "indices",
+        "is_parted",
         "key",
         "queried_us",
         "shards",
@@ -49,6 +59,7 @@ class _Request:
         self.first = search
         self.start_us = self.end_us = self.queried_us = search.at_us
         self.slack_us = 0
+        self.is_parted = False  # another part of it is known
         self.indices: set[str] = set()
         self.shards: set[str] = set()
         self.steps: set[tuple[str, str]] = set()  # shard and phase
@@ -76,6 +87,11 @@ class _Request:
         if part.phase == "query":
             self.queried_us = max(self.queried_us, _end(search))
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
+
+    def is_rest_of(self, other: "_Request") -> bool:
+        """Whether this has just the shards that the other lacks."""
+        total = self.key[2]
+        return len(self.shards) + len(other.shards) == total and self.shards.isdisjoint(other.shards)
 
     def search(self) -> LoggedSearch:
         """The request: from the first line's start to the last one's end; hits if all shards have theirs."""
@@ -127,6 +143,7 @@ class Joiner:
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, _Alike] = {}
         self._bytes = 0
+        self._apart_us = array("q")  # parts of one request
         self._log_us = 0  # the end of the line last read
 
     def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
@@ -142,6 +159,18 @@ class Joiner:
             while self._open and self._is_over(next(iter(self._open.values()))):
                 yield self._close()
         yield from self._close_all()
+
+    def clocks_differ(self) -> str:
+        """That requests fell into parts as clocks of nodes differ; empty when they did not."""
+        apart_us = sorted(self._apart_us)
+        middle_us = apart_us[len(apart_us) // 2] if apart_us else 0
+        alike = sum(abs(each - middle_us) <= _ALIKE_US for each in apart_us)
+        if len(apart_us) < _PARTED_MIN or alike < _ALIKE_SHARE * len(apart_us):
+            return ""
+        return (
+            f"clocks of its nodes differ by about {middle_us / 1e6:.1f} s: {alike:,} of its requests count "
+            "as two each, with what either node took; set the clocks, and log anew"
+        )
 
     def _take(self, search: LoggedSearch, part: Part) -> None:
         self.lines += 1
@@ -178,7 +207,17 @@ class Joiner:
         _, request = self._open.popitem(last=False)
         alike = self._by_key[request.key]
         alike.remove(request)
+        if len(request.shards) < request.key[2] and not request.is_parted:
+            self._look_for_rest(request, alike)
         if not alike.open:
             del self._by_key[request.key]
         self._bytes -= len(request.first.body or "")
         return request.search()
+
+    def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
+        """Note how far the rest of a request is from it, if one that is open is that."""
+        for other in islice(alike.open.values(), _NEIGHBOURS):
+            if not other.is_parted and other.is_rest_of(request):
+                other.is_parted = True
+                self._apart_us.append(abs(other.start_us - request.start_us))
+                return

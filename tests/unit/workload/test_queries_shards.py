@@ -2,7 +2,8 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -130,3 +131,32 @@ def test_a_query_that_is_asked_all_the_time_is_not_compared_with_all_that_are_op
         sys.setprofile(None)
     assert len(requests) == searches
     assert calls["takes"] <= 4 * len(lines)
+
+
+def parted(apart_ms: Iterable[int], **of_line: Any) -> Joiner:  # noqa: ANN401
+    """What has read a request of 5 ms every three seconds; the clock of shard 2's node is ahead."""
+    lines = [
+        line(3000 * number + ahead * (shard == 2), shard, **of_line)
+        for number, ahead in enumerate(apart_ms)
+        for shard in range(3)
+    ]
+    joiner = Joiner()
+    list(joiner.requests(sorted(lines, key=lambda search: search.at_us)))
+    return joiner
+
+
+def test_clocks_that_differ_by_more_than_a_request_takes_are_seen() -> None:
+    assert "differ by about 0.4 s: 60 of its requests count as two" in parted([430] * 60).clocks_differ()
+    assert "differ by about 0.9 s" in parted([-880, -910] * 30).clocks_differ()
+
+
+@pytest.mark.parametrize("apart_ms", [[0] * 60, [200] * 60, [430] * 10, [*range(300, 900, 10)]])
+def test_clocks_that_agree_and_shards_below_a_threshold_are_not_taken_for_it(apart_ms: list[int]) -> None:
+    assert parted(apart_ms).clocks_differ() == ""
+
+
+def test_a_shard_that_is_missing_is_no_clock() -> None:
+    lines = [line(1000 * number, shard) for number in range(60) for shard in range(2)]
+    joiner = Joiner()
+    assert len(list(joiner.requests(lines))) == 60
+    assert joiner.clocks_differ() == ""
