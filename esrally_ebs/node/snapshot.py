@@ -27,6 +27,8 @@ from esrally_ebs.store.files import open_file
 _NAME: Final = "ours"  # of the repository, on our node
 _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
 _STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
+_OLDEST: Final = (5, 0)  # that lays repositories out so; what counts from 1 again is OpenSearch
+_OLDEST_FOR_8: Final = (7, 0)
 _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
 
@@ -58,8 +60,23 @@ class Snapshot:
             why = next((why for number, why in _STATES.items() if number == state), "is not whole")
             raise PlanError(f"dataset.snapshot: {self.path} {why}; take one that succeeded")
         version = tuple(map(int, re.findall(r"\d+", str(self._facts.get("version", "")))[:3]))
+        self._require_able(version, image)
         require_version(f"dataset.snapshot: {self.path} was taken", version, image)
         _require_readable(self.repository)
+
+    def _require_able(self, version: tuple[int, ...], image: str) -> None:
+        """Raise PlanError for a snapshot that only another program, or a version between, restores."""
+        by = ".".join(map(str, version))
+        if version and version < _OLDEST:
+            raise PlanError(
+                f"dataset.snapshot: {self.path} was taken by OpenSearch {by}, whose files no "
+                "Elasticsearch reads; reindex it from remote into an Elasticsearch, and take a snapshot there"
+            )
+        if version and version < _OLDEST_FOR_8 and re.search(r":8\.\d", image):
+            raise PlanError(
+                f"dataset.snapshot: {self.path} was taken by Elasticsearch {by}, older than {image} "
+                "restores (7.0); restore it with 7.17, reindex there, and take a snapshot"
+            )
 
     def shape(self) -> Mapping[str, Any]:
         """The snapshot's own identity, which no other ever has."""

@@ -43,6 +43,8 @@ def there(tmp_path: Path) -> Path:
         tmp_path / "backup",
         facts("whole"),
         facts("old", version="7.17.9"),
+        facts("opensearch", version="2.11.0"),
+        facts("ancient", version="6.8.23"),
         facts("begun", state=0),
         facts("failed", state=2),
         facts("partial", state=3),
@@ -63,7 +65,17 @@ def test_a_snapshot_that_succeeded_is_taken(there: Path, name: str) -> None:
         (
             "nothing",
             PlanError,
-            "no snapshot is named 'nothing' in .*; there are bare, begun, failed, newer, ",
+            "no snapshot is named 'nothing' in .*; there are ancient, bare, begun, failed, newer, ",
+        ),
+        (
+            "opensearch",
+            PlanError,
+            r"was taken by OpenSearch 2\.11\.0, whose files no Elasticsearch reads; reindex it",
+        ),
+        (
+            "ancient",
+            PlanError,
+            r"was taken by Elasticsearch 6\.8\.23, older than elasticsearch:8\.8\.2 restores \(7\.0\); rest",
         ),
         ("begun", PlanError, "begun was never finished; take one that succeeded"),
         ("failed", PlanError, "failed failed; take one"),
