@@ -4,6 +4,7 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 """
 
 import copy
+import math
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -292,9 +293,8 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
     assert block is not None
     if block.work is Work.SEARCH and plan.race:
         measures = block.phase is Phase.MEASURE
-        windows = steady.MAX_WINDOWS if plan.cache.mode == "steady" else 1  # at most: see runners.OnArm
         # code that one node has compiled serves all arms, so they share its warm-up
-        pairs = plan.race.iterations if measures else -(-windows * plan.race.warmup_iterations // len(blocks))
+        pairs = plan.race.iterations if measures else -(-_warm_up(task, plan) // len(blocks))
         count = pairs * len(blocks)
         # Rally makes at least one request after a task's warm-up; ours all count as warm-up
         clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)
@@ -309,6 +309,15 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
     return clone
+
+
+def _warm_up(task: Any, plan: Plan) -> int:
+    """How many requests each client warms up with: of a whole log, as many for each of its templates."""
+    assert plan.race is not None
+    if plan.cache.mode == "steady":
+        return steady.MAX_WINDOWS * plan.race.warmup_iterations  # at most: see runners.OnArm
+    share = max(1.0, task.operation.params.get(replay.TEMPLATES, 1) / task.clients)
+    return math.ceil(share * plan.race.warmup_iterations)
 
 
 def _write(block: Block, task: Any, plan: Plan) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from esrally_ebs.workload.queries.replay import MAX_TASKS, PARAM_SOURCE
+from esrally_ebs.workload.queries.replay import MAX_TASKS, PARAM_SOURCE, TEMPLATES
 from esrally_ebs.workload.queries.shapes import Template, Templates
 
 TRACK_PY: Final = '''"""Rally loads this file; all it does is hand Rally's registry to the pack."""
@@ -156,7 +156,8 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
         {"name": task.name, "operation-type": "search", "param-source": PARAM_SOURCE, "template": task.name}
         for task in tasks
     ]
-    operations.append({"name": "whole-log", "operation-type": "search", "param-source": PARAM_SOURCE})
+    whole = {"name": "whole-log", "operation-type": "search", "param-source": PARAM_SOURCE}
+    operations.append({**whole, TEMPLATES: len(tasks)})
     return _TRACK % {
         "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
         "indices": _plain([{"name": name} for name in indices]),

@@ -21,6 +21,7 @@ from esrally_ebs.errors import PlanError
 
 PARAM_SOURCE: Final = "ebs-workload"
 QUERIES: Final = "queries.ndjson"
+TEMPLATES: Final = "templates"  # key of how many of them a whole log has
 MAX_TASKS: Final = 20  # of the default challenge; the share of what has no task is said
 # Every other request of a template is this share of it further, from the fastest in the log to the slowest
 # (the golden ratio spreads any number of them evenly); the one after it is as far from the other end.

@@ -511,8 +511,9 @@ def test_each_round_asks_other_requests_of_a_template_unless_caches_are_warm(
     assert [set(firsts_of_arm) for firsts_of_arm in asked.values()] == [firsts, firsts]
 
 
-def whole_log(nodes: str = "per-arm", **settings: int) -> list[rally_track.Task]:
-    operation = rally_track.Operation("whole-log", "search", params={}, param_source=PARAM_SOURCE)
+def whole_log(nodes: str = "per-arm", templates: int = 1, **settings: int) -> list[rally_track.Task]:
+    params = {"templates": templates}
+    operation = rally_track.Operation("whole-log", "search", params=params, param_source=PARAM_SOURCE)
     task_ = rally_track.Task("whole-log", operation, **settings)
     return [
         each
@@ -541,6 +542,15 @@ def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_p
     assert sizes_of == {
         (arm, round_): sizes for arm in ("gp2", "gp3") for round_, sizes in ((1, [0, 1, 2]), (2, [3, 4, 5]))
     }
+
+
+@pytest.mark.parametrize(("clients", "each"), [(1, 34), (2, 17), (12, 6)])
+def test_a_whole_log_warms_up_with_as_many_requests_for_each_of_its_templates(
+    clients: int, each: int
+) -> None:
+    _, warmup, *measured = whole_log(templates=5, clients=clients)  # of 7 each, the last is not called so
+    assert warmup.warmup_iterations == each
+    assert {made.warmup_iterations for made in measured} == {0}
 
 
 def test_a_whole_log_is_repeated_in_its_warm_up_and_cut_where_iterations_are_given() -> None:

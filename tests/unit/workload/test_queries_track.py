@@ -57,6 +57,7 @@ def test_rally_loads_it_with_a_task_for_each_template(folder: Path) -> None:
     assert [task.iterations for task in by_template.schedule] == [USERS, 3]
     assert [task.operation.name for task in in_order.schedule] == ["whole-log"]
     assert in_order.schedule[0].iterations is None  # as many as the log has
+    assert in_order.schedule[0].operation.params["templates"] == len(names)
     (task,) = as_logged.schedule
     assert (task.operation.name, task.schedule, task.clients) == ("whole-log", "ebs-arrivals", 8)
     assert {task.operation.type for task in by_template.schedule} == {"search"}
