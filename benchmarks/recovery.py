@@ -2,7 +2,7 @@
 
 Tasks of like volumes are compared as well.
 
-    sudo .venv/bin/python benchmarks/recovery.py [unlike] [setting]
+    sudo .venv/bin/python benchmarks/recovery.py [unlike] [setting] [rounds]
 
 Must reach: within 10 % in 9 of 10 settings (a task on a volume), like volumes within 5 %.
 """
@@ -21,8 +21,8 @@ from esrally_ebs.store import find_session, load_session
 
 NEAR, ALIKE, MOST_MISSES = 0.10, 0.05, 0.1
 TRACK = resource("tracks/recovery-ebs")
-# MiB/s of volumes, and of Elasticsearch's setting: what is slow must take many seconds
-PIECES = {"unlike": ((3, 4, 4), 100), "setting": ((60, 60), 2)}
+# MiB/s of volumes, and of Elasticsearch's setting: what is slow must take many seconds; and rounds
+PIECES = {"unlike": ((3, 4, 4), 100, 1), "setting": ((60, 60), 2, 1), "rounds": ((10, 10), 100, 3)}
 ARM = """\
 [[arm]]
 name = "{name}"
@@ -36,25 +36,25 @@ REST = """\
 count = 2
 params = {{ "indices.recovery.max_bytes_per_sec" = "{setting}mb", java_opts = "-XX:TieredStopAtLevel=1" }}
 [dataset]
-documents = 200_000
+documents = {documents}
 [race]
 track = "recovery-ebs"
 iterations = 1
 warmup_iterations = 0
 [design]
-rounds = 1
+rounds = {rounds}
 """
 
 
-def measure(piece: str) -> dict[tuple[str, int], list[tuple[float, float]]]:
+def measure(piece: str, documents: int) -> dict[tuple[str, int], list[tuple[float, float]]]:
     """One race; by task and MiB/s, of each such volume: the time that it took (s), and over the expected."""
-    rates, setting = PIECES[piece]
+    rates, setting, rounds = PIECES[piece]
     arms = {f"arm{number}": mib for number, mib in enumerate(rates)}
     text = f'name = "recovery-{piece}"\naccept = ["lateness"]\n'
     text += "".join(ARM.format(name=name, mib=mib) for name, mib in arms.items())
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / f"{piece}.toml"
-        plan.write_text(text + REST.format(setting=setting))
+        plan.write_text(text + REST.format(setting=setting, rounds=rounds, documents=documents))
         race(f"--track-params=plan:{plan}", "--exclude-tasks=merge", track=TRACK)
     table = recovery_table(load_session(find_session(home(), "latest")), {})
     assert table.rows, "a race of this track has such events"
@@ -72,11 +72,12 @@ def main() -> int:
     """Returns 1 when it took longer than limits say, or like volumes differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "pieces", nargs="*", default=list(PIECES), help="unlike, setting, or both (the default)"
+        "pieces", nargs="*", default=list(PIECES), help="unlike, setting, rounds, or all (the default)"
     )
+    parser.add_argument("--documents", type=int, default=200_000, help="30 MiB by default")
     arguments = parser.parse_args()
     be_called("benchmark-recovery")
-    measured = [took for piece in arguments.pieces for took in measure(piece).values()]
+    measured = [took for piece in arguments.pieces for took in measure(piece, arguments.documents).values()]
     shares = [share for alike in measured for _, share in alike]
     apart = [alike[0][0] / alike[1][0] - 1 for alike in measured if len(alike) == 2]
     near = sum(abs(share - 1) <= NEAR for share in shares)

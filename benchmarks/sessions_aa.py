@@ -52,10 +52,10 @@ CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 Line = Mapping[str, Any]
 
 
-def recorded(plan: Path, session: str, params: Mapping[str, Any]) -> float:
+def recorded(plan: Path, session: str, params: Mapping[str, Any], *words: str) -> float:
     """Make one session; how long the command took (s)."""
     track_params = json.dumps({"plan": str(plan), **params})
-    return race(f"--race-id={session}", f"--track-params={track_params}")
+    return race(f"--race-id={session}", f"--track-params={track_params}", *words)
 
 
 def judged(session: Session, margin: float | None = None) -> tuple[Comparison, ...]:
