@@ -316,7 +316,7 @@ def _warm_up(task: Any, plan: Plan) -> int:
     assert plan.race is not None
     if plan.cache.mode == "steady":
         return steady.MAX_WINDOWS * plan.race.warmup_iterations  # at most: see runners.OnArm
-    share = max(1.0, task.operation.params.get(replay.TEMPLATES, 1) / task.clients)
+    share: float = max(1.0, task.operation.params.get(replay.TEMPLATES, 1) / task.clients)
     return math.ceil(share * plan.race.warmup_iterations)
 
 

@@ -152,7 +152,7 @@ def _excluded(summary: ImportSummary) -> dict[str, Any]:
 
 
 def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[str]) -> str:
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"name": task.name, "operation-type": "search", "param-source": PARAM_SOURCE, "template": task.name}
         for task in tasks
     ]
