@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shared_python import NOBODY, as_user
@@ -24,6 +25,7 @@ from esrally_ebs.machine.mounts import describe, mount_at
 from esrally_ebs.machine.private import give_tree
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import NODE_USER, Kind, Node, VolumeSpec
+from esrally_ebs.node import NodeSettings
 from esrally_ebs.session import clean, keeper, root_steps
 from esrally_ebs.session.keeper import MAX_REQUEST_BYTES, OPERATIONS, KeeperClient, KeeperService
 from esrally_ebs.session.root_steps import RootSteps
@@ -217,6 +219,15 @@ def test_nothing_comes_up_in_a_session_that_is_to_be_taken_down(address: str, ru
         text = refused(address, "attach", specs=[{"name": "a", "type": "directory"}])
         assert text == refused(address, "attach_neutral") == "session s: has ended; start again"
     assert not (run / "s").exists()
+
+
+@pytest.mark.parametrize("reached", [{"also_at": "10.0.0.2"}, {"apart": {"a-1": "10.0.0.2:9300"}}])
+def test_no_node_of_a_callers_is_reached_from_other_machines(
+    steps: RootSteps, reached: dict[str, Any]
+) -> None:
+    settings = NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0, **reached)
+    with pytest.raises(SetupError, match="root"):
+        steps.start_shared({}, settings)
 
 
 @pytest.mark.system
