@@ -197,10 +197,10 @@ class Aws:
 
 
 def _answer(client: Any, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401
-    """The answer to a call; of one that has pages, all of them as one."""
+    """The answer to a call; of one that has pages, all of them as one; of an object, with its bytes."""
     if not client.can_paginate(name):
         answer: Mapping[str, Any] = getattr(client, name)(**params)
-        return answer
+        return {**answer, "Body": answer["Body"].read()} if "Body" in answer else answer
     # EC2 takes a size of pages beside filters, not beside ids; without one it refuses very large accounts
     config = {"PageSize": _PAGE_SIZE} if "Filters" in params else {}
     whole: Mapping[str, Any] = (

@@ -1,19 +1,22 @@
-"""A snapshot in a repository of files: a source of a dataset. The repository is never written to.
+"""A snapshot in a repository of files or in S3: a source of a dataset. The repository is never written to.
 
 What a repository holds stands in its ``index-N``, which is JSON, and the N in ``index.latest``, as a number
 of eight bytes. So most of what cannot be taken is known before a node starts. The node that restores sees the
-repository mounted for reading alone, and registers it as read-only.
+repository mounted for reading alone, and registers it as read-only. In S3 a repository has the same files as
+objects: those of the indices that are taken are fetched first, so the node needs neither plugin nor network.
 """
 
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import elasticsearch
 
@@ -29,52 +32,66 @@ _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
 _STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
 _OLDEST: Final = (5, 0)  # that lays repositories out so; what counts from 1 again is OpenSearch
 _OLDEST_FOR_8: Final = (7, 0)
+_FETCHERS: Final = 8
 _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
 
 
-@dataclass(frozen=True, kw_only=True)
+class Objects(Protocol):
+    """A repository in S3; see ``aws.s3``."""
+
+    def sizes(self, below: str) -> Mapping[str, int]: ...
+
+    def read(self, name: str, most_bytes: int) -> bytes: ...
+
+    def fetch(self, name: str, size: int, folder: Path) -> None: ...
+
+
+@dataclass(kw_only=True)
 class Snapshot:
     """A source that restores a snapshot; see ``dataset.Source``."""
 
     path: Path  # of the repository, and below it the snapshot's name
+    objects: Objects | None = None  # of a repository in S3
     indices: Sequence[str] = ()  # indices or data streams to take; none named: all that there are
     searched: Sequence[str] = ()  # what the track searches, by name
 
-    @property
-    def repository(self) -> Path:
-        return self.path.parent
+    def __post_init__(self) -> None:
+        self.repository = self.path.parent  # of S3, where it has been fetched to
+        self._in = str(self.path.parent).replace("s3:/", "s3://", 1)  # a path has one slash there
+        self._name = f"{self._in}/{self.path.name}"
 
     @property
     def label(self) -> str:
-        return f"snapshot {self.path}"
+        return f"snapshot {self._name}"
 
     def require(self, image: str) -> None:
         """Raise PlanError for what is no whole snapshot, SetupError for what no such node can take."""
-        if self.repository.is_symlink():
+        if self.objects is None and self.repository.is_symlink():
             raise PlanError(
                 f"dataset.snapshot: {self.repository} is a link; give the directory that it leads to"
             )
         state = self._facts.get("state")
         if state != _SUCCESS:
             why = next((why for number, why in _STATES.items() if number == state), "is not whole")
-            raise PlanError(f"dataset.snapshot: {self.path} {why}; take one that succeeded")
+            raise PlanError(f"dataset.snapshot: {self._name} {why}; take one that succeeded")
         version = tuple(map(int, re.findall(r"\d+", str(self._facts.get("version", "")))[:3]))
         self._require_able(version, image)
-        require_version(f"dataset.snapshot: {self.path} was taken", version, image)
-        _require_readable(self.repository)
+        require_version(f"dataset.snapshot: {self._name} was taken", version, image)
+        if self.objects is None:
+            _require_readable(self.repository)
 
     def _require_able(self, version: tuple[int, ...], image: str) -> None:
         """Raise PlanError for a snapshot that only another program, or a version between, restores."""
         by = ".".join(map(str, version))
         if version and version < _OLDEST:
             raise PlanError(
-                f"dataset.snapshot: {self.path} was taken by OpenSearch {by}, whose files no "
+                f"dataset.snapshot: {self._name} was taken by OpenSearch {by}, whose files no "
                 "Elasticsearch reads; reindex it from remote into an Elasticsearch, and take a snapshot there"
             )
         if version and version < _OLDEST_FOR_8 and re.search(r":8\.\d", image):
             raise PlanError(
-                f"dataset.snapshot: {self.path} was taken by Elasticsearch {by}, older than {image} "
+                f"dataset.snapshot: {self._name} was taken by Elasticsearch {by}, older than {image} "
                 "restores (7.0); restore it with 7.17, reindex there, and take a snapshot"
             )
 
@@ -88,14 +105,44 @@ class Snapshot:
 
     def room_bytes(self) -> float:
         """As much as the repository has of all of its indices, of this snapshot and of others."""
-        uuid = self._facts["uuid"]
-        ids = [index["id"] for index in self._contents["indices"].values() if uuid in index["snapshots"]]
-        folders = (self.repository / "indices" / each for each in ids)
+        if self.objects is not None:
+            return 2.0 * sum(self._wanted.values())  # fetched, and restored
+        folders = (self.repository / "indices" / each for each in self._ids())
         files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
         return float(sum(path.stat().st_size for path in files))
 
+    def _ids(self) -> list[str]:
+        """The folders of the snapshot's indices; of S3, of those to take."""
+        uuid = self._facts["uuid"]
+        named = [name for each in self.indices for name in (re.escape(each), rf"\.ds-{re.escape(each)}-.*")]
+        wanted = re.compile("|".join(named) if named and self.objects is not None else ".*")
+        indices = self._contents["indices"].items()
+        return [each["id"] for name, each in indices if uuid in each["snapshots"] and wanted.fullmatch(name)]
+
+    @cached_property
+    def _wanted(self) -> Mapping[str, int]:
+        """The objects that a restore reads, with their bytes."""
+        assert self.objects is not None
+        uuid, found = self._facts["uuid"], dict[str, int]()
+        for below in ("index", f"snap-{uuid}.", f"meta-{uuid}.", *(f"indices/{id_}/" for id_ in self._ids())):
+            found |= self.objects.sizes(below)
+        return {name: size for name, size in found.items() if not name.endswith("/")}  # a console's folders
+
     def lay_out(self, data: Path) -> None:
-        """Begins with nothing."""
+        """Fetch what is in S3 to beside the data."""
+        if self.objects is None:
+            return
+        self.repository = data.parent / "repository"
+        fetch = partial(self.objects.fetch, folder=self.repository)
+        try:
+            self.repository.mkdir()
+            with ThreadPoolExecutor(_FETCHERS) as pool:
+                list(pool.map(fetch, self._wanted.keys(), self._wanted.values()))
+        except OSError as error:
+            raise SetupError(f"dataset.snapshot: {self._name} cannot be copied: {error}") from error
+        for folder in (self.repository, *self.repository.rglob("*")):
+            if folder.is_dir():
+                folder.chmod(0o755)
 
     def build(self, node: Node) -> None:
         """Restore it. Raises PlanError for a name that is not in it, SetupError when the node refuses."""
@@ -117,14 +164,16 @@ class Snapshot:
         except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
             reason = api.root_cause(getattr(error, "body", None)) or error
             raise SetupError(
-                f"dataset.snapshot: {self.path} cannot be restored: {reason}; see whether its repository is "
+                f"dataset.snapshot: {self._name} cannot be restored: {reason}; see whether its repository is "
                 "whole"
             ) from error
         if failed:
             raise SetupError(
-                f"dataset.snapshot: {self.path}: {failed} shards could not be restored; see whether the "
+                f"dataset.snapshot: {self._name}: {failed} shards could not be restored; see whether the "
                 "repository is whole"
             )
+        if self.objects is not None:
+            shutil.rmtree(self.repository)
         take_only(node, self.indices, self.searched, self.path)
 
     def _names(self, facts: Mapping[str, Any]) -> list[str]:
@@ -134,16 +183,15 @@ class Snapshot:
         if unknown or not there:
             shown = ", ".join(sorted(name for name in there if not name.startswith("."))) or "none"
             what = f"no index is named {unknown[0]!r} in" if unknown else "there is no index in"
-            raise PlanError(f"dataset.indices: {what} {self.path}; there are {shown}")
+            raise PlanError(f"dataset.indices: {what} {self._name}; there are {shown}")
         return list(self.indices) or ["*", "-.*"]
 
     @cached_property
     def _contents(self) -> Mapping[str, Any]:
         """The repository's own list of what it holds. Raises PlanError for a directory that is none."""
-        latest = self.repository / "index.latest"
         try:
-            number = int.from_bytes(_bytes_of(latest), "big")
-            contents = json.loads(_bytes_of(self.repository / f"index-{number}"))
+            number = int.from_bytes(self._bytes_of("index.latest"), "big")
+            contents = json.loads(self._bytes_of(f"index-{number}"))
             for each in contents["snapshots"]:
                 _ = each["name"], each["uuid"]
             for index in contents["indices"].values():
@@ -154,10 +202,16 @@ class Snapshot:
             ) from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise PlanError(
-                f"dataset.snapshot: {self.repository} is no repository of snapshots in files ({error}); give "
-                "the 'location' of the repository, '/', and the snapshot's name"
+                f"dataset.snapshot: {self._in} is no repository of snapshots ({error}); give the "
+                "'location' of the repository (s3://BUCKET/BASE_PATH in S3), '/', and the snapshot's name"
             ) from error
         return dict(contents)
+
+    def _bytes_of(self, name: str) -> bytes:
+        if self.objects is not None:
+            return self.objects.read(name, _MAX_LIST_BYTES)
+        with open_file(self.path.parent / name, _MAX_LIST_BYTES) as file:
+            return file.read()
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
@@ -165,15 +219,10 @@ class Snapshot:
         snapshots = {each["name"]: each for each in self._contents["snapshots"]}
         if self.path.name not in snapshots:
             raise PlanError(
-                f"dataset.snapshot: no snapshot is named {self.path.name!r} in {self.repository} (one being "
+                f"dataset.snapshot: no snapshot is named {self.path.name!r} in {self._in} (one being "
                 f"taken is not there yet); there are {', '.join(sorted(snapshots)) or 'none'}"
             )
         return dict(snapshots[self.path.name])
-
-
-def _bytes_of(path: Path) -> bytes:
-    with open_file(path, _MAX_LIST_BYTES) as file:
-        return file.read()
 
 
 def _require_readable(repository: Path) -> None:

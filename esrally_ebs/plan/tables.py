@@ -149,11 +149,14 @@ class DatasetPlan(Section):
         return self.data is not None or self.snapshot is not None
 
     def _conflicts(self) -> Iterator[tuple[object, str]]:
-        for key, path in (("data", self.data), ("snapshot", self.snapshot)):
+        in_s3 = self.snapshot is not None and self.snapshot.parts[:1] == ("s3:",)
+        is_whole = re.match("s3:/[^/]+/.", str(self.snapshot))
+        yield in_s3 and not is_whole, "snapshot: names none in a bucket; give s3://BUCKET/BASE_PATH/SNAPSHOT"
+        for key, path in (("data", self.data), ("snapshot", None if in_s3 else self.snapshot)):
             yield (
                 path is not None and re.match(r"\w+:/", str(path)),
-                f"{key}: {str(path)!r} is no path; restore what is in S3 or elsewhere to a node of your own, "
-                "stop that, and give its data directory (dataset.data)",
+                f"{key}: {str(path)!r} is no path; restore what is elsewhere to a node of your own, stop "
+                "that, and give its data directory (dataset.data)",
             )
             is_part = path is not None and not path.is_absolute()
             yield is_part, f"{key}: {str(path)!r} does not begin with '/'; give the whole path"

@@ -39,7 +39,7 @@ from esrally_ebs.rally.sample_recorder import line_writer
 from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, settled, untold
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
-from esrally_ebs.session.steps import MachineSteps, RaceNodes
+from esrally_ebs.session.steps import MachineSteps, RaceNodes, objects_of
 from esrally_ebs.units import one_line
 from esrally_ebs.workload import corpus
 
@@ -242,7 +242,12 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         if dataset.data is not None:
             return DataDirectory(path=dataset.data, indices=dataset.indices, searched=names)
         if dataset.snapshot is not None:
-            return Snapshot(path=dataset.snapshot, indices=dataset.indices, searched=names)
+            return Snapshot(
+                path=dataset.snapshot,
+                objects=objects_of(dataset.snapshot),
+                indices=dataset.indices,
+                searched=names,
+            )
         if indexing.challenges[0].auto_generated and not indexing.corpora:
             raise PlanError(
                 f"track {indexing.name}: has no documents to make its indices of; name a data directory that "

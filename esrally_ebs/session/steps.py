@@ -22,7 +22,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs import report
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.analysis.marks import marked_blocks
-from esrally_ebs.aws import cloudwatch
+from esrally_ebs.aws import cloudwatch, s3
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
 from esrally_ebs.errors import MeasurementError, SetupError
@@ -58,6 +58,11 @@ _STAGES = (
 )
 _STAGES_OF_INDEXING = ("attach volumes", "look at arms", "prepare corpus", "start nodes")
 _CLOCK_MOVES_S = 2.0  # by hand or by a time server; telemetry is of whole seconds
+
+
+def objects_of(snapshot: Path) -> s3.Objects | None:
+    """The repository of a snapshot in S3; None of one in files."""
+    return s3.Objects.of(snapshot.parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import elasticsearch
 import pytest
 from quick_node import JAVA_OPTS
@@ -158,6 +159,33 @@ def test_a_snapshot_is_restored_once_and_its_repository_is_as_it_was(
     assert session.dataset["documents"] == DOCUMENTS["logs-1"] + DOCUMENTS["logs-2"]
     assert {segment["index"] for segment in session.dataset["segments"]} == {"logs-1", "logs-2"}
     assert {check.name: check.ok for check in session.checks}["hits"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("aws")
+def test_a_snapshot_in_s3_is_restored_by_a_node_that_never_sees_the_bucket(
+    at: Homes, repository: Path, workload: Path
+) -> None:
+    bucket = boto3.client("s3")
+    bucket.create_bucket(Bucket="backups")
+    for path in (path for path in repository.rglob("*") if path.is_file()):
+        bucket.put_object(
+            Bucket="backups", Key=f"prod/{path.relative_to(repository)}", Body=path.read_bytes()
+        )
+    objects = bucket.list_objects_v2(Bucket="backups")["Contents"]
+    shutil.rmtree(at.pack / "datasets", ignore_errors=True)  # the same snapshot as of the test above
+    given = {"plan": f"{at.rally / 'plan.toml'}", "snapshot": "s3://backups/prod/nightly-1", "rounds": 1}
+    given |= {"indices": "logs-1;logs-2"}
+    ended = at.race(f"--track-params={json.dumps(given)}", track=workload)
+    assert ended.exit_code == 0, ended.output
+    assert bucket.list_objects_v2(Bucket="backups")["Contents"] == objects
+    session = load_session(find_session(at.pack, "latest"))
+    assert session.dataset["documents"] == DOCUMENTS["logs-1"] + DOCUMENTS["logs-2"]
+    assert {segment["index"] for segment in session.dataset["segments"]} == {"logs-1", "logs-2"}
+    assert sorted(path.name for path in Path(session.dataset["path"]).iterdir()) == [
+        "dataset.json",
+        "elasticsearch",
+    ]
 
 
 @pytest.mark.long

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from esrally_ebs.aws import s3
+from esrally_ebs.aws.clients import AwsError
+from esrally_ebs.aws.s3 import Objects
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.node import life
 from esrally_ebs.node.dataset import key_of
@@ -107,14 +110,14 @@ def test_what_cannot_be_restored_is_refused_before_a_node_starts(
 )
 def test_a_list_that_is_broken_is_one_line(there: Path, content: str) -> None:
     (there / "index-258").write_text(content)
-    with pytest.raises(PlanError, match="is no repository of snapshots in files") as error:
+    with pytest.raises(PlanError, match="is no repository of snapshots") as error:
         Snapshot(path=there / "whole").require(IMAGE)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("path", ["whole", "backup", "backup/indices/whole", "none/whole"])
 def test_a_directory_that_is_no_repository_is_refused(tmp_path: Path, there: Path, path: str) -> None:
-    with pytest.raises(PlanError, match=r"is no repository of snapshots in files .*give the 'location'"):
+    with pytest.raises(PlanError, match=r"is no repository of snapshots .*give the 'location'"):
         Snapshot(path=tmp_path / path).require(IMAGE)
 
 
@@ -202,3 +205,87 @@ def test_a_name_that_is_not_in_it_is_refused(there: Path, indices: list[str], sa
     wanted = ("logs-1", "none") if indices else ()
     with pytest.raises(PlanError, match=says):
         Snapshot(path=there / "whole", indices=wanted)._names({"indices": indices})
+
+
+class Bucket:
+    """The files of a folder as the objects below ``backup/`` of one bucket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.got: list[str] = []
+
+    def call(self, service: str, operation: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+        assert service == "s3"
+        if params["Bucket"] != "bucket":
+            raise AwsError(f"s3:{operation}", "NoSuchBucket", "NoSuchBucket: there is none of that name")
+        if operation == "ListObjectsV2":
+            keys = {f"backup/{path.relative_to(self.folder)}": path for path in self.folder.rglob("*")}
+            keys = {key: path for key, path in keys.items() if key.startswith(params["Prefix"])}
+            found = [
+                {"Key": key + "/" * path.is_dir(), "Size": 0 if path.is_dir() else path.stat().st_size}
+                for key, path in keys.items()
+            ]
+            return {"Contents": found} if found else {}
+        name = params["Key"].removeprefix("backup/")
+        self.got.append(name)
+        first, last = map(int, params["Range"].removeprefix("bytes=").split("-"))
+        return {"Body": (self.folder / name).read_bytes()[first : last + 1]}
+
+
+def in_s3(there: Path, name: str = "whole", bucket: str = "bucket", **more: Any) -> Snapshot:  # noqa: ANN401
+    objects = Objects(bucket=bucket, prefix="backup/", api=Bucket(there))
+    return Snapshot(path=Path(f"s3:/{bucket}/backup/{name}"), objects=objects, **more)
+
+
+def test_a_snapshot_in_s3_is_fetched_with_its_indices_and_no_others(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_PIECE_BYTES", 300)
+    (there / "indices" / "i1" / "0").mkdir()
+    (there / "indices" / "i1" / "0" / "empty").write_bytes(b"")
+    (there / "snap-uuid-whole.dat").write_bytes(b"facts")
+    (there / "snap-uuid-old.dat").write_bytes(b"of another")
+    snapshot = in_s3(there)
+    snapshot.require(IMAGE)
+    (tmp_path / "built").mkdir()
+    snapshot.lay_out(tmp_path / "built" / "elasticsearch")
+    fetched = tmp_path / "built" / "repository"
+    assert snapshot.repository == fetched
+    wanted = ["index-258", "index.latest", "indices/i1/0/empty", "indices/i1/__blob", "snap-uuid-whole.dat"]
+    files = sorted(path for path in fetched.rglob("*") if path.is_file())
+    assert [str(path.relative_to(fetched)) for path in files] == wanted
+    assert all(path.read_bytes() == (there / path.relative_to(fetched)).read_bytes() for path in files)
+    assert snapshot.room_bytes() == 2 * sum(path.stat().st_size for path in files)
+    for path in (fetched, *fetched.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
+
+
+def test_of_named_indices_no_others_are_fetched(there: Path) -> None:
+    assert "indices/i1/__blob" in in_s3(there, indices=["one"])._wanted
+    assert "indices/i1/__blob" not in in_s3(there, indices=["on"])._wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "bucket", "says"),
+    [
+        ("nothing", "bucket", "no snapshot is named 'nothing' in s3://bucket/backup \\(one being taken"),
+        ("partial", "bucket", "s3://bucket/backup/partial is partial: shards are missing in it; take one"),
+        ("newer", "bucket", "s3://bucket/backup/newer was taken by Elasticsearch 8.12.0, newer than"),
+        ("whole", "other", "AWS s3:ListObjectsV2: NoSuchBucket: there is none"),
+    ],
+)
+def test_what_is_wrong_in_s3_is_one_line(there: Path, name: str, bucket: str, says: str) -> None:
+    with pytest.raises(EbsError, match=says):
+        in_s3(there, name, bucket).require(IMAGE)
+
+
+def test_a_prefix_without_a_repository_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"s3://bucket/backup is no repository .*s3://BUCKET/BASE_PATH in S3"):
+        in_s3(tmp_path).require(IMAGE)
+
+
+def test_a_name_that_leads_elsewhere_is_not_written(tmp_path: Path, there: Path) -> None:
+    objects = Objects(bucket="bucket", prefix="backup/", api=Bucket(there))
+    for name in ("../up", "indices/../../up", "/etc/up", "a//b", ".", "indices/"):
+        with pytest.raises(SetupError, match="is no name of Elasticsearch's"):
+            objects.fetch(name, 1, tmp_path / "to")

@@ -35,12 +35,22 @@ def test_a_count_that_is_none_is_refused_in_one_line(given: object) -> None:
         plan_for({"documents": given})
 
 
-@pytest.mark.parametrize("key", ["data", "snapshot"])
-def test_a_repository_elsewhere_is_refused_with_the_way(key: str) -> None:
-    with pytest.raises(
-        PlanError, match=rf"dataset.{key}: 's3:/bucket/snap' is no path; restore what is in S3"
-    ):
-        plan_for({key: "s3://bucket/snap"})
+@pytest.mark.parametrize(
+    ("key", "place", "says"),
+    [
+        ("data", "s3://bucket/snap", "'s3:/bucket/snap' is no path; restore what is elsewhere"),
+        ("snapshot", "gs://bucket/snap", "'gs:/bucket/snap' is no path; restore what is elsewhere"),
+        ("snapshot", "s3://bucket", "names none in a bucket; give s3://BUCKET/BASE_PATH/SNAPSHOT"),
+        ("snapshot", "s3://", "names none in a bucket; give s3://BUCKET/BASE_PATH/SNAPSHOT"),
+    ],
+)
+def test_what_is_elsewhere_is_refused_with_the_way(key: str, place: str, says: str) -> None:
+    with pytest.raises(PlanError, match=rf"dataset.{key}: {says}"):
+        plan_for({key: place})
+
+
+def test_a_snapshot_may_be_in_s3() -> None:
+    assert plan_for({"snapshot": "s3://bucket/base/snap"}).dataset.snapshot == Path("s3:/bucket/base/snap")
 
 
 @pytest.mark.parametrize("given", [3, "design.rounds=3", ["x"]])
