@@ -280,11 +280,16 @@ def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s:
 def _require_same_clock(
     session: Session, arm: str, reads: pa.Table, began_s: Column, latency_s: Column, within: Column
 ) -> None:
-    """No read of a request is in flight before it begins or when it has ended, and most are of requests."""
-    at_s, done_s = reads["at_s"].to_numpy(), np.maximum.accumulate(reads["done_s"].to_numpy())
-    for times_s in (began_s, began_s + latency_s):
-        before = np.searchsorted(at_s, times_s) - 1
-        if np.mean((before >= 0) & (done_s[before] > times_s)) > MAX_CROSSING:
+    """No read of a request is in flight before it begins or when it has ended, and most are of requests.
+
+    Unless that continues another of the request: it was read ahead, and the request may never have needed it.
+    """
+    at_s = reads["at_s"].to_numpy()
+    asked = reads.filter(pa.array(~_continuing(reads, np.searchsorted(began_s, at_s, "right"))))
+    for times_s, ios in ((began_s, reads), (began_s + latency_s, asked)):
+        before = np.searchsorted(ios["at_s"].to_numpy(), times_s) - 1
+        done_s = np.maximum.accumulate(ios["done_s"].to_numpy())
+        if len(done_s) and np.mean((before >= 0) & (done_s[before] > times_s)) > MAX_CROSSING:
             within = np.zeros(1, bool)
     during = (at_s >= began_s[0]) & (at_s <= began_s[-1] + latency_s[-1])
     if np.sum(within) < MIN_WITHIN * np.sum(during) or not np.any(within):
@@ -292,3 +297,17 @@ def _require_same_clock(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
             " this arm, this session, and this machine's clock?"
         )
+
+
+def _continuing(reads: pa.Table, request: Column) -> Column:
+    """Which of them begin where an earlier one of the same request ends."""
+    begin = reads["offset"].to_numpy()
+    end = begin + reads["bytes"].to_numpy()
+    ends: set[tuple[int, int]] = set()
+    continuing = np.zeros(len(begin), bool)
+    for place, (number, first, last) in enumerate(
+        zip(request.tolist(), begin.tolist(), end.tolist(), strict=True)
+    ):
+        continuing[place] = (number, first) in ends
+        ends.add((number, last))
+    return continuing
