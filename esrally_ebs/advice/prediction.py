@@ -126,6 +126,7 @@ class Predictor:
         self.patterns = access_patterns(recording, thread)
         self.slower_s = recording.slower_s
         self.waits_seen = recording.waits_seen
+        self.quickening = recording.quickening
         fastest = _without_limits(model_for(recording.spec))
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]

@@ -38,6 +38,7 @@ _AS_TODAY = (
     *("date", "encrypted", "stripes", "chunk_bytes", "striped_by", "mode", "one_zone"),
     *("read_latency", "time_scale"),
 )
+_QUICKENING = 0.05  # requests that take so much less in the second half are of a node that warms up
 _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
@@ -80,7 +81,7 @@ def build_advice(
         next_step=_next_step(advice, session),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
-        warnings=(*_unpriced(advice.unpriced, region), *_UNKNOWN),
+        warnings=(*_warming_up(predictor.quickening), *_unpriced(advice.unpriced, region), *_UNKNOWN),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
 
@@ -403,6 +404,16 @@ def _ms(seconds: float) -> str:
 
 def _usd(usd: float, *, sign: bool = False) -> str:
     return f"{usd:{'+' if sign else ''},.2f} USD"
+
+
+def _warming_up(quickening: float) -> list[str]:
+    """A warning where requests became faster while they were recorded."""
+    if quickening < _QUICKENING:
+        return []
+    return [
+        f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
+        " up, and what requests compute is predicted as it was recorded, so too long. Record for more rounds."
+    ]
 
 
 def _unpriced(types: Sequence[str], region: str) -> list[str]:

@@ -83,6 +83,17 @@ def test_tasks_that_differ_widen_no_interval() -> None:
     assert max(p50.high - p50.low, p99.high - p99.low) < 0.02
 
 
+@pytest.mark.parametrize(("at_first", "said"), [(1.15, True), (1.02, False), (0.9, False)])
+def test_a_node_that_was_still_warming_up_is_a_warning(at_first: float, said: bool) -> None:
+    """Of a fresh node: those recorded took 9 % longer than the same ones in races that went on for longer."""
+    count = 96
+    of = of_computing(0.03 * np.where(np.arange(count) < count // 2, at_first, 1.0), rounds=4)
+    made = Predictor(of, thread_of(of))
+    advice = advise(made, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1", types=["gp3"])
+    warnings = build_advice(recorded(), advice, made, region="us-east-1").warnings
+    assert any("13% less in the second half" in warning for warning in warnings) is said
+
+
 PERTURBED = """
 name = "p"
 trace = "perturb"
