@@ -5,9 +5,9 @@
     python benchmarks/advice.py beside RACE...            # predicted from the recorded volume's part of each
 
 The protocol's first piece is a session of gp3 3,000/125 with its trace, and predictions of all settings,
-which go into its folder with their hash; each other piece races one setting. When a piece has ended, one line
-of JSON goes to the file of results; whatever ends the benchmark, the next call goes on from there. Each piece
-waits for a lock that others of this machine take, too.
+which go into its folder with their hash; each other piece races three settings at once, by turns on one node.
+When a piece has ended, one line of JSON goes to the file of results; whatever ends the benchmark, the next
+call goes on from there. Each piece waits for a lock that others of this machine take, too.
 
 Needs root. What else the machine does changes from session to session by more than a prediction may be off,
 so each race has the recorded volume, too, and changes against it are compared: predicted against raced.
@@ -83,6 +83,8 @@ SETTINGS = {
     "efs-elastic": of_type("efs", mode="elastic"),
     "instance-store": of_type("instance-store", iops=200_000),
 }
+# What is raced beside today's volume at once, by turns, all on one node.
+GROUPS = [list(SETTINGS)[first : first + 3] for first in range(0, len(SETTINGS), 3)]
 BETWEEN_S = 1.0  # at most between two requests that fio replays
 
 
@@ -143,15 +145,18 @@ def fio_s(of: Recording, volume: Volume) -> dict[str, float]:
     return {str(one): float(np.median(taken_s[task == one])) for one in dict.fromkeys(task)}
 
 
-def fio_longer(of: Recording, spec: VolumeSpec) -> dict[str, float]:
-    """By task what fio's replay of a request takes longer on ``spec`` than on the recorded volume (s)."""
-    with plan_file("advice-fio", [], [TODAY, spec]) as plan:
+def fio_longer(of: Recording, specs: Sequence[VolumeSpec]) -> dict[str, dict[str, float]]:
+    """By setting and task what fio's replay of a request takes longer than on the recorded volume (s)."""
+    with plan_file("advice-fio", [], [TODAY, *specs]) as plan:
         volumes = manual.up(plan)
         try:
-            today_s, there_s = (fio_s(of, volume) for volume in volumes)
+            today_s, *there_s = (fio_s(of, volume) for volume in volumes)
         finally:
             manual.down(plan)
-    return {task: there_s[task] - today_s[task] for task in today_s}
+    return {
+        spec.name: {task: one[task] - today_s[task] for task in today_s}
+        for spec, one in zip(specs, there_s, strict=True)
+    }
 
 
 def waiting(of: Recording, thread: Thread, latency_s: np.ndarray) -> dict[str, float]:
@@ -219,7 +224,11 @@ def foreseen(of: Recording, beside: Mapping[str, Sequence[VolumeSpec]]) -> Predi
 def predict(name: str) -> str:
     """Write a session's predictions; their hash."""
     folder = SessionFolder(find_session(home(), name))
-    beside = dict.fromkeys(SETTINGS, (TODAY,))
+    beside = {
+        one: [TODAY, *(SETTINGS[other] for other in names if other != one)]
+        for names in GROUPS
+        for one in names
+    }
     text = json.dumps(foreseen(raced(name)[TODAY.name], beside), indent=1)
     folder.write_file(FILE, text)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -244,17 +253,19 @@ def piece(done: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if not done:
         session = raced_as("advice-record", [TODAY])
         return {"recorded": session, "sha256": predict(session), "load": began}
-    name = next(one for one in SETTINGS if one not in {line.get("setting") for line in done})
-    spec = replace(SETTINGS[name], name=name)
-    session = raced_as("advice-race", [TODAY, spec])
-    longer_s = fio_longer(raced(done[0]["recorded"])[TODAY.name], spec)
-    return {"setting": name, "race": session, "fio_s": longer_s, "load": began}
+    specs = [replace(SETTINGS[name], name=name) for name in GROUPS[len(done) - 1]]
+    session = raced_as("advice-race", [TODAY, *specs])
+    return {
+        "race": session,
+        "fio_s": fio_longer(raced(done[0]["recorded"])[TODAY.name], specs),
+        "load": began,
+    }
 
 
 def go(results: Path, pieces: int, lock: Path) -> None:
     """So many pieces more, as long as one is left."""
     for _ in range(pieces):
-        if len(done := lines_of(results)) > len(SETTINGS):
+        if len(done := lines_of(results)) > len(GROUPS):
             return
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -309,7 +320,7 @@ def table(races: Sequence[Mapping[str, Any]], recorded: Mapping[str, Any] | None
             wait_s = waiting(of, thread_of(of), of.latency_s)
             cells = cells_of(made, base, of, today_p50)
             if "fio_s" in line:
-                cells["fio"] = [(recorded_s[t] + line["fio_s"][t]) / wait_s[t] - 1 for t in wait_s]
+                cells["fio"] = [(recorded_s[t] + line["fio_s"][arm][t]) / wait_s[t] - 1 for t in wait_s]
             for kind, values in cells.items():
                 errors[kind] += values
             predicted = made["p99_s"] / base["p99_s"]
