@@ -55,7 +55,7 @@ from esrally_ebs.volumes.virtual.replay import Thread, replay
 TODAY = VolumeSpec(
     name="today", type="gp3", size_bytes=100 * GIB, iops=3000, throughput_bytes_per_s=125 * MIB
 )
-SIZE = (200_000, 6, 4)  # documents, iterations, rounds: a piece takes some minutes
+SIZE = (200_000, 6, 4)  # documents, iterations, rounds of a race
 FILE = "predictions.json"
 Predictions = dict[str, dict[str, Any]]  # by setting
 
@@ -89,8 +89,12 @@ BETWEEN_S = 1.0  # at most between two requests that fio replays
 
 
 def raced_as(name: str, arms: list[VolumeSpec]) -> str:
-    """The id of a new session; also of one that its checks refuse, which is said."""
+    """The id of a new session; also of one that its checks refuse, which is said.
+
+    Of fewer arms more rounds, so that the node, which becomes faster meanwhile, serves as many requests.
+    """
     documents, iterations, rounds = SIZE
+    rounds *= (1 + len(GROUPS[0])) // len(arms)
     lines = ["trace = true", f"dataset = {{documents = {documents}}}"]
     lines += [f'race = {{challenge = "search-only", iterations = {iterations}, warmup_iterations = 10}}']
     lines += [f'design = {{rounds = {rounds}, nodes = "one"}}']
