@@ -6,7 +6,7 @@
 
 *whole*: the plan ``smoke`` once with all on this machine, once with two load hosts and two data hosts, the
 second of which has a Docker engine of its own. Must: the same record and the same report, but for what only
-machines apart have. *aa*: as far away, on two like volumes. Must: no session claims a difference.
+machines apart have. *aa*: as far away, on two like volumes, in six rounds. Must: none claims a difference.
 
 *pairs*: sessions of two like volumes on this machine, by turns with local load and with load from a
 namespace, on one dataset. Each pair gives one ratio of p50, the geometric mean over tasks and arms, after the
@@ -46,6 +46,7 @@ from esrally_ebs.store import load_session  # noqa: E402
 from esrally_ebs.store.session import Session  # noqa: E402
 
 MAX_CHANGE, MAX_WAY_S = 0.02, 1e-3
+AA_ROUNDS = 6  # of fewer than six no verdict is given, so that none would be false
 # what a session has only where hosts are apart: kinds of events, checks, tables of the report
 ONLY_FAR = {"clock", "hosts", "ways", "load_hosts"}
 OF_CHANCE = ("events", "marks", "stages")  # tables whose rows are what happened to happen
@@ -148,8 +149,8 @@ def aa(wanted: int, results: Path) -> bool:
     if len(lines_of(results)) < wanted:
         with world(apart=True) as (folder, hosts):
             while len(lines_of(results)) < wanted:
-                plan = smoke(LIKE, hosts)
-                append(results, line_of(*raced(folder, plan, load_hosts.LOAD_HOSTS, search_clients=2)))
+                params = {"search_clients": 2, "rounds": AA_ROUNDS}
+                append(results, line_of(*raced(folder, smoke(LIKE, hosts), load_hosts.LOAD_HOSTS, **params)))
     lines = lines_of(results)
     show(lines)
     return not any(Verdict(text) in CLAIMS for line in lines for text in line["verdicts"].values())
