@@ -104,16 +104,25 @@ class Stretch:
     total_s: float  # of all processors
 
 
+def own_processor_s() -> float:
+    """What this process and the children that it has waited for used so far."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def check_processors(
-    *, read_text: ReadText = Path.read_text, watch: Callable[[float], None] | None = None
+    *,
+    read_text: ReadText = Path.read_text,
+    watch: Callable[[float], None] | None = None,
+    own_s: Callable[[], float] = own_processor_s,
 ) -> Check:
     """Ask for all processors and see who else does. Takes a second; never forbids anything.
 
-    ``watch`` spends the seconds that it is given.
+    ``watch`` spends the seconds that it is given; ``own_s`` says what this process used so far.
     """
     ask = watch or _ask_for_all
     try:
-        return judge([_stretch(read_text, ask) for _ in range(_PARTS)])
+        return judge([_stretch(read_text, ask, own_s) for _ in range(_PARTS)])
     except (FormatError, OSError) as error:
         mend = "read /proc/stat where this runs"
         text = f"could not tell: {error}; {mend}"
@@ -146,10 +155,10 @@ def judge(parts: Sequence[Stretch]) -> Check:
     )
 
 
-def _stretch(read_text: ReadText, ask: Callable[[float], None]) -> Stretch:
-    before, own_before_s = _processor_counters(read_text), _own_s()
+def _stretch(read_text: ReadText, ask: Callable[[float], None], own_s: Callable[[], float]) -> Stretch:
+    before, own_before_s = _processor_counters(read_text), own_s()
     ask(_PART_S)
-    after, own_after_s = _processor_counters(read_text), _own_s()
+    after, own_after_s = _processor_counters(read_text), own_s()
     busy_s, stolen_s = after.busy_s - before.busy_s, after.stolen_s - before.stolen_s
     return Stretch(
         asked_s=busy_s + stolen_s,
@@ -161,12 +170,6 @@ def _stretch(read_text: ReadText, ask: Callable[[float], None]) -> Stretch:
 
 def _processor_counters(read_text: ReadText) -> ProcessorCounters:
     return parse_proc_stat(read_text(PROC_STAT), str(PROC_STAT))
-
-
-def _own_s() -> float:
-    """What this process and the children that it has waited for used so far."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 def _ask_for_all(seconds: float) -> None:

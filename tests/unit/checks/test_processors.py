@@ -27,7 +27,7 @@ def check(*parts: tuple[float, float, float]) -> Check:
         lines += [stat(*now), stat(*after)]
         now = after
     texts = iter(lines)
-    return check_processors(read_text=lambda path: next(texts), watch=lambda seconds: None)
+    return check_processors(read_text=lambda path: next(texts), watch=lambda seconds: None, own_s=lambda: 0.0)
 
 
 def test_processors_that_nobody_else_uses_are_good() -> None:
