@@ -6,7 +6,8 @@
 
 *whole*: the plan ``smoke`` once with all on this machine, once with two load hosts and two data hosts, the
 second of which has a Docker engine of its own. Must: the same record and the same report, but for what only
-machines apart have. *aa*: as far away, on two like volumes, in six rounds. Must: none claims a difference.
+machines apart have. *aa*: as far away, on two like volumes, in six rounds or ``--rounds``. Must: none claims
+a difference.
 
 *pairs*: sessions of two like volumes on this machine, by turns with local load and with load from a
 namespace, on one dataset. Each pair gives one ratio of p50, the geometric mean over tasks and arms, after the
@@ -46,7 +47,6 @@ from esrally_ebs.store import load_session  # noqa: E402
 from esrally_ebs.store.session import Session  # noqa: E402
 
 MAX_CHANGE, MAX_WAY_S = 0.02, 1e-3
-AA_ROUNDS = 6  # of fewer than six no verdict is given, so that none would be false
 # what a session has only where hosts are apart: kinds of events, checks, tables of the report
 ONLY_FAR = {"clock", "hosts", "ways", "load_hosts"}
 OF_CHANCE = ("events", "marks", "stages")  # tables whose rows are what happened to happen
@@ -144,12 +144,12 @@ def rows_of(table: str, rows: Mapping[str, object]) -> list[str]:
     return sorted(row for row in rows if table not in OF_CHANCE and not row.startswith("hosts "))
 
 
-def aa(wanted: int, results: Path) -> bool:
+def aa(wanted: int, results: Path, rounds: int) -> bool:
     """Whether none of so many sessions far away claims a difference."""
     if len(lines_of(results)) < wanted:
         with world(apart=True) as (folder, hosts):
             while len(lines_of(results)) < wanted:
-                params = {"search_clients": 2, "rounds": AA_ROUNDS}
+                params = {"search_clients": 2, "rounds": rounds}
                 append(results, line_of(*raced(folder, smoke(LIKE, hosts), load_hosts.LOAD_HOSTS, **params)))
     lines = lines_of(results)
     show(lines)
@@ -234,12 +234,16 @@ def main() -> int:
         "count", type=int, nargs="?", default=0, help="sessions or pairs in the file of results"
     )
     parser.add_argument("--results", type=Path, default=Path("far.jsonl"))
+    # of fewer than six no verdict is given, so that none would be false
+    parser.add_argument("--rounds", type=int, default=6, help="of a session of aa; smoke has 2")
     words = parser.parse_args()
     be_called("ebs-far")
     os.umask(0o022)
     if words.what == "whole":
         return int(not whole())
-    return int(not (aa if words.what == "aa" else pairs)(words.count, words.results))
+    if words.what == "aa":
+        return int(not aa(words.count, words.results, words.rounds))
+    return int(not pairs(words.count, words.results))
 
 
 if __name__ == "__main__":

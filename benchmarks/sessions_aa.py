@@ -198,13 +198,15 @@ def main() -> None:
     words = parser.parse_args()
     be_called("ebs-sessions")
     os.umask(0o022)
-    params = dict(text.split("=", 1) for text in words.set)
+    params: dict[str, Any] = dict(text.split("=", 1) for text in words.set)
     wanted = words.sessions + (len(lines_of(words.results)) if words.more else 0)
     with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder:
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
         failed = 0
         while len(lines_of(words.results)) < wanted and failed < MOST_FAILED:
             session = str(uuid.uuid4())
+            # as of ``esrally-ebs run --sessions``: an order of requests of its own
+            params["set"] = {"design.seed": 1 + len(lines_of(words.results))}
             try:
                 with words.lock.open("w") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX)
