@@ -226,7 +226,7 @@ def look() -> Machine:
         home_free_bytes=_free(resources.home()),
         open_files=_hard_limit(limits.RLIMIT_NOFILE),
         memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
-        races=_running_races(),
+        races=running_races(),
         hook=any(_is_of_this_version(Path(place) / _HOOK) for place in _PLACES),
         tracing_problem=missing_for_tracing(tracefs()),
         listening=_listening(),
@@ -293,7 +293,7 @@ def _hard_limit(which: int) -> int:
     return 2**31 - 1 if hard == limits.RLIM_INFINITY else hard
 
 
-def _running_races() -> tuple[int, ...]:
+def running_races() -> tuple[int, ...]:
     """Other races, as Rally sees them; ``make``, a shell or Rally itself that started this one is none."""
     this = psutil.Process()
     own = {this.pid, *(parent.pid for parent in this.parents())}

@@ -18,8 +18,9 @@ from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import region_here
 from esrally_ebs.aws.modify import VolumeChange
 from esrally_ebs.checks import preflight
+from esrally_ebs.checks.requirements import running_races
 from esrally_ebs.errors import PlanError, near
-from esrally_ebs.machine.processes import be_called, run_in_terminal
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, be_called, run_in_terminal
 from esrally_ebs.machine.resources import home, plan_path, resource
 from esrally_ebs.model import Kind, State, Volume, parse_bound
 from esrally_ebs.plan import BaselineJob, ModifyPlan, Plan, load_plan
@@ -43,6 +44,7 @@ from esrally_ebs.volumes.virtual import (
 )
 
 _CANCELLED = 130  # what a race says of Ctrl-C, as a shell does
+_GOING_S, _LOOK_S = 10.0, 0.2  # for the last processes of the race before
 
 
 def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], None]) -> int:
@@ -116,10 +118,15 @@ def _race(
     return call_rally(flags, plan.name)
 
 
-def call_rally(flags: Sequence[str], name: str, env: Mapping[str, str] | None = None) -> int:
-    """``esrally race`` with these flags and variables; its exit code."""
+def call_rally(
+    flags: Sequence[str], name: str, env: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK
+) -> int:
+    """``esrally race`` with these flags and variables, once a race before it has gone; its exit code."""
     # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
     be_called(f"ebs-run {name}")
+    until_s = clock.monotonic() + _GOING_S  # which Rally refuses to race beside
+    while running_races() and clock.monotonic() < until_s:
+        clock.sleep(_LOOK_S)
     return run_in_terminal([str(Path(sys.executable).with_name("esrally")), "race", *flags], env)
 
 

@@ -11,6 +11,7 @@ import pytest
 from fake_machine import FakeMachine
 
 from esrally_ebs.cli import main
+from esrally_ebs.machine.processes import Clock
 from esrally_ebs.machine.resources import plan_path
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, load_plan
@@ -82,12 +83,27 @@ def test_accepted_checks_reach_the_plan_of_a_race_through_its_command(
 
     monkeypatch.setattr(runs, "run_in_terminal", run_in_terminal)
     monkeypatch.setattr(runs, "be_called", lambda title: None)
+    monkeypatch.setattr(runs, "running_races", lambda: ())
     assert main(["run", "smoke", "--set", "design.rounds=2", "--accept", "size"]) == 7
     (command,) = commands
     (params,) = [word.partition("=")[2] for word in command if word.startswith("--track-params=")]
     raced = plan_for(json.loads(params))
     assert (raced.accept, raced.design.rounds) == (("size",), 2)
     assert raced.name == load_plan(plan_path("smoke"), {}).name
+
+
+@pytest.mark.parametrize(("going_s", "waited_s"), [(0.0, 0.0), (1.0, 1.0), (1e9, 10.0)])
+def test_a_race_waits_a_moment_for_one_before_it_that_rally_refuses_to_race_beside(
+    going_s: float, waited_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s: list[float] = []
+    clock = Clock(monotonic=lambda: sum(passed_s), sleep=passed_s.append)
+    monkeypatch.setattr(runs, "run_in_terminal", lambda command, env: 0)
+    monkeypatch.setattr(runs, "be_called", lambda title: None)
+    monkeypatch.setattr(runs, "running_races", lambda: (1,) if sum(passed_s) < going_s else ())
+
+    assert runs.call_rally([], "smoke", clock=clock) == 0
+    assert sum(passed_s) == pytest.approx(waited_s, abs=0.2)
 
 
 def test_a_check_that_there_is_none_of_is_one_line_before_anything_is_measured(
