@@ -1,6 +1,7 @@
 """How long work with shards took, beside its bytes over the slowest limit, and what held it back."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from statistics import mean, median
 
@@ -21,10 +22,12 @@ Limits = Mapping[str, tuple[float, float]]  # by name: bytes a second, and bytes
 # A node gets two chunks of files ahead of what its volume has; of the source of Elasticsearch 8.8,
 # RecoverySettings and MultiChunkTransfer.
 _CHUNK_BYTES = 512.0 * KIB
+_OF_NO_VOLUME = ("restore",)  # from a directory on none of the arms' volumes
 _KERNEL_WRITES_AFTER_S = 30.0  # what a file has in memory, by itself (vm.dirty_expire_centisecs)
 _NOTES = (
     "Expected: bytes over the slowest limit, less what its bucket lets through at once; of a copy between "
-    "nodes, that and the time in which its files are forced to the volume, but for what comes meanwhile.",
+    "nodes, that file by file, and the time in which each is forced to the volume, but for what comes "
+    "meanwhile. Read latency: of one piece of readahead after the other.",
     "Held back by: the share of the time that the setting, and of the I/Os' time that a limiter made them "
     "wait; processors of all nodes, and I/Os in flight, in the mean.",
 )
@@ -41,7 +44,7 @@ def recovery_table(session: Session, profiles: Profiles) -> Table:
         Row(
             item=f"{task} on {arm.spec.name}",
             cells=(
-                *_times(session, events, limits_of(arm.spec, credits_.get((task, arm.spec.name)))),
+                *_times(session, events, arm.spec, credits_.get((task, arm.spec.name))),
                 _held_back(events, profiles.get((task, arm.spec.name), {})),
             ),
         )
@@ -68,12 +71,16 @@ def _credits(session: Session) -> dict[tuple[str, str], float]:
     return {key: mean(each) for key, each in levels.items()}
 
 
-def _times(session: Session, events: Sequence[Event], of_volume: Limits) -> tuple[Cell, ...]:
+def _times(
+    session: Session, events: Sequence[Event], spec: VolumeSpec, credits_left: float | None
+) -> tuple[Cell, ...]:
     took_s, size = (median(event.number(name) or 0.0 for event in events) for name in ("seconds", "bytes"))
     files = events[-1].numbers("files_bytes") or [size]
     setting = setting_of(session.plan.node.params)
     work = str(events[0].fields.get("work"))
-    expected_s, limit = expected(work, files, setting=setting, of_volume=of_volume)
+    if work not in _OF_NO_VOLUME:
+        setting = {**setting, **_reading(spec)}
+    expected_s, limit = expected(work, files, setting=setting, of_volume=limits_of(spec, credits_left))
     share = took_s / expected_s if expected_s else None
     return (
         quantity("bytes", size, format_bytes(size)),
@@ -90,6 +97,7 @@ def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: L
 
     A node writes a file into memory while it gets it, and forces it to its volume when it is whole. Of a copy
     from another node one more chunk comes meanwhile, smallest file first; of a snapshot all other files do.
+    ``setting``: what bounds how fast files come, beside the volume that they are read from.
     """
     size = sum(files)
     if not size:
@@ -97,15 +105,50 @@ def expected(work: str, files: Sequence[float], *, setting: Limits, of_volume: L
     forcing_s, limit_of_forcing = _slowest(of_volume, size)
     if work == "merge":  # reads and writes its bytes on one volume
         return _slowest(of_volume, 2 * size)
-    getting_s, limit = _slowest(setting if work == "restore" else {**setting, **of_volume}, size)
-    # what a volume does not have of a file when all of it has come
-    in_memory = _KERNEL_WRITES_AFTER_S * size / getting_s if getting_s else inf
-    *others, largest = sorted(min(each, in_memory) * forcing_s / size for each in files)
-    alone_s = largest
-    if work != "restore":
-        chunk_s = getting_s * min(1.0, _CHUNK_BYTES / size)
-        alone_s += sum(max(0.0, forced_s - chunk_s) for forced_s in others)
-    return max((getting_s + alone_s, limit), (forcing_s, limit_of_forcing))
+    getting_s, limit = _slowest(setting if work in _OF_NO_VOLUME else {**setting, **of_volume}, size)
+    if work in _OF_NO_VOLUME:
+        took_s = getting_s + forcing_s / size * min(max(files), _in_memory(size, getting_s))
+    else:
+        took_s = _copied_s(files, _Buckets({**setting, **of_volume}), _Buckets(of_volume))
+    return max((took_s, limit), (forcing_s, limit_of_forcing))
+
+
+def _copied_s(files: Sequence[float], source: "_Buckets", target: "_Buckets") -> float:
+    """Seconds until each file has come and been forced; the buckets of one end fill while the other works."""
+    at_s = ahead = 0.0
+    for size, following in pairwise((*sorted(files), 0.0)):
+        getting_s = source.wait_s(size - ahead, at_s)
+        at_s += getting_s
+        forced_s = target.wait_s(min(size, _in_memory(size, getting_s)), at_s)
+        ahead = min(_CHUNK_BYTES, following)
+        at_s += max(forced_s, source.wait_s(ahead, at_s))
+    return at_s
+
+
+def _in_memory(size: float, getting_s: float) -> float:
+    """What a volume does not have of a file when all of it has come in this time."""
+    return _KERNEL_WRITES_AFTER_S * size / getting_s if getting_s else inf
+
+
+class _Buckets:
+    """What limits let through at once, which is used up and comes back."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left = {name: saved for name, (_, saved) in limits.items()}
+        self._at_s = 0.0
+
+    def wait_s(self, size: float, at_s: float) -> float:
+        """How long bytes that come at this time, which never goes back, are kept by the slowest limit."""
+        idle_s, self._at_s = at_s - self._at_s, at_s
+        for name, (rate, saved) in self._limits.items():
+            self._left[name] = min(saved, self._left[name] + rate * idle_s)
+        waits = [(size - self._left[name]) / rate for name, (rate, _) in self._limits.items()]
+        wait_s = max(0.0, *waits, 0.0)
+        for name, (rate, _) in self._limits.items():
+            self._left[name] += rate * wait_s - size
+        self._at_s += wait_s
+        return wait_s
 
 
 def _slowest(limits: Limits, size: float) -> tuple[float, str]:
@@ -135,6 +178,13 @@ def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
                 continue
         limits[limit.name] = limit.rate * volumes * size, saved * size
     return limits
+
+
+def _reading(spec: VolumeSpec) -> Limits:
+    """How fast a file is read from a volume of its catalog type: a piece of readahead after the other."""
+    model = known_model(spec)
+    size = spec.readahead_bytes
+    return {"read latency": (size / model.read.median_s(size), 0.0)} if model and size else {}
 
 
 def setting_of(params: Mapping[str, object]) -> Limits:
