@@ -1,6 +1,7 @@
 """Verdicts of real sessions whose truth is known: of two identical volumes, and of one that reads slower.
 
     sudo .venv/bin/python benchmarks/sessions_aa.py aa 20 --results aa.jsonl
+    sudo .venv/bin/python benchmarks/sessions_aa.py aa 20 --results busy.jsonl --busy
     sudo .venv/bin/python benchmarks/sessions_aa.py power 10 --results power.jsonl
     sudo .venv/bin/python benchmarks/sessions_aa.py power 10 --results three.jsonl --read-latency 1.04
     sudo .venv/bin/python benchmarks/sessions_aa.py benchmarks/five_arms.toml 10 --results five.jsonl
@@ -10,8 +11,8 @@
 Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file
 of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked
 for. Sessions of that file whose folders are still there are judged again, by this version's statistics. With
-``--read-latency`` the plan's last arm gets another factor; with ``--lock`` each race waits for a lock that
-others of this machine take, too.
+``--read-latency`` the plan's last arm gets another factor; with ``--busy`` a process works all the time on
+one processor; with ``--lock`` each race waits for a lock that others of this machine take, too.
 
 Last it says how much more the ratios vary from session to session than their intervals allow for.
 
@@ -19,7 +20,8 @@ The truth: of plan "aa" and of five like arms every "faster" or "slower" is fals
 slower; of five arms io2 is faster and st1 slower. Must reach: at most 3 of 100 sessions of "aa" with any
 false verdict, and ratios that vary at most 1.05 times as much between sessions as they allow for; all of
 "power" find 7 of 8 tasks slower, 9 of 10 all tasks together where reads take 1.04 times as long; all of five
-arms decide 7 of 8 tasks of io2 and st1; at most 1 of 20 of five like arms has a false verdict.
+arms decide 7 of 8 tasks of io2 and st1; at most 1 of 20 of five like arms has a false verdict, and at most 2
+of 20 of "aa" beside a busy process, unless the session is refused for that.
 """
 
 import argparse
@@ -28,10 +30,12 @@ import json
 import math
 import os
 import re
+import subprocess
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +179,18 @@ def _show_spread(sessions: Sequence[Sequence[tuple[float, float]]]) -> None:
     )
 
 
+@contextmanager
+def beside(busy: bool) -> Iterator[None]:
+    """With a process that works all the time, or without."""
+    worker = subprocess.Popen(["sh", "-c", "while :; do :; done"]) if busy else None
+    try:
+        yield
+    finally:
+        if worker is not None:
+            worker.kill()
+            worker.wait()
+
+
 def _changed(plan: Path, read_latency: float | None, folder: Path) -> Path:
     if read_latency is None:
         return plan
@@ -193,6 +209,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--more", action="store_true", help="so many more, whatever the file holds")
     parser.add_argument("--read-latency", type=float)
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--lock", type=Path, default=Path(os.devnull))
     parser.add_argument("--set", action="append", default=[], metavar="PARAM=VALUE", help="a track parameter")
     words = parser.parse_args()
@@ -200,10 +217,10 @@ def main() -> None:
     os.umask(0o022)
     params: dict[str, Any] = dict(text.split("=", 1) for text in words.set)
     wanted = words.sessions + (len(lines_of(words.results)) if words.more else 0)
-    with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder, beside(words.busy):
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
         failed = 0
-        while len(lines_of(words.results)) < wanted and failed < MOST_FAILED:
+        while len(lines_of(words.results)) < wanted and (failed < MOST_FAILED or words.busy):
             session = str(uuid.uuid4())
             # as of ``esrally-ebs run --sessions``: an order of requests of its own
             params["set"] = {"design.seed": 1 + len(lines_of(words.results))}
