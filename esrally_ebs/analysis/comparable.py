@@ -7,9 +7,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.profile import FIO, Profile, Profiles, arm_profiles, profiles_of, read_windows
+from esrally_ebs.analysis.profile import (
+    FIO,
+    Profile,
+    Profiles,
+    arm_profiles,
+    pooled,
+    profiles_of,
+    read_windows,
+)
 from esrally_ebs.analysis.summary import is_time
-from esrally_ebs.model import Check, Kind, Phase, State
+from esrally_ebs.model import Check, Kind, Phase, Severity, State
 from esrally_ebs.store.encoding import baseline_of
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_bytes, format_seconds
@@ -34,8 +42,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
     Hits, documents beside writes, segments, versions, volume settings, numbers of requests, failed requests,
-    times that are none, coldness, what cold requests read, and lateness of emulated volumes. Of a session
-    that was ``cut``, the requests of the round in which it was are not counted.
+    times that are none, coldness, what cold requests read, tasks that read nothing, and lateness of emulated
+    volumes. Of a session that was ``cut``, the requests of the round in which it was are not counted.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
@@ -58,7 +66,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),
-        _reach(session),
+        _reach(session, measured),
+        _unread(session, measured),
         _lateness(session),
     ]
     return [check for check in checks if check is not None]
@@ -266,7 +275,7 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
     return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
 
 
-def _reach(session: Session) -> Check | None:
+def _reach(session: Session, measured: pa.Table) -> Check | None:
     """What cold requests read must come from the arm's device, and there from the last device below it; and
     take as long as reads that pass by the page cache.
 
@@ -276,6 +285,8 @@ def _reach(session: Session) -> Check | None:
     if not is_cold(session):
         return None
     profiles = profiles_of(read_windows(session.events)[0])
+    unread = _without_reads(profiles, measured)
+    profiles = {key: by_round for key, by_round in profiles.items() if key[0] not in unread}
     direct = _direct_reads(session)
     reads, wrong = [], []
     for arm, profile in arm_profiles(profiles, session.arm_names):
@@ -297,6 +308,39 @@ def _reach(session: Session) -> Check | None:
         mend="take a volume without a cache of this machine",
         accepted=bool({REACH, "caches-below"} & set(session.plan.accept)),
     )
+
+
+def _unread(session: Session, measured: pa.Table) -> Check | None:
+    """Said of tasks that no volume had to do with; None where there are none."""
+    tasks = _without_reads(profiles_of(read_windows(session.events)[0]), measured) if is_cold(session) else []
+    if not tasks:
+        return None
+    listed = ", ".join(tasks)
+    return Check(
+        name="unread",
+        ok=False,
+        value=listed,
+        text=f"{listed}: found nothing, and read nothing on any arm; this says nothing about volumes",
+        severity=Severity.WARN,
+        mend="search for what the index has",
+    )
+
+
+def _without_reads(profiles: Profiles, measured: pa.Table) -> list[str]:
+    """Tasks that had nothing to read: no arm's device read a byte for them, and no request had a hit.
+
+    Where something was found and nothing read, a cache may have had it.
+    """
+    without_hits = pc.fill_null(pc.equal(measured["hits"], 0), False)
+    found = set(measured.filter(pc.invert(without_hits))["task"].to_pylist())
+    by_task: dict[str, list[Profile]] = {}
+    for (task, _), by_round in profiles.items():
+        by_task.setdefault(task, []).extend(by_round.values())
+    return [
+        task
+        for task, own in by_task.items()
+        if task not in found and pooled(own).grown.get("device.read_bytes") == 0
+    ]
 
 
 def _what_was_read(arm: str, profile: Profile) -> str:

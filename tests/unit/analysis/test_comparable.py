@@ -170,6 +170,27 @@ def test_what_cold_requests_read_must_reach_the_lowest_device(layers: dict[str, 
         assert not any(check.forbids for check in check_comparable(replace(one, plan=plan)))
 
 
+@pytest.mark.parametrize(
+    ("hits", "read_bytes", "named"),
+    [
+        (0, 0.0, ["unread"]),  # of a field that no document has
+        (5, 0.0, ["reach"]),  # a cache had it
+        (None, 0.0, ["reach"]),  # nothing tells that there was nothing to read
+        (0, 4096.0, ["reach"]),  # of one arm's device, and a cache of the other's
+    ],
+)
+def test_a_task_that_finds_and_reads_nothing_is_no_cache(
+    hits: int | None, read_bytes: float, named: list[str]
+) -> None:
+    events = (observed("a", device=0.0), observed("b", device=read_bytes))
+    rows = [row(task="q", arm=arm, hits=hits) for arm in "ab"]
+    one = session(table(*rows), events=events)
+    assert failing(one) == named
+    assert [check.name for check in check_comparable(one) if check.forbids] == [
+        name for name in named if name == "reach"
+    ]
+
+
 ALONE = {"name": "alone", "rw": "randread", "bs": "4k"}
 DEEP = {"name": "deep", "rw": "randread", "bs": "4k", "iodepth": 32, "engine": "libaio"}
 
