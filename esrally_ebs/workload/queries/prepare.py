@@ -213,11 +213,12 @@ class Preparer:
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
         """The request, or why there is none."""
         targets = self._reached(search.targets)
+        node = _object(search.body)
         if isinstance(targets, Reason):
-            return targets
+            # a point in time names no index, as it has its own
+            return Reason.PIT if node and "pit" in node else targets
         if not 0 <= search.at_us <= _LATEST_US:
             return Reason.LINE
-        node = _object(search.body)
         if node is None:
             return Reason.BODY
         body = search.body or "{}"

@@ -83,6 +83,7 @@ class Shapes:
     def _reason(self, node: dict[str, Any], walk: Walk) -> Reason | None:
         checks = (
             (Reason.PIT, "pit" in node),
+            (Reason.SCROLL, "slice" in node),  # which nothing else takes
             (Reason.SCRIPT, not all(_is_painless(script) for script in walk.scripts)),
             (Reason.PART, bool(node.keys() - PARTS - MODULE_PARTS)),
             (Reason.QUERY, walk.unknown_query),

@@ -144,6 +144,12 @@ def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
     assert import_logs([log], tmp_path / "out", Options(index="logs")).requests == 1
 
 
+def test_a_point_in_time_asks_for_no_index(tmp_path: Path) -> None:
+    lines = [query_line(MATCH_ALL), query_line({"pit": {"id": "x"}}, indices=[])]
+    excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded
+    assert excluded == {"point in time": 1}
+
+
 @pytest.mark.parametrize("kind", ["full directory", "file", "link"])
 def test_an_output_that_is_taken_stays_as_it_is(
     kind: str, log: Path, capsys: pytest.CaptureFixture[str]

@@ -211,6 +211,7 @@ SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params":
             "needs a module that the node lacks",
         ),
         ({"pit": {"id": "x"}}, "point in time", None),
+        ({"slice": {"id": 0, "max": 2}}, "scroll", None),
         ({"search_pipeline": "of OpenSearch"}, "unknown part of a search", None),
         ({"retriever": {"standard": {}}}, None, "needs a module that the node lacks"),
         ({"query": {"kql": {"query": "a:b"}}}, None, "needs a module that the node lacks"),
