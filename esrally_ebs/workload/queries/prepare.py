@@ -31,10 +31,11 @@ _LUCENE_SIDE: Final = re.compile(rf"(?<=[:(\s])([<>])(=?)({_LUCENE_MATHS})(?=[\s
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
 _MAX_NAMES: Final = 10_000
-_LATEST_US: Final = 10**18 - 1  # as many digits as the order has
+_LATEST_US: Final = 253_402_300_799_999_999  # the end of the year 9999; as many digits as the order has
 _FORBIDDEN: Final = frozenset('\\/"<>| \t\r\n#:')
 _REMOTE: Final = re.compile(r"-?[\w*.-]+:[^:]+\Z")  # cluster:index
-_MAY_BE_NOW: Final = re.compile(r"""["'\[{ :=<>]now\b""")  # where a date may begin that means now
+# where a date may begin that means now; JSON may have < and > as \u003c and \u003e
+_MAY_BE_NOW: Final = re.compile(r"""(?:["'\[{ :=<>]|\\u00[0-9a-fA-F]{2})now\b""")
 _FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier counts from the log's begin
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"

@@ -144,6 +144,13 @@ def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
     assert import_logs([log], tmp_path / "out", Options(index="logs")).requests == 1
 
 
+def test_a_time_beyond_all_dates_is_counted(tmp_path: Path) -> None:
+    body = {"query": {"range": {"ts": {"gte": "now-1d"}}}}
+    rows = [{"at": at, "method": "POST", "path": "/i/_search", "body": body} for at in (1e9, 999_999_999_999)]
+    summary = import_logs([write(tmp_path / "log", *map(json.dumps, rows))], tmp_path / "out")
+    assert (summary.requests, summary.excluded) == (1, {"line cut off or not of the format": 1})
+
+
 def test_a_point_in_time_asks_for_no_index(tmp_path: Path) -> None:
     lines = [query_line(MATCH_ALL), query_line({"pit": {"id": "x"}}, indices=[])]
     excluded = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out").excluded

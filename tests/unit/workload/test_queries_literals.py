@@ -108,6 +108,12 @@ def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
     assert summary.changed == {"dates fixed to the time of the log": 2}
 
 
+def test_a_date_is_fixed_behind_a_sign_that_json_may_write_as_a_number(tmp_path: Path) -> None:
+    body = json.dumps({"query": {"query_string": {"query": "ts:>now-1h"}}}).replace(">", "\\u003e")
+    import_logs([write(tmp_path / "log", query_line(body))], tmp_path / "out")
+    assert "now" not in requests(tmp_path / "out")[0]["body"]["query"]["query_string"]["query"]
+
+
 @pytest.mark.parametrize("q", [{}, {"q": "ts:>now-1d"}])
 def test_a_log_without_dates_was_asked_when_it_was_written(q: dict[str, str], tmp_path: Path) -> None:
     row = {"at": 5.0, "method": "POST", "path": "/i/_search", "params": q}
