@@ -89,6 +89,10 @@ class Walk:
         """What takes the place of the ``walked`` options of a query's field or of an aggregation."""
         return walked
 
+    def named(self, filters: dict[str, Json]) -> Json:
+        """What takes the place of walked filters by name; Kibana's names are the queries themselves."""
+        return filters
+
     # --- what they may ask
 
     @property
@@ -223,9 +227,14 @@ class Walk:
     def _filters(self, node: Json) -> Json:
         """Named filters, or a list of them."""
         filters = node.get("filters") if isinstance(node, dict) else None
+        if not filters:
+            return self._options(node, "filters")
+        rest = self._options({key: value for key, value in node.items() if key != "filters"}, "filters")
         if isinstance(filters, dict):
-            return {**node, "filters": {name: self._query(value) for name, value in filters.items()}}
-        return {**node, "filters": self._query(filters)} if filters else self._options(node, "filters")
+            walked = self.named({name: self._query(value) for name, value in filters.items()})
+        else:
+            walked = self._query(filters)
+        return {**rest, "filters": walked}
 
     def _composite(self, node: dict[str, Json]) -> Json:
         sources = node.get("sources")

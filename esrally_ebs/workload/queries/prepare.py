@@ -114,6 +114,11 @@ _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and ag
 _BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{_LUCENE_RANGE.pattern}|:\(?[<>]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _POINT: Final = re.compile(r"-?\d+(\.\d+)?, *-?\d+(\.\d+)?")
+_FILTER_OF_PATH: Final = re.compile(r"\['([^']+)'\]")  # in a buckets_path
+# A string of a script; group 1 is what makes it the name of a field or of a parameter.
+_SCRIPT_STRING: Final = re.compile(
+    r"""(\[|\b(?:containsKey|field)\(|\$\(|\bparams\.\w+,)?\s*(?:'[^']*'|"[^"]*")"""
+)
 _SORTED_MISSING: Final = frozenset(("_first", "_last"))
 
 
@@ -140,6 +145,21 @@ class Hasher(Walk):
             return value  # a number or a date: nothing would lie between others
         return hash_query(value) if where.endswith("query_string") else hash_text(value)
 
+    def named(self, filters: dict[str, Json]) -> Json:
+        return {_hash_name(name): walked for name, walked in filters.items()}
+
+    def _option(self, key: str, value: Json, where: str) -> Json:
+        if key == "buckets_path":
+            paths = orjson.dumps(value).decode()
+            return orjson.loads(_FILTER_OF_PATH.sub(lambda name: f"['{_hash_name(name[1])}']", paths))
+        return super()._option(key, value, where)
+
+    def _script(self, node: Json) -> Json:
+        source = node.get("source") if isinstance(node, dict) else node
+        if isinstance(source, str) and "" in _SCRIPT_STRING.findall(source):
+            self.refused = True
+        return super()._script(node)
+
 
 def hash_query(text: str) -> str:
     """A Lucene query string with its words hashed; fields, operators and dates stay."""
@@ -162,10 +182,14 @@ def hash_text(text: str) -> str:
 def _hash_word(word: str) -> str:
     if word in _OPERATORS:
         return word
-    number = int.from_bytes(_digest(word))
     if word.isascii() and word.isdigit():
+        number = int.from_bytes(_digest(word))
         return str(number)[1 : len(word) + 1].zfill(len(word))[: len(word)]
-    return f"h{number:032x}"[:13]
+    return _hash_name(word)
+
+
+def _hash_name(text: str) -> str:
+    return f"h{_digest(text).hex()}"[:13]
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

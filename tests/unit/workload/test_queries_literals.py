@@ -174,8 +174,49 @@ def test_points_and_regular_expressions(tmp_path: Path) -> None:
     lines = (query_line({"query": query}) for query in (near, {"regexp": {"host": "web[0-9]+"}}))
     options = Options(hash_literals=True)
     summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", options)
-    assert summary.excluded == {"regular expression that cannot be hashed": 1}
+    assert summary.excluded == {"regular expression or script that cannot be hashed": 1}
     assert requests(tmp_path / "out")[0]["body"] == {"query": near}
+
+
+def test_names_of_filters_are_literals(tmp_path: Path) -> None:
+    bodies = [
+        {
+            "aggs": {
+                "who": {
+                    "filters": {
+                        "filters": {f"user:{name}": {"term": {"user": name}}, "2": {"match_all": {}}},
+                        "other_bucket_key": name,
+                    },
+                    "aggs": {"n": {"bucket_script": {"buckets_path": {"a": f"x['user:{name}']>n"}}}},
+                }
+            }
+        }
+        for name in ("bob", "zoe")
+    ]
+    log = write(tmp_path / "log", *(query_line(body) for body in bodies))
+    import_logs([log], tmp_path / "out", Options(hash_literals=True))
+    texts = [(tmp_path / "out" / name).read_text() for name in ("queries.ndjson", "templates.json")]
+    assert not [name for name in ("bob", "zoe") if name in "".join(texts)]
+    assert len(json.loads(texts[1])["templates"]) == 1
+    who = requests(tmp_path / "out")[0]["body"]["aggs"]["who"]
+    (name, _) = who["filters"]["filters"]
+    assert who["aggs"]["n"]["bucket_script"]["buckets_path"] == {"a": f"x['{name}']>n"}
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        ("doc['user'].value == 'bob'", True),
+        ('emit("bob")', True),
+        ("doc['a'].value > params['x'] && doc.containsKey('b') && field('c').get(0) > 1", False),
+        ("cosineSimilarity(params.v, 'vector') + 1.0", False),
+    ],
+)
+def test_a_script_with_a_literal_is_not_hashed(source: str, refused: bool) -> None:
+    for script in (source, {"source": source, "params": {"x": 1}}):
+        hasher = Hasher()
+        hasher.body({"query": {"script": {"script": script}}})
+        assert hasher.refused is refused
 
 
 SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params": {"x": 1}}}}
