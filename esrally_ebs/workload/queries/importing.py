@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,14 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
         re.compile(rb'\{(.*, *)?"MESSAGE" *: *"'),
         "a journal around another log; take the lines out: jq -r .MESSAGE",
+    ),
+    (
+        re.compile(rb'\{(.*[,{] *)?"(message|original)" *: *"\s*(\{|\[\d{4}-)'),
+        "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original)",
+    ),
+    (
+        re.compile(rb'\{(.*, *)?"_source" *: *\{'),
+        "an export of an index; take the documents out: jq -c ._source",
     ),
     (
         re.compile(rb"\S+ std(out|err) [FP] "),
@@ -320,11 +328,11 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
     return list(logs.values())
 
 
-def _format_of(logs: Iterable[Log], name: str) -> Format:
-    for log in logs:
-        if log.size == 0:
-            raise _empty(log)
-    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in logs}
+def _format_of(logs: Sequence[Log], name: str) -> Format:
+    begun = [log for log in logs if log.size]  # of rotated files, the one of today may be empty
+    if not begun:
+        raise _empty(logs[0])
+    formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
     (first, format_), *others = formats.items()
     for path, other in others:
         if other is not format_:

@@ -62,6 +62,12 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
         (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL)}).encode(), "jq -rj .log"),
         (json.dumps({"PRIORITY": "6", "MESSAGE": query_line(MATCH_ALL)}).encode(), "jq -r .MESSAGE"),
+        (json.dumps({"log": {"offset": 0}, "message": query_line(MATCH_ALL)}).encode(), "jq -r .message"),
+        (json.dumps({"event": {"original": query_line(MATCH_ALL)}}).encode(), ".event.original"),
+        (
+            json.dumps({"_index": "i", "_source": json.loads(query_line(MATCH_ALL))}).encode(),
+            "jq -c ._source",
+        ),
         (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
