@@ -28,7 +28,7 @@ SEARCH_PARAMS: Final = words(
     "track_total_hits version"
 )
 _HEADER_KEYS: Final = words(
-    "index indices preference routing search_type request_cache ignore_unavailable allow_no_indices "
+    "index indices type preference routing search_type request_cache ignore_unavailable allow_no_indices "
     "expand_wildcards ignore_throttled allow_partial_search_results ccs_minimize_roundtrips"
 )
 _COUNT: Final = {"size": 0, "track_total_hits": True}  # what Elasticsearch makes of a _count
@@ -40,6 +40,7 @@ _HOST: Final = re.compile(r"\Ahttps?://[^/?]*")  # before the path of a request 
 _LANGUAGES: Final = frozenset(("_eql", "_esql", "_query", "_sql"))
 
 _MONKEYS: Final = "🐵🙈🙉".encode()
+_REQUEST: Final = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")
 PAYLOAD: Final = re.compile(rb"([123]) ([0-9a-f]+) (\d{1,20})(?: \d+)?\r?\n")
 
 
@@ -197,27 +198,35 @@ def _payload(lines: list[bytes]) -> Iterator[Entry]:
         reason = Reason.LINE if match is None else Reason.EVENT  # the latter is an answer
         yield Skipped(Reason.LONG if TOO_LONG in lines else reason)
         return
-    head, _, body = b"".join(lines[1:]).partition(b"\r\n\r\n")
+    more = True
+    message = b"".join(lines[1:])
     try:
-        yield from _http(int(match[3]) // 1000, head.decode("latin-1"), body)
+        while more:
+            entries, message = _http(int(match[3]) // 1000, message)
+            yield from entries
+            more = _REQUEST.match(message) is not None
     except FIELD_ERRORS:
         yield Skipped(Reason.LINE)
 
 
-def _http(at_us: int, head: str, body: bytes) -> Iterator[Entry]:
-    request, *rows = head.split("\r\n")
+def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
+    """The searches of an HTTP request, and what its client sent behind it without waiting for the answer."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    request, *rows = head.decode("latin-1").split("\r\n")
     method, url, _ = request.split(" ")
     # authorization and all other headers stay behind
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
+    is_cut, more = False, b""
     if headers.get("transfer-encoding", "").lower() == "chunked":
         body = _unchunked(body)
-    elif "content-length" in headers:
-        body = body[: int(headers["content-length"])]
+    elif "content-length" in headers or _REQUEST.match(body):
+        length = int(headers.get("content-length", 0))
+        is_cut, body, more = len(body) < length, body[:length], body[length:]
     packed = headers.get("content-encoding", "identity") != "identity"
-    text = None if packed else body.decode().strip()
+    text = None if packed or is_cut else body.decode().strip()
     search = LoggedSearch(at_us, "", text, client=hash_client(headers.get("x-opaque-id", "")))
     missing = Reason.COMPRESSED if packed else None
-    yield from searches(search, method, url, {}, missing=missing)
+    return searches(search, method, url, {}, missing=missing), more
 
 
 def _unchunked(body: bytes) -> bytes:

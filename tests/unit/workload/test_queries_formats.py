@@ -248,6 +248,37 @@ def test_a_group_of_insights_took_the_mean_of_its_queries(tmp_path: Path) -> Non
     assert [row["took_ms"] for row in requests(tmp_path / "out")] == [16, 16]
 
 
+@pytest.mark.parametrize(
+    ("message", "becomes"),
+    [
+        (
+            "POST /a/_search HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}GET /b/_search HTTP/1.1\r\n\r\n",
+            ["a", "b"],
+        ),
+        ("GET /a/_search HTTP/1.1\r\n\r\nGET /b/_search HTTP/1.1\r\n\r\n", ["a", "b"]),
+        ("POST /a/_search HTTP/1.1\r\nContent-Length: 2\r\n\r\n{} \r\n", ["a"]),
+        ("GET /a/_search HTTP/1.1\r\n\r\n{}", ["a"]),
+        ("POST /a/_search HTTP/1.1\r\nContent-Length: 44\r\n\r\n", ["body cut off or not JSON"]),
+        ("", ["line cut off or not of the format"]),
+    ],
+)
+def test_requests_of_one_payload_are_all_counted(message: str, becomes: list[str]) -> None:
+    lines = f"1 a1 1767348000000000000 0\n{message}\n".encode().splitlines(keepends=True)
+    entries = list(rest.parse_goreplay(lines))
+    assert [one.targets if isinstance(one, LoggedSearch) else one.reason for one in entries] == becomes
+
+
+def test_headers_with_a_type_are_known_as_version_7_has_them(tmp_path: Path) -> None:
+    import_logs([write(tmp_path / "log", '{"index":"a","type":"_doc"}', BODY)], tmp_path / "out")
+    assert [row["path"] for row in requests(tmp_path / "out")] == ["/a/_search"]
+
+
+def test_an_empty_file_among_rotated_ones_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "today").touch()
+    logs = [tmp_path / "today", write(tmp_path / "yesterday", query_line({}))]
+    assert import_logs(logs, tmp_path / "out").requests == 1
+
+
 def test_a_goreplay_file_with_other_ends_of_lines_has_the_same_requests(tmp_path: Path) -> None:
     plain = (LOGS / "goreplay.log").read_bytes()
     (tmp_path / "log").write_bytes(plain.replace("🐵🙈🙉\n".encode(), "🐵🙈🙉\r\n".encode()))
