@@ -17,7 +17,7 @@ from esrally_ebs.model import TimedRequest
 from esrally_ebs.workload.queries.formats import FORMATS, Format
 from esrally_ebs.workload.queries.logs import Log
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
-from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest
+from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason
 from esrally_ebs.workload.queries.shards import Joiner
@@ -36,6 +36,7 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
         "a slow log as text; give the JSON one that versions from 7 on write beside it (*.json)",
     ),
     (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
+    (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (
         re.compile(rb'\{(.*, *)?"log": *"'),
@@ -138,6 +139,10 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
     options = options or Options()
     if options.format != AUTO and options.format not in FORMATS:
         raise PlanError(f"--format {options.format}: choose {AUTO}, {', '.join(FORMATS)}")
+    if options.index is not None and (reason := why_no_index(options.index.split(","))):
+        raise PlanError(
+            f"--index {options.index or repr('')}: {reason}; name an index, an alias or a data stream"
+        )
     with ExitStack() as stack:
         opened = _open_all(logs, stack)
         format_ = _format_of(opened, options.format)

@@ -328,12 +328,8 @@ class Preparer:
     def _new_targets(self, targets: str) -> str | Reason:
         """The indices that the request is sent to."""
         names = [name for name in targets.split(",") if name]
-        if any(name.startswith("<") for name in names):
-            return Reason.DATE_INDEX
-        if any(_REMOTE.match(name) for name in names):
-            return Reason.CLUSTER
-        if any(_FORBIDDEN & set(name) or (name[0] in "_+" and name != "_all") for name in names):
-            return Reason.INDEX
+        if reason := why_no_index(names):
+            return reason
         if self._index is None:
             return ",".join(names) if names else Reason.NO_INDEX
         if "*" in self._index:
@@ -341,6 +337,17 @@ class Preparer:
             is_named = any(not name.startswith("-") for name in kept)
             return ",".join(kept) if is_named else Reason.OTHER_INDEX if names else self._index
         return self._index if _reaches(names, self._index) else Reason.OTHER_INDEX
+
+
+def why_no_index(names: Sequence[str]) -> Reason | None:
+    """Why these cannot be the names of what is searched; None where they can."""
+    if any(name.startswith("<") for name in names):
+        return Reason.DATE_INDEX
+    if any(_REMOTE.match(name) for name in names):
+        return Reason.CLUSTER
+    if any(not name.strip(".") or _FORBIDDEN & set(name) for name in names):
+        return Reason.INDEX
+    return Reason.INDEX if any(name[0] in "_+" and name != "_all" for name in names) else None
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:

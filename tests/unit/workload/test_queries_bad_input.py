@@ -60,6 +60,8 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
         ),
         (b"[2018-06-29T10:06:14,933][WARN ][index.search.slowlog.query] [n] [i][0] took[1ms]\n", "JSON one"),
         (json.dumps({"log": query_line(MATCH_ALL)}).encode(), "jq"),
+        (f"[\n{query_line(MATCH_ALL)},\n{query_line(MATCH_ALL)}]".encode(), "jq -c '.[]'"),
+        (f"[{query_line(MATCH_ALL)}]\n".encode(), "jq -c '.[]'"),
         (json.dumps({"stream": "stdout", "log": query_line(MATCH_ALL)}).encode(), "jq -rj .log"),
         (json.dumps({"PRIORITY": "6", "MESSAGE": query_line(MATCH_ALL)}).encode(), "jq -r .MESSAGE"),
         (json.dumps({"log": {"offset": 0}, "message": query_line(MATCH_ALL)}).encode(), "jq -r .message"),
@@ -141,6 +143,22 @@ def test_an_index_that_is_not_in_the_log(log: Path, capsys: pytest.CaptureFixtur
     assert code == 2
     assert "--index orders: no search of" in line
     assert "it has logs" in line
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("", "--index '': no name of an index; name an index"),
+        ("a/b", "no name of an index"),
+        ("far:logs", "index of another cluster"),
+        ("<logs-{now/d}>", "date maths"),
+    ],
+)
+def test_an_index_that_no_node_can_have(
+    index: str, says: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(capsys, log, "--index", index, "--output", log.parent / "out")
+    assert (code, says in line) == (2, True), line
 
 
 def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
