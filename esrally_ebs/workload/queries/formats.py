@@ -147,9 +147,14 @@ def _client(value: Any) -> str:  # noqa: ANN401
 
 
 def _body(value: Any) -> str | None:  # noqa: ANN401
-    """The text of a body, which may have been read as the object that it is; None for anything else."""
+    """The text of a body, which may have been read as the object that it is; None for anything else.
+
+    Elasticsearch 8 escapes the source of a slow log itself, and once more as all that it writes.
+    """
     if isinstance(value, dict):
         return orjson.dumps(value).decode()
+    if isinstance(value, str) and value.startswith('{\\"'):  # as no JSON does
+        return str(orjson.loads(f'"{value}"'))
     return value if isinstance(value, str) else None
 
 

@@ -71,6 +71,17 @@ def test_a_slow_log_of_an_upgraded_node_is_read_whole(tmp_path: Path) -> None:
     assert counts[2] == counts[0] + counts[1]
 
 
+def test_a_source_that_is_escaped_twice_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    rows = [json.loads(line) for line in (LOGS / "es-slow-log-8.log").read_text().splitlines()[:3]]
+    for number in (1, 2):
+        write(log, *map(json.dumps, rows))
+        import_logs([log], tmp_path / f"out{number}")
+        for row in rows:
+            row["elasticsearch.slowlog.source"] = json.dumps(row["elasticsearch.slowlog.source"])[1:-1]
+    assert requests(tmp_path / "out1") == requests(tmp_path / "out2")
+
+
 def test_a_search_of_another_log_is_counted_as_such(tmp_path: Path) -> None:
     text = (LOGS / "es-query-log.log").read_text()
     others = [json.dumps({"elasticsearch.slowlog.total_shards": 1}), json.dumps({"log.logger": "o.e.n.Node"})]
