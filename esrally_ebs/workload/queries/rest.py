@@ -2,6 +2,7 @@
 
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -222,11 +223,22 @@ def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     elif "content-length" in headers or _REQUEST.match(body):
         length = int(headers.get("content-length", 0))
         is_cut, body, more = len(body) < length, body[:length], body[length:]
-    packed = headers.get("content-encoding", "identity") != "identity"
-    text = None if packed or is_cut else body.decode().strip()
+    missing = None
+    if (packed_by := headers.get("content-encoding", "identity").lower()) != "identity":
+        body, missing = _unpacked(body, packed_by)
+    text = None if missing or is_cut else body.decode().strip()
     search = LoggedSearch(at_us, "", text, client=hash_client(headers.get("x-opaque-id", "")))
-    missing = Reason.COMPRESSED if packed else None
     return searches(search, method, url, {}, missing=missing), more
+
+
+def _unpacked(body: bytes, by: str) -> tuple[bytes, Reason | None]:
+    """A body that was packed by gzip; with the reason when it cannot be unpacked."""
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        unpacked = unpacker.decompress(body, MAX_LINE_BYTES) if by == "gzip" else b""
+    except zlib.error:
+        return b"", Reason.COMPRESSED
+    return unpacked, None if unpacker.eof else Reason.LONG if unpacker.unconsumed_tail else Reason.COMPRESSED
 
 
 def _unchunked(body: bytes) -> bytes:

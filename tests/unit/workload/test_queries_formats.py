@@ -279,6 +279,22 @@ def test_requests_of_one_payload_are_all_counted(message: str, becomes: list[str
     assert [one.targets if isinstance(one, LoggedSearch) else one.reason for one in entries] == becomes
 
 
+@pytest.mark.parametrize(
+    ("packed", "becomes"),
+    [
+        (gzip.compress(BODY.encode()), BODY),
+        (gzip.compress(BODY.encode())[:-12], "body compressed"),  # cut off
+        (gzip.compress(bytes(17 << 20)), "line longer than 16 MiB"),
+        (b"{}", "body compressed"),
+    ],
+)
+def test_a_body_that_its_client_packed_is_read(packed: bytes, becomes: str) -> None:
+    head = f"POST /i/_search HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
+    payload = b"1 a1 1767348000000000000 0\n" + head.encode() + packed + b"\n"
+    (entry,) = rest.parse_goreplay(payload.splitlines(keepends=True))
+    assert (entry.body if isinstance(entry, LoggedSearch) else entry.reason) == becomes
+
+
 def test_headers_with_a_type_are_known_as_version_7_has_them(tmp_path: Path) -> None:
     import_logs([write(tmp_path / "log", '{"index":"a","type":"_doc"}', BODY)], tmp_path / "out")
     assert [row["path"] for row in requests(tmp_path / "out")] == ["/a/_search"]
