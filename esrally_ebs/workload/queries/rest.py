@@ -97,7 +97,7 @@ def msearch(lines: Iterable[bytes], search: LoggedSearch) -> Iterator[Entry]:
     empty = True
     for header, body in pairs(lines):
         empty = False
-        yield msearch_pair(header, body, search)
+        yield msearch_pair(header, body, search) if body else Skipped(Reason.BODY)
     if empty:  # a request all the same
         yield Skipped(Reason.LINE)
 

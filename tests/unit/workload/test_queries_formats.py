@@ -10,7 +10,7 @@ from query_logs import GOLDEN_LOGS as LOGS
 from query_logs import query_line, requests, write
 
 from esrally_ebs.workload.queries import FORMATS, Options, import_logs, rest
-from esrally_ebs.workload.queries.search import LoggedSearch
+from esrally_ebs.workload.queries.search import LoggedSearch, Reason, Skipped
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -119,6 +119,12 @@ def test_headers_of_an_msearch_find_their_bodies(lines: list[str], targets: list
         (target, BODY) for target in targets
     ]
     assert len(entries) == len(targets)
+
+
+def test_a_header_whose_body_is_cut_off_is_no_search_of_everything() -> None:
+    lines = [b'{"index":"a"}', BODY.encode(), b'{"index":"b"}']
+    whole, cut = rest.msearch(lines, LoggedSearch(0, "given", None))
+    assert (isinstance(whole, LoggedSearch), cut) == (True, Skipped(Reason.BODY))
 
 
 @pytest.mark.parametrize(
