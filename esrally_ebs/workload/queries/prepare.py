@@ -21,13 +21,14 @@ from esrally_ebs.workload.queries.shapes import Shapes, Templates
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
-_MATHS: Final = r"now((?:(?:[+-]\d*|/)[yMwdhHms])*)"
+_MATHS: Final = r"now(?P<maths>(?:(?:[+-]\d*|/)[yMwdhHms])*)"
 _NOW: Final = re.compile(_MATHS)
 # [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
 _LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")
 _LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
-_LUCENE_NOW: Final = re.compile(rf"(?<![\w\"]){_LUCENE_MATHS}(?![\w\"])")
+_LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
 _LUCENE_SIDE: Final = re.compile(rf"(?<=[:(\s])([<>])(=?)({_LUCENE_MATHS})(?=[\s()^]|\Z)")
+_KQL_SIDE: Final = re.compile(rf"([<>]=?\s*){_MATHS}(?=[\s()]|\Z)")
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
 _MAX_NAMES: Final = 10_000
@@ -59,9 +60,11 @@ class Freezer(Walk):
             return value
         if where == "query_string" and key == "query":
             return self.query_string(value)
+        if where == "kql" and key == "query":
+            return _KQL_SIDE.sub(lambda side: f'{side[1]}"{self._fixed(side)}"', value)
         match = _NOW.fullmatch(value)
         # the word alone is a date only where a date must be
-        if match is None or (not match[1] and key not in _BOUNDS):
+        if match is None or (not match["maths"] and key not in _BOUNDS):
             return value
         return self._fixed(match)
 
@@ -85,7 +88,7 @@ class Freezer(Walk):
 
     def _fixed(self, match: re.Match[str]) -> str:
         self.frozen += 1
-        maths = match[1].replace("\\", "")  # between quotes nothing of it is escaped
+        maths = match["maths"].replace("\\", "")  # between quotes nothing of it is escaped
         return f"{self._anchor}||{maths}" if maths else self._anchor
 
 

@@ -95,11 +95,19 @@ def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
         ("ts:(>now-1h AND <=now)", f'ts:({{"{AT}||-1h" TO *] AND [* TO "{AT}"])'),
         ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
         ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
+        ('ts:["now-1d" TO "now"]', f'ts:["{AT}||-1d" TO "{AT}"]'),
+        ('t:["now or never" TO x]', 't:["now or never" TO x]'),
         ("n:>5 AND size:<=nowhere", "n:>5 AND size:<=nowhere"),
     ],
 )
 def test_a_bound_of_a_query_string_is_fixed_however_it_is_written(text: str, becomes: str) -> None:
     assert Freezer(AT_US).query_string(text) == becomes
+
+
+def test_a_bound_of_kql_is_fixed() -> None:
+    query = {"kql": {"query": "ts >= now-1d/d and (ts < now) and t: now"}}
+    fixed = frozen({"query": query})["query"]["kql"]["query"]
+    assert fixed == f'ts >= "{AT}||-1d/d" and (ts < "{AT}") and t: now'
 
 
 def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
