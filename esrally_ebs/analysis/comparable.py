@@ -31,6 +31,7 @@ _LEAST_REACHED = 0.9
 _LEAST_OF_DIRECT = 0.5
 # Of fio's times for a request's reads, at least: the kernel counts how long a device read in milliseconds.
 _RESOLVED_S = 0.01
+_PAGE_BYTES = 4096  # less for a request is what else a node does just then
 _SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
@@ -320,27 +321,25 @@ def _unread(session: Session, measured: pa.Table) -> Check | None:
         name="unread",
         ok=False,
         value=listed,
-        text=f"{listed}: found nothing, and read nothing on any arm; this says nothing about volumes",
+        text=f"{listed}: found nothing and read no page a request on any arm; this says nothing of volumes",
         severity=Severity.WARN,
         mend="search for what the index has",
     )
 
 
 def _without_reads(profiles: Profiles, measured: pa.Table) -> list[str]:
-    """Tasks that had nothing to read: no arm's device read a byte for them, and no request had a hit.
+    """Tasks that had nothing to read: no arm's device read a page a request, and no request had a hit.
 
     Where something was found and nothing read, a cache may have had it.
     """
     without_hits = pc.fill_null(pc.equal(measured["hits"], 0), False)
     found = set(measured.filter(pc.invert(without_hits))["task"].to_pylist())
-    by_task: dict[str, list[Profile]] = {}
+    idle = set(measured["task"].to_pylist()) - found
     for (task, _), by_round in profiles.items():
-        by_task.setdefault(task, []).extend(by_round.values())
-    return [
-        task
-        for task, own in by_task.items()
-        if task not in found and pooled(own).grown.get("device.read_bytes") == 0
-    ]
+        read_bytes = pooled(by_round.values()).read_bytes
+        if read_bytes is None or read_bytes >= _PAGE_BYTES:
+            idle.discard(task)
+    return [task for task in dict.fromkeys(task for task, _ in profiles) if task in idle]
 
 
 def _what_was_read(arm: str, profile: Profile) -> str:

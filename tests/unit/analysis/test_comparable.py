@@ -174,6 +174,7 @@ def test_what_cold_requests_read_must_reach_the_lowest_device(layers: dict[str, 
     ("hits", "read_bytes", "named"),
     [
         (0, 0.0, ["unread"]),  # of a field that no document has
+        (0, 512.0, ["unread"]),  # which the file system had read just then
         (5, 0.0, ["reach"]),  # a cache had it
         (None, 0.0, ["reach"]),  # nothing tells that there was nothing to read
         (0, 4096.0, ["reach"]),  # of one arm's device, and a cache of the other's
