@@ -13,7 +13,7 @@ Json = Any  # what JSON can hold
 # The keys below these queries are names of fields, and what is below a field is a value or options.
 _FIELD_QUERIES: Final = words(
     "fuzzy intervals match match_bool_prefix match_phrase match_phrase_prefix prefix range regexp "
-    "span_term term terms terms_set text_expansion weighted_tokens wildcard"
+    "span_gap span_term term terms terms_set text_expansion weighted_tokens wildcard"
 )
 _OPTION_QUERIES: Final = words(
     "bool boosting combined_fields constant_score dis_max distance_feature exists function_score "

@@ -260,6 +260,7 @@ SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params":
         ({"query": {"function_score": {"query": {"neural": {}}, "functions": []}}}, "unknown query", None),
         ({"query": {"intervals": {"t": {"all_of": {"intervals": [{"match": {"query": "a"}}]}}}}}, None, None),
         ({"query": {"span_near": {"clauses": [{"span_term": {"a": "b"}}], "slop": 1}}}, None, None),
+        ({"query": {"span_near": {"clauses": [{"span_gap": {"a": 2}}], "slop": 1}}}, None, None),
         (
             {"query": {"nested": {"path": "a", "query": {"has_child": {}}}}},
             None,
