@@ -1,5 +1,6 @@
 """``esrally-ebs workload``: your own queries."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -42,4 +43,4 @@ def workload_import(
         format=format_, index=index, hash_literals=hash_literals, modules=not without_modules
     )
     put(queries.import_logs(logs, output, options).text())
-    put(f"race with: esrally race --track-path={output}")
+    put(f"race with: esrally race --track-path={shlex.quote(str(output))}")

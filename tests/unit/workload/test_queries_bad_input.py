@@ -204,6 +204,11 @@ def test_an_empty_output_directory_is_used(log: Path) -> None:
     assert import_logs([log], log.parent / "out").requests == 1
 
 
+def test_the_command_to_race_with_can_be_copied(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workload", "import", str(log), "--output", str(log.parent / "my queries")]) == 0
+    assert f"--track-path='{log.parent / 'my queries'}'\n" in capsys.readouterr().out
+
+
 def test_an_output_that_cannot_be_written(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, line = refused(capsys, log, "--output", "/proc/self/out")
     assert code == 3
