@@ -112,6 +112,9 @@ _TOKEN: Final = re.compile(r"\w+")
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
 _QUERY_WORD: Final = re.compile(r"(_exists_:\S+|[\^~][\d.]+)|\w+(?![\w.]*:)")
+# a phrase, or group 1, a regular expression
+_QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)
+_WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
 _NOT_HASHED: Final = re.compile(r"geo_|shape")
 _OF_BOUNDS: Final = re.compile(r"(?:.*_)?(?:range|histogram)")  # queries and aggregations
 _BOUNDS_IN_QUERY: Final = re.compile(rf"{_ISO_DATE.pattern}|{_LUCENE_RANGE.pattern}|:\(?[<>]")
@@ -139,7 +142,11 @@ class Hasher(Walk):
     def literal(self, value: Json, key: str, where: str) -> Json:
         if not isinstance(value, str) or _NOT_HASHED.match(where):
             return value
-        if where == "regexp" or (where in ("terms", "significant_terms") and key in ("include", "exclude")):
+        if (
+            where in ("regexp", "kql", "wrapper")
+            or (where == "query_string" and has_regexp(value))
+            or (where in _WITH_INCLUDE and key in ("include", "exclude"))
+        ):
             self.refused = True
             return value
         if (key == "missing" and value in _SORTED_MISSING) or (key == "from" and not where):
@@ -162,6 +169,11 @@ class Hasher(Walk):
         if isinstance(source, str) and "" in _SCRIPT_STRING.findall(source):
             self.refused = True
         return super()._script(node)
+
+
+def has_regexp(text: str) -> bool:
+    """Whether a Lucene query string has a regular expression, of which a hash would make another, or none."""
+    return any(_QUERY_REGEXP.findall(text))
 
 
 def hash_query(text: str) -> str:
@@ -297,6 +309,8 @@ class Preparer:
                 self._count_dates(search)
         if not self._hash:
             return node
+        if has_regexp(dict(search.params).get("q", "")):
+            return None
         hasher = Hasher()
         hashed = hasher.body(node)
         return None if hasher.refused else hashed

@@ -32,7 +32,7 @@ class Reason(StrEnum):
     AGGREGATION = "unknown aggregation"
     QUERY = "unknown query"
     PART = "unknown part of a search"
-    HASHED_REGEXP = "regular expression or script that cannot be hashed"
+    HASHED_REGEXP = "regular expression, script or KQL that cannot be hashed"
     TEMPLATE = "search template"
     SCROLL = "scroll"
     PIT = "point in time"

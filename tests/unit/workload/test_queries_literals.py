@@ -182,7 +182,7 @@ def test_points_and_regular_expressions(tmp_path: Path) -> None:
     lines = (query_line({"query": query}) for query in (near, {"regexp": {"host": "web[0-9]+"}}))
     options = Options(hash_literals=True)
     summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", options)
-    assert summary.excluded == {"regular expression or script that cannot be hashed": 1}
+    assert summary.excluded == {"regular expression, script or KQL that cannot be hashed": 1}
     assert requests(tmp_path / "out")[0]["body"] == {"query": near}
 
 
@@ -225,6 +225,28 @@ def test_a_script_with_a_literal_is_not_hashed(source: str, refused: bool) -> No
         hasher = Hasher()
         hasher.body({"query": {"script": {"script": script}}})
         assert hasher.refused is refused
+
+
+@pytest.mark.parametrize(
+    ("query", "refused"),
+    [
+        ({"query_string": {"query": "host:/web[0-9]+/ AND a:b"}}, True),
+        ({"query_string": {"query": 'ts:[now-1d/d TO now/d] AND url:"http://a.b/c/"'}}, False),
+        ({"simple_query_string": {"query": "host:/web[0-9]+/"}}, False),  # it has none
+        ({"kql": {"query": "user: bob and n > 5"}}, True),  # whose words a node needs
+        ({"wrapper": {"query": "eyJ0ZXJtIjp7InUiOiJib2IifX0="}}, True),
+    ],
+)
+def test_what_would_be_another_language_if_it_were_hashed(query: dict[str, Any], refused: bool) -> None:
+    hasher = Hasher()
+    hasher.body({"query": query})
+    assert hasher.refused is refused
+
+
+def test_a_regular_expression_of_the_url_is_not_hashed(tmp_path: Path) -> None:
+    rows = [{"at": 0, "method": "GET", "path": f"/i/_search?q=host:{q}"} for q in ("/web[0-9]+/", "bob")]
+    log = write(tmp_path / "log", *map(json.dumps, rows))
+    assert import_logs([log], tmp_path / "out", Options(hash_literals=True)).requests == 1
 
 
 SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params": {"x": 1}}}}
