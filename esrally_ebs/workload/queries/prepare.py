@@ -111,7 +111,9 @@ _ISO_DATE: Final = re.compile(
 _TOKEN: Final = re.compile(r"\w+")
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
-_QUERY_WORD: Final = re.compile(r"(_exists_:\S+|[\^~][\d.]+)|\w+(?![\w.]*:)")
+_QUERY_WORD: Final = re.compile(r"(_exists_:\S+|[\^~][\d.]+)|\b\d+(?:\.\d+){3}\b|\w+(?![\w.]*:)")
+_MASK: Final = re.compile(r"(.+)(/\d{1,3})")
+_ANY_INTEGER_DIGITS: Final = 9  # as many digits make an integer, whatever they are
 # a phrase, or group 1, a regular expression
 _QUERY_REGEXP: Final = re.compile(r'"(?:[^"\\]|\\.)*"|((?:\A|(?<=[:\s(+!-]))/.+?/)', re.DOTALL)
 _WITH_INCLUDE: Final = frozenset(("rare_terms", "significant_terms", "significant_text", "terms"))
@@ -181,7 +183,7 @@ def hash_query(text: str) -> str:
     bounds = _BOUNDS_IN_QUERY.search(text) is not None
 
     def hashed(word: re.Match[str]) -> str:
-        return word[0] if word[1] or (bounds and word[0][0].isdigit()) else _hash_word(word[0])
+        return word[0] if word[1] or (bounds and word[0][0].isdigit()) else hash_text(word[0])
 
     return _QUERY_WORD.sub(hashed, text)
 
@@ -190,6 +192,9 @@ def hash_text(text: str) -> str:
     """A string with each word hashed; what stands between them (blanks, wildcards) stays."""
     if _ISO_DATE.fullmatch(text) or _NOW.fullmatch(text) or _POINT.fullmatch(text):
         return text
+    mask = _MASK.fullmatch(text)
+    if mask and _address(mask[1]):
+        return hash_text(mask[1]) + mask[2]
     address = _address(text)
     return _TOKEN.sub(lambda word: _hash_word(word[0]), text) if address is None else _hash_address(address)
 
@@ -199,7 +204,8 @@ def _hash_word(word: str) -> str:
         return word
     if word.isascii() and word.isdigit():
         number = int.from_bytes(_digest(word))
-        return str(number)[1 : len(word) + 1].zfill(len(word))[: len(word)]
+        digits = str(number)[1 : len(word) + 1].zfill(len(word))[: len(word)]
+        return digits if len(word) <= _ANY_INTEGER_DIGITS else f"0{digits[1:]}"  # which is no larger
     return _hash_name(word)
 
 

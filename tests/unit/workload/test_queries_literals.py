@@ -147,7 +147,10 @@ def test_a_hash_keeps_what_the_query_needs() -> None:
     assert hash_text("sho*").endswith("*")
     assert len(hash_text("4711")) == 4
     assert hash_text("4711").isdigit()
+    assert all(hash_text(f"9223372036854775{n}")[0] == "0" for n in range(100, 150))  # still a long
     assert hash_text("192.168.0.1").startswith("10.")
+    assert hash_text("192.168.0.0/16") == f"{hash_text('192.168.0.0')}/16"
+    assert hash_query("ip:192.168.0.1 AND a:b") == f"ip:{hash_text('192.168.0.1')} AND a:{hash_text('b')}"
     assert hash_text("2001:db8::1").startswith("fd")
     assert (
         hash_query("user:bob AND NOT status:open")
