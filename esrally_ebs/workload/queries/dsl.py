@@ -50,14 +50,14 @@ _MODULE_AGGREGATIONS: Final = words(
 )
 # What shapes a query although it is a string; everything else that is no key is a literal.
 _STRUCTURE: Final = words(
-    "_index _source analyzer boost boost_mode calendar_interval collect_mode default_field "
-    "default_operator distance distance_type docvalue_fields excludes execution_hint field fields "
-    "fixed_interval flags format fuzziness fuzzy_rewrite gap_policy ignore_unmapped includes index "
-    "interval k lang max_expansions method min_doc_count minimum_should_match missing_order mode model_id "
-    "modifier multi_value_mode num_candidates numeric_type offset operator path pivot prefix_length "
-    "quote_analyzer quote_field_suffix relation rewrite scale score_mode shard_size size slop "
-    "stored_fields suggest_mode tie_breaker time_zone type unit unmapped_type validation_method "
-    "value_type zero_terms_query"
+    "_index _source analyzer boost boost_mode calendar_interval categorization_filters collect_mode "
+    "default_field default_operator distance distance_type docvalue_fields excludes execution_hint field "
+    "fields fixed_interval flags format fuzziness fuzzy_rewrite gap_policy ignore_unmapped includes index "
+    "interval k lang max_expansions method min_doc_count minimum_interval minimum_should_match "
+    "missing_order mode model_id modifier multi_value_mode num_candidates numeric_type offset operator "
+    "path pivot precision prefix_length quote_analyzer quote_field_suffix relation rewrite scale "
+    "score_mode shard_size size slop stored_fields string_distance suggest_mode tie_breaker time_zone "
+    "type unit unmapped_type validation_method value_type zero_terms_query"
 )
 _TOP_STRUCTURE: Final = words(
     "_source docvalue_fields explain fields profile seq_no_primary_term size slice stats stored_fields "
@@ -254,7 +254,7 @@ class Walk:
         if not isinstance(node, dict):
             return node  # the name of a field
         return {
-            field: self._options(value, "sort")
+            field: self._options(value, "geo_distance" if field == "_geo_distance" else "sort")
             if isinstance(value, dict)
             else (value if value in _ORDERS else self._literals(value, field, "sort"))
             for field, value in node.items()

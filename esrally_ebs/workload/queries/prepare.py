@@ -108,6 +108,9 @@ def _differs(options: dict[str, Json], walked: dict[str, Json]) -> bool:
 _ISO_DATE: Final = re.compile(
     r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?)?(Z|[+-]\d\d:?\d\d)?(\|\|.*)?"
 )
+_DATE: Final = re.compile(  # with the day, or the year, first
+    r"(?:(?:19|20)\d\d([/.-])\d\d?\1\d\d?|\d\d?([/.-])\d\d?\2(?:19|20)\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?)?"
+)
 _TOKEN: Final = re.compile(r"\w+")
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
@@ -190,7 +193,7 @@ def hash_query(text: str) -> str:
 
 def hash_text(text: str) -> str:
     """A string with each word hashed; what stands between them (blanks, wildcards) stays."""
-    if _ISO_DATE.fullmatch(text) or _NOW.fullmatch(text) or _POINT.fullmatch(text):
+    if any(kind.fullmatch(text) for kind in (_ISO_DATE, _DATE, _NOW, _POINT)):
         return text
     mask = _MASK.fullmatch(text)
     if mask and _address(mask[1]):
