@@ -19,17 +19,18 @@ from esrally_ebs.store.encoding import TRACE
 _SECTOR = 512
 _MAX_LINE = 1000  # characters; a longer line is of no trace
 _MAX_SECTOR = 2**63 // _SECTOR  # sectors that an offset of 64 bits can tell
-# An I/O of a trace: blkparse and the kernel have issues (D) and completions (C), biosnoop's lines are of
-# completions (an I/O that no scheduler queued may have -1 ms in its queue), those of fio's iolog of issues;
-# version 2 of it has no times but how long it waits in between.
+# An I/O of a trace: blkparse and the kernel have issues (D), completions (C) and issues that were taken back
+# (R, requeued), biosnoop's lines are of completions (an I/O that no scheduler queued may have -1 ms in its
+# queue), those of fio's iolog of issues; version 2 of it has no times but how long it waits in between.
 _NUMBER = r"\d{1,18}"
 _TIME = r"\d{1,12}\.\d{1,9}"
 _BLKPARSE = re.compile(
-    rf"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>{_TIME}) +(?P<thread>{_NUMBER}) +(?P<action>[DC])"
+    rf"(?P<device>\d+,\d+) +\d+ +\d+ +(?P<s>{_TIME}) +(?P<thread>{_NUMBER}) +(?P<action>[DCR])"
     rf" +(?P<op>[A-Z]*[RW][A-Z]*) +(?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
 )
 _PERF = re.compile(
-    rf"(.*?(?P<thread>{_NUMBER}) +\[\d+\])?.*?(?P<s>{_TIME}): +(block:)?block_rq_(?P<action>issue|complete): "
+    rf"(.*?(?P<thread>{_NUMBER}) +\[\d+\])?.*?(?P<s>{_TIME}): +"
+    r"(block:)?block_rq_(?P<action>issue|complete|requeue): +"
     r"(?P<device>\d+,\d+) (?P<op>[A-Z]*[RW][A-Z]*) (\d+ )?\(.*?\)"
     rf" (?P<sector>{_NUMBER}) \+ (?P<sectors>{_NUMBER})"
 )
@@ -42,8 +43,18 @@ _IOLOG = re.compile(
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
-# What the kernel and blkparse print where their buffers were full.
-_LOST = re.compile(r"^CPU:\d+ \[LOST (?:(\d+) )?EVENTS\]|^Skips: [\d,]+ forward \(([\d,]+)", re.MULTILINE)
+# What the kernel, blkparse, perf script, biosnoop and blktrace print where their buffers were full.
+_LOST = re.compile(
+    r"^CPU:\d+ \[LOST (?:(\d+) )?EVENTS\]|^Skips: [\d,]+ forward \(([\d,]+)|PERF_RECORD_LOST lost (\d+)"
+    r"|events and lost (\d+) chunks|^Possibly lost (\d+) samples|^lost (\d+) events|You have (\d+) dropped",
+    re.MULTILINE | re.IGNORECASE,
+)
+# blkparse numbers the events of a device, on each processor.
+_NUMBERED = re.compile(
+    rf"^ *(\d+,\d+) +(\d+) +({_NUMBER}) +{_TIME} +{_NUMBER} +([A-Z]{{1,2}}) ", re.MULTILINE
+)
+_ALL_KINDS = {"Q", "G", "D", "C"}  # of events, where none was left out when it was printed
+_MAX_PASSED_OVER = 0.01  # of numbers
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
@@ -92,22 +103,24 @@ def parse_trace(text: str, source: str, device: str | None = None, *, began_s: f
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """The I/Os of a trace, in the order of its lines; nothing for other text."""
+    """The I/Os of a trace, in no order; nothing for other text."""
     lines = (line.strip() for line in text.splitlines() if len(line) <= _MAX_LINE)
     if head := _IOLOG_HEAD.match(text.lstrip()):
         yield from _iolog(lines, has_times=head["version"] != "2")
         return
     issued: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
-    for line in lines:
-        io = next((match for tool in _TOOLS if (match := tool.match(line))), None)
-        if io is None:
-            continue
-        of = io.groupdict()
-        seconds, key = float(of["s"]), (of["device"], of["sector"])
-        if of.get("action", "C")[0] in "Di":
-            issued[key] = seconds, of
-            continue
+    matches = (next((match for tool in _TOOLS if (match := tool.match(line))), None) for line in lines)
+    events = [match.groupdict() for match in matches if match]
+    events.sort(key=lambda of: float(of["s"]))  # a file may have one processor after the other
+    for of in events:
+        seconds, key, action = float(of["s"]), (of["device"], of["sector"]), of.get("action", "C")[0].upper()
         begun_s, by = issued.pop(key, (None, of))
+        if action in "DI":
+            if begun_s is not None:  # its completion was lost
+                yield from _io(by, begun_s, None)
+            issued[key] = seconds, of
+        if action in "DIR":
+            continue
         if of.get("took_ms"):
             begun_s = max(0.0, seconds - float(of["took_ms"]) / 1000)
         yield from _io(by, begun_s, seconds)
@@ -142,8 +155,26 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
 
 
 def lost_events(text: str) -> int:
-    """Events that a trace says it lost, at least."""
-    return sum(int((kernel or skipped or "1").replace(",", "")) for kernel, skipped in _LOST.findall(text))
+    """Events that a trace says it lost, at least, or that its numbers pass over."""
+    told = sum(int(("".join(counts) or "1").replace(",", "")) for counts in _LOST.findall(text))
+    return told + _passed_over(text)
+
+
+def _passed_over(text: str) -> int:
+    """How many numbers are missing where blkparse printed events of all kinds; of few it is said: none."""
+    numbers: dict[str, dict[str, set[int]]] = {}
+    kinds = set()
+    for device, processor, number, kind in _NUMBERED.findall(text):
+        numbers.setdefault(device, {}).setdefault(processor, set()).add(int(number))
+        kinds.add(kind)
+    runs: list[set[int]] = []
+    for by_processor in numbers.values():
+        together = set().union(*by_processor.values())
+        numbered_once = len(together) == sum(map(len, by_processor.values()))
+        runs += [together] if numbered_once else by_processor.values()
+    expected = sum(max(run) - min(run) + 1 for run in runs)
+    missing = expected - sum(map(len, runs))
+    return missing if kinds >= _ALL_KINDS and missing > _MAX_PASSED_OVER * expected else 0
 
 
 def lacks(ios: pa.Table) -> list[str]:

@@ -1,6 +1,7 @@
 """Traces of other tools, as each writes the same three I/Os."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from recorded_requests import GP3
 
 from esrally_ebs.advice.advice import usage_options
-from esrally_ebs.advice.traces import access_of, lacks, parse_trace
+from esrally_ebs.advice.traces import access_of, lacks, lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError
@@ -104,6 +105,71 @@ def test_an_io_without_its_completion_is_kept_and_told() -> None:
     assert ios["at_s"].to_pylist()[0] == 13231.0005
     assert ios["thread"].to_pylist() == [697, 697, 12]
     assert lacks(ios)[0].startswith("Of 1 I/Os it has no issue or no completion")
+
+
+def test_a_completion_that_is_missing_is_told_also_where_the_place_is_read_again() -> None:
+    """The first of both I/Os was in no table, and nothing was said."""
+    again = text("blkparse").replace("223498 + 32", "223490 + 32")
+    cut = "".join(line for line in again.splitlines(keepends=True) if "0.000900000" not in line)
+    ios = parse_trace(cut, "cut")
+    assert ios["bytes"].to_pylist() == [4096, 16_384, 131_072]
+    assert ios["done_s"].null_count == 1
+
+
+def test_an_io_that_is_issued_twice_as_the_device_had_no_room_is_one() -> None:
+    taken_back = "259,0 1 9 0.000600000 0 R R 223490 + 8 [0]\n259,0 1 10 0.000700000 0 D R 223490 + 8 [0]\n"
+    ios = parse_trace(text("blkparse") + taken_back, "t")
+    assert ios["bytes"].to_pylist() == [4096, 16_384, 131_072]
+    assert (ios["at_s"][0].as_py(), ios["done_s"][0].as_py()) == (0.0007, 0.0009)
+
+
+@pytest.mark.parametrize("tool", ["blkparse", "kernel-trace", "perf-script"])
+def test_events_of_one_processor_after_the_other_are_put_in_order(tool: str) -> None:
+    """``cat per_cpu/cpu*/trace``: each I/O was taken for two, without an issue and without a completion."""
+    assert parse_trace("\n".join(sorted(text(tool).splitlines(), reverse=True)), "t") == trace(tool)
+
+
+def test_the_report_of_trace_cmd_is_read_as_the_kernels_trace() -> None:
+    """It has columns, so more than a space before what an event says."""
+    padded = text("kernel-trace").replace("issue: ", "issue:       ")
+    assert parse_trace(padded, "t") == trace("kernel-trace")
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("CPU:3 [LOST 1234 EVENTS]", 1234),
+        ("Skips: 5 forward (1,234 -  10.0%)", 1234),
+        ("            java   697 [001] 13231.000500: PERF_RECORD_LOST lost 12", 12),
+        ("Processed 123456 events and lost 3 chunks!", 3),
+        ("Possibly lost 5 samples", 5),
+        ("lost 7 events on CPU #1", 7),
+        ("You have 1234 dropped events", 1234),
+    ],
+)
+def test_what_a_tool_says_that_it_lost_is_counted(said: str, lost: int) -> None:
+    assert lost_events(f"{text('perf-script')}\n{said}\n") == lost
+
+
+def numbered(keep: Callable[[int], bool], kinds: str = "QGDC", processors: int = 2) -> str:
+    """Text of blkparse of 60 I/Os, of those that are kept; each processor numbers its events."""
+    lines = [
+        f"259,0 {io % processors} {len(kinds) * (io // processors) + place + 1} {io}.00000{place}000 7 {kind}"
+        f" R {io * 800} + 8 [java]\n"
+        for io in range(60)
+        if keep(io)
+        for place, kind in enumerate(kinds)
+    ]
+    return "".join(lines)
+
+
+def test_ios_that_were_taken_out_whole_are_missing_in_the_numbers_of_blkparse() -> None:
+    assert lost_events(numbered(lambda _: True)) == 0
+    by_one_counter = numbered(lambda _: True, processors=1).replace("259,0 0 9 ", "259,0 1 9 ")
+    assert lost_events(by_one_counter) == 0
+    assert lost_events(numbered(lambda io: io % 5 != 3)) == 4 * 11  # and those at the end
+    without_issues = numbered(lambda io: io % 5 != 3, "QGIC")
+    assert lost_events(without_issues) == 0  # printed so: what else was not is not known
 
 
 def test_an_io_that_no_scheduler_queued_is_one() -> None:
