@@ -29,10 +29,15 @@ _DAY_S = 86400
 _MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
+_READ |= {"kB_read/s": 1024, "MB_read/s": 1024**2, "Blk_read/s": 512}  # without -x
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
+_WRITTEN |= {"kB_wrtn/s": 1024, "MB_wrtn/s": 1024**2, "Blk_wrtn/s": 512}
 _OLD_TITLES = ("r", "w", "rkB", "wkB")
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
-_TIME = re.compile(r"\d\d:\d\d:\d\d( [AP]M)?")
+_TIME = re.compile(  # of a day, as languages write it
+    r"(?P<hour>\d\d)[:時时](?P<minute>\d\d)[:分](?P<second>\d\d)秒?(\s?(?P<half>[AP])\.?M\b\.?)?",
+    re.IGNORECASE,
+)
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
 # own the log shows no more than that.
 _AT_LIMIT = 0.95
@@ -196,6 +201,9 @@ def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, di
     titles: list[str] = []
     name_is_last = False
     for words, has_time, began_s, seconds in _timed_lines(text, source):
+        if "DEV" in words and not has_time:  # sar's averages, in whatever language
+            titles = []
+            continue
         if are_titles := bool({"Device", "Device:", "DEV"} & set(words)):
             name_is_last = words[-1] == "DEV"  # sar -p
         if name_is_last:
@@ -219,7 +227,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
         if clock:
-            before_s, time_s = time_s, _second_of_day(clock[0])
+            before_s, time_s = time_s, _second_of_day(clock)
             if time_s != before_s or not words:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
                 now_s += seconds
@@ -239,10 +247,10 @@ def _seconds_between(before_s: float, time_s: float, source: str) -> float:
     return seconds
 
 
-def _second_of_day(clock: str) -> float:
-    hour, minute, second = map(int, clock[:8].split(":"))
-    if clock.endswith("M"):
-        hour = hour % 12 + (12 if "P" in clock else 0)
+def _second_of_day(clock: re.Match[str]) -> float:
+    hour, minute, second = map(int, clock.group("hour", "minute", "second"))
+    if half := clock["half"]:
+        hour = hour % 12 + (12 if half in "Pp" else 0)
     return hour * 3600.0 + minute * 60 + second
 
 

@@ -122,6 +122,42 @@ def test_sar_whose_devices_come_last_is_read() -> None:
     assert parse_usage(moved, "log") == SAR_READ
 
 
+@pytest.mark.parametrize("average", ["Average:", "Moyenne :"])
+@pytest.mark.parametrize("last", [False, True])
+def test_averages_of_sar_have_titles_and_are_left_out(average: str, last: bool) -> None:
+    """Of devices that come last, and in French: they were said to be no numbers."""
+    text = "\n".join([*SAR.splitlines()[:3], SAR.splitlines()[0], SAR.splitlines()[3]])
+    if last:
+        text = re.sub(r"^(\S+) +(\S+) +(.*)$", r"\1 \3 \2", text, flags=re.MULTILINE)
+    head, averages = text.rsplit("12:00:01", 1)
+    assert parse_usage(f"{head}{average}{averages.replace('Average:', average)}", "log") == SAR_READ
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("12:59:50 pm", "01:00:00 pm"),
+        ("11:59:50 p.m.", "12:00:00 a.m."),
+        ("12:59:50\u202fPM", "01:00:00\u202fPM"),
+        ("23時59分50秒", "00時00分00秒"),
+        ("23时59分50秒", "00时00分00秒"),
+    ],
+)
+def test_times_of_day_are_read_as_other_languages_write_them(before: str, after: str) -> None:
+    text = IOSTAT.replace("11:59:50 PM", before).replace("12:00:00 AM", after)
+    assert parse_usage(text, "log") == parse_usage(IOSTAT, "log")
+
+
+@pytest.mark.parametrize(("unit", "size"), [("kB", KIB), ("MB", MIB), ("Blk", 512)])
+def test_iostat_without_x_tells_no_writes_from_reads_but_how_much(unit: str, size: int) -> None:
+    """It was said not to say how many bytes."""
+    report = f"Device tps {unit}_read/s {unit}_wrtn/s {unit}_read {unit}_wrtn\nnvme1n1 9.00 30.00 12.00 9 9\n"
+    text = re.sub(r"Device(.*\n)+?nvme1n1.*\n", report, IOSTAT)
+    assert parse_usage(text, "log") == [
+        Interval(seconds=10, reads=90, read_bytes=420 * size, writes=0, written_bytes=0)
+    ]
+
+
 def test_a_device_that_iostat_leaves_out_while_it_is_idle_did_nothing_meanwhile() -> None:
     """``iostat -z``: the next rate was taken for all of the time since it was last there."""
     report = IOSTAT[IOSTAT.index("11/23/2026") :]
