@@ -1,7 +1,7 @@
 """Replays a log of what a volume did, minute by minute: when another's limits would have been reached.
 
-Takes what operators have: CloudWatch's sums, text of ``iostat -xt`` or ``sar -d``, the I/Os of a trace. That
-says nothing of latency, and nothing of bursts shorter than an interval.
+Takes what operators have: CloudWatch's sums, what ``iostat -xt``, ``sar -d`` or ``sadf`` say, the I/Os of a
+trace. That says nothing of latency, and nothing of bursts shorter than an interval.
 """
 
 import json
@@ -9,8 +9,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from esrally_ebs.errors import FormatError
 from esrally_ebs.volumes.virtual.replay import Column
 
 _KINDS = (
-    "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device), or a trace of"
-    " blkparse, perf script, biosnoop -Q or fio's iolog"
+    "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device) or sadf's"
+    " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
 _DAY_S = 86400
 _MAX_SECONDS = 7 * _DAY_S
@@ -32,7 +33,8 @@ _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _READ |= {"kB_read/s": 1024, "MB_read/s": 1024**2, "Blk_read/s": 512}  # without -x
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
 _WRITTEN |= {"kB_wrtn/s": 1024, "MB_wrtn/s": 1024**2, "Blk_wrtn/s": 512}
-_OLD_TITLES = ("r", "w", "rkB", "wkB")
+_OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
+_SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(  # of a day, as languages write it
     r"(?P<hour>\d\d)[:時时](?P<minute>\d\d)[:分](?P<second>\d\d)秒?(\s?(?P<half>[AP])\.?M\b\.?)?",
@@ -75,17 +77,17 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
     Raises FormatError, naming ``source``, for text of no such kind, or of several devices when none is named.
     """
     try:
-        if text.lstrip().startswith("{"):
-            document = json.loads(text)
-            if "sysstat" not in document:
-                return _amounts(_cloudwatch(document, device), source)
-            text = _text_of(document)
-        rows = list(_device_rows(text, source))
-    except ValueError as error:
+        if text.lstrip().startswith(("{", "[")):
+            documents = list(_documents(text))
+            if "sysstat" not in documents[0]:
+                return _amounts(_cloudwatch(documents, device), source)
+            text = "\n".join(map(_text_of, documents))
+        rows = sorted(_rows_of_sadf(text), key=itemgetter(1)) or list(_device_rows(text, source))
+    except (ValueError, OverflowError) as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
-            f"{source}: JSON, but neither of get-metric-data nor of iostat; give {_KINDS}"
+            f"{source}: JSON, but neither of get-metric-data nor of sysstat; give {_KINDS}"
         ) from error
     devices = list(dict.fromkeys(row[0] for row in rows))
     if device is None and len(devices) > 1:
@@ -110,26 +112,51 @@ def _amounts(intervals: Iterable[Interval], source: str) -> list[Interval]:
     return checked
 
 
-def _cloudwatch(document: Mapping[str, object], device: str | None) -> list[Interval]:
-    """The answer of get-metric-data: sums of ``_METRICS``, by their labels, in which ``device`` stands.
+def _documents(text: str) -> Iterator[Any]:
+    """JSON documents one after the other, as calls that add to a file leave them, or in a list."""
+    decode, at, space = json.JSONDecoder().raw_decode, 0, re.compile(r"\s*")
+    while (at := space.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        document, at = decode(text, at)
+        yield from document if isinstance(document, list) else [document]
+
+
+def _results(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of get-metric-data; of get-metric-statistics the one, in their form."""
+    if "Datapoints" not in document:
+        return list(document["MetricDataResults"])
+    label, points = document["Label"], document["Datapoints"]
+    if any("Sum" not in point for point in points):
+        raise ValueError(f"{label}: no sums; ask get-metric-statistics for --statistics Sum")
+    times, values = [point["Timestamp"] for point in points], [point["Sum"] for point in points]
+    return [{"Label": label, "Timestamps": times, "Values": values}]
+
+
+def _values(result: Mapping[str, Any]) -> Iterator[tuple[datetime, float]]:
+    times, values = result["Timestamps"], result["Values"]
+    if len(times) != len(values):
+        raise ValueError(f"{result['Label']}: {len(times)} timestamps for {len(values)} values")
+    return zip(map(_moment, times), map(float, values), strict=True)
+
+
+def _cloudwatch(documents: Iterable[Mapping[str, Any]], device: str | None) -> list[Interval]:
+    """The answers of CloudWatch: sums of ``_METRICS``, by their labels, in which ``device`` stands.
 
     Of more than 100,800 values the AWS CLI gives several results of one label, one after another.
     """
     sums: dict[str, dict[datetime, float]] = {}
     labels: dict[str, str] = {}
-    for result in document["MetricDataResults"]:  # type: ignore[attr-defined]
+    for result in (one for document in documents for one in _results(document)):
         label = result["Label"]
         metric = next((name for name in _METRICS if name in label), None)
-        if metric is not None and (device is None or device in label):
-            times, values = result["Timestamps"], result["Values"]
-            if len(times) != len(values):
-                raise ValueError(f"{label}: {len(times)} timestamps for {len(values)} values")
+        if metric is not None and (device is None or _names(label, device)):
             if labels.setdefault(metric, label) != label:
                 raise ValueError(f"of several volumes, {labels[metric]} and {label}: name one with --device")
             of_metric = sums.setdefault(metric, {})
-            of_metric.update(zip(map(datetime.fromisoformat, times), map(float, values), strict=True))
+            for time, value in _values(result):
+                if of_metric.setdefault(time, value) != value:
+                    raise ValueError(f"{label}: two values of {time}; give those of one volume")
     if missing := [name for name in _METRICS if name not in sums]:
-        raise ValueError(f"no sums of {missing[0]}")
+        raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
     periods = sorted(set().union(*sums.values()))
     if len(periods) < 2:
         raise ValueError("fewer than two periods")
@@ -137,6 +164,15 @@ def _cloudwatch(document: Mapping[str, object], device: str | None) -> list[Inte
     first = periods[0]
     rows = [((time - first).total_seconds(), period_s, _at(sums, time)) for time in periods]
     return list(_without_gaps(rows))
+
+
+def _names(label: str, device: str) -> bool:
+    """Whether it stands there as a whole: vol-1 not in vol-12."""
+    return re.search(rf"(?<![\w-]){re.escape(device)}(?![\w-])", label) is not None
+
+
+def _moment(time: str | float) -> datetime:
+    return datetime.fromisoformat(time) if isinstance(time, str) else datetime.fromtimestamp(time, UTC)
 
 
 def intervals_of(ios: pa.Table) -> list[Interval]:
@@ -184,16 +220,51 @@ def _at(sums: Mapping[str, Mapping[datetime, float]], time: datetime) -> list[fl
 
 
 def _text_of(document: Mapping[str, Any]) -> str:
-    """The text of what ``iostat -o JSON`` says, which before sysstat 12 has no ``/s`` in its titles."""
+    """The text of what ``iostat -o JSON`` or ``sadf -j`` says, whose titles may lack their ``/s``."""
     lines = []
     for host in document["sysstat"]["hosts"]:
         lines.append(_RUN)
         for report in host["statistics"]:
-            lines.append(report.get("timestamp", ""))
+            time = report.get("timestamp", "")
+            if not isinstance(time, str):  # of sadf
+                lines += _sadf_lines(report, time)
+                continue
+            lines.append(time)
             for disk in report.get("disk", ()):
-                titles = [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
-                lines += [" ".join(("Device", *titles)), " ".join(map(str, disk.values()))]
+                lines += [" ".join(("Device", *_titles(disk))), " ".join(map(str, disk.values()))]
     return "\n".join(lines)
+
+
+def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[str]:
+    """What ``sadf -d`` says instead of its JSON."""
+    for disk in report.get("disk", ()):
+        yield ";".join((_SADF, "DEV", *_titles(disk)))
+        yield ";".join(
+            ("", str(time["interval"]), f"{time['date']} {time['time']}", *map(str, disk.values()))
+        )
+
+
+def _titles(disk: Mapping[str, Any]) -> list[str]:
+    """Of all but the device's name, which is the first."""
+    return [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
+
+
+def _rows_of_sadf(text: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:
+    """As ``_device_rows``, of text of ``sadf -d``; each of its lines says for how long it is."""
+    titles: list[str] = []
+    for line in text.splitlines() if _SADF in text else ():
+        words = line.replace(",", ".").split(";")
+        if line.startswith(_SADF):
+            titles = words[3:]
+        elif titles[:1] == ["DEV"] and len(words) == len(titles) + 3 and (seconds := float(words[1])) > 0:
+            time = words[2].removesuffix(" UTC")
+            ended_s = float(time) if time.isdecimal() else _moment(time).timestamp()
+            yield (
+                words[3],
+                ended_s - seconds,
+                seconds,
+                dict(zip(titles[1:], map(float, words[4:]), strict=True)),
+            )
 
 
 def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:

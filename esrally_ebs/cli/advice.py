@@ -126,7 +126,7 @@ def usage_command(
         Path,
         typer.Argument(
             metavar="LOG",
-            help="CloudWatch's JSON, iostat -xt (text, JSON), sar -d text, a trace, or a recording's folder.",
+            help="CloudWatch's JSON, iostat -xt (text, JSON), sar -d, a trace, or a recording's folder.",
         ),
     ],
     size: Size,
@@ -177,7 +177,7 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
 
 def _text(log: Path) -> str:
     try:
-        with log.open(errors="replace") as file:
+        with log.open(encoding="utf-8-sig", errors="replace") as file:
             text = file.read(_MAX_CHARACTERS + 1)
     except OSError as error:
         raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error

@@ -82,8 +82,35 @@ def test_json_of_iostat_is_read_as_its_text_is(before_12: bool) -> None:
     assert parse_usage(as_json(IOSTAT, before_12=before_12), "log") == parse_usage(IOSTAT, "log")
     with pytest.raises(FormatError, match="log: no report of a device between two times of day"):
         parse_usage(re.sub(r'"timestamp": "[^"]*", ', "", as_json(IOSTAT)), "log")
-    with pytest.raises(FormatError, match="log: JSON, but neither of get-metric-data nor of iostat"):
+    with pytest.raises(FormatError, match="log: JSON, but neither of get-metric-data nor of sysstat"):
         parse_usage('{"sysstat": {"hosts": 3}}', "log")
+
+
+SADF = """# hostname;interval;timestamp;DEV;tps;rkB/s;wkB/s;areq-sz
+h;600;2026-11-22 12:10:01 UTC;nvme1n1;100,00;1600,00;0,00;16,00
+h;600;2026-11-22 12:10:01 UTC;nvme0n1;9,00;90,00;0,00;16,00
+h;-1;2026-11-22 12:10:05 UTC;LINUX-RESTART\t(2 CPU)
+h;600;2026-11-22 12:20:01 UTC;nvme1n1;200,00;3200,00;0,00;16,00
+"""
+
+
+def test_sadf_says_for_how_long_each_of_its_lines_is() -> None:
+    """A month of ``sar`` as many keep it: it was said to be no report, or neither of iostat."""
+    assert parse_usage(SADF, "log", "nvme1n1") == SAR_READ
+    later_day_first = "".join(SADF.splitlines(keepends=True)[i] for i in (0, 4, 1, 2, 3))
+    assert parse_usage(later_day_first, "log", "nvme1n1") == SAR_READ
+    assert parse_usage(re.sub(r"2026\S+ 12:([12])0:01 UTC", r"179534\g<1>600", SADF), "log", "nvme1n1")
+    reports = [
+        {
+            "timestamp": {"date": "2026-11-22", "time": f"12:{n}0:01", "utc": 1, "interval": 600},
+            "disk": [{"disk-device": "nvme1n1", "tps": n * 100.0, "rkB": n * 1600.0, "wkB": 0.0, "util": 1}],
+        }
+        for n in (1, 2)
+    ]
+    document = {"sysstat": {"hosts": [{"nodename": "h", "statistics": reports}]}}
+    assert parse_usage(json.dumps(document), "log") == SAR_READ
+    older = json.dumps(document).replace('"rkB"', '"rd_sec"').replace('"wkB"', '"wr_sec"')
+    assert parse_usage(older, "log")[0].read_bytes == 1600 * 512 * 600
 
 
 SAR_READ = [
@@ -216,6 +243,54 @@ def test_a_month_of_cloudwatch_comes_in_pages() -> None:
     assert both[2] == idle(3480)
 
 
+def statistics(kind: str = "Sum") -> str:
+    """The four answers of get-metric-statistics, the newest value first, added to one file."""
+    answers = [
+        {
+            "Label": result["Label"].removeprefix("vol-1 "),
+            "Datapoints": [
+                {"Timestamp": time, kind: value, "Unit": "Count"}
+                for time, value in reversed(list(zip(TIMES, result["Values"], strict=True)))
+            ],
+        }
+        for result in json.loads(CLOUDWATCH)["MetricDataResults"]
+    ]
+    return "\n".join(json.dumps(answer, indent=1) for answer in answers)
+
+
+def test_answers_of_cloudwatch_that_were_added_to_one_file_are_read_together() -> None:
+    """They were said to be extra data; those of get-metric-statistics are of one metric each."""
+    assert parse_usage(statistics(), "log") == parse_usage(CLOUDWATCH, "log")
+    pages = CLOUDWATCH + "\n" + CLOUDWATCH.replace("T10", "T11")
+    assert [one.reads for one in parse_usage(pages, "log")] == [600, 1200, 0, 600, 1200]
+    assert parse_usage(f"[{CLOUDWATCH}]", "log") == parse_usage(CLOUDWATCH, "log")
+    with pytest.raises(FormatError, match=r"log: VolumeReadOps: no sums; ask .* for --statistics Sum"):
+        parse_usage(statistics("Average"), "log")
+
+
+def test_times_of_cloudwatch_may_be_seconds_since_the_epoch() -> None:
+    text = CLOUDWATCH.replace(f'"{TIMES[0]}"', "1795341600").replace(f'"{TIMES[1]}"', "1795341660.0")
+    assert parse_usage(text, "log") == parse_usage(CLOUDWATCH, "log")
+    with pytest.raises(FormatError, match="log: "):
+        parse_usage(text.replace("1795341600", "1e300"), "log")
+
+
+def test_two_volumes_of_one_label_are_not_taken_for_pages_of_one() -> None:
+    """The second's values stood for both."""
+    other = CLOUDWATCH.replace("[600, 1200]", "[6, 12]")
+    with pytest.raises(
+        FormatError, match=r"log: vol-1 VolumeReadOps: two values of 2026.*; give those of one"
+    ):
+        parse_usage(CLOUDWATCH + other, "log")
+
+
+def test_a_volume_whose_name_begins_as_another_does_is_told_from_it() -> None:
+    other = CLOUDWATCH.replace("vol-1", "vol-12").replace("[600, 1200]", "[6, 12]")
+    assert parse_usage(CLOUDWATCH + other, "log", "vol-1") == parse_usage(CLOUDWATCH, "log")
+    with pytest.raises(FormatError, match="log: no sums of VolumeReadOps in whose label vol-2 stands"):
+        parse_usage(CLOUDWATCH, "log", "vol-2")
+
+
 def test_of_several_volumes_of_cloudwatch_one_must_be_named() -> None:
     document = json.loads(CLOUDWATCH)
     other = json.loads(CLOUDWATCH.replace("vol-1", "vol-2").replace("[600, 1200]", "[6, 12]"))
@@ -231,7 +306,7 @@ def test_next_to_no_ios_of_any_size_are_replayed() -> None:
 
 
 def test_json_of_another_form_is_refused_in_our_words() -> None:
-    with pytest.raises(FormatError, match="neither of get-metric-data nor of iostat"):
+    with pytest.raises(FormatError, match="neither of get-metric-data nor of sysstat"):
         parse_usage('{"MetricDataResults": {"a": 1}}', "x")
 
 
@@ -353,6 +428,13 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     assert capsys.readouterr().err.endswith(
         "name a file with it in ESRALLY_EBS_PRICES, see docs/studies.md\n"
     )
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    """As other systems' shells write it; it was said to have no report of a device."""
+    log = tmp_path / "cloudwatch.json"
+    log.write_text(CLOUDWATCH, encoding="utf-8-sig")
+    assert main(["usage", str(log), "--size", "500GiB"]) == 0
 
 
 def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
