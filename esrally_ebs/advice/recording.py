@@ -17,6 +17,10 @@ from esrally_ebs.volumes.virtual.replay import Column
 # In recordings at most 1 % of requests have a read in flight as they begin or end, and 90 % of reads are of
 # requests; with clocks that are 5 ms apart a quarter of them have.
 MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
+# The same right outside of requests of a query log, on a node that may do something else, too.
+MAX_AROUND = 0.1
+# Where at least so many requests one after the other have no I/O, nearly all before and after them must not.
+MIN_HOLE, MOST_HAVE = 8, 0.9
 # What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
 MAX_OFF = 0.5
 _QUARTILE = -0.6745  # the lower one of a normal distribution
@@ -123,8 +127,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         )
     request = np.searchsorted(began_s, at_s, "right") - 1
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
-    reads = pc.equal(ios["op"], "read").to_numpy()
-    _require_same_clock(session, arm, ios.filter(pa.array(reads)), began_s, latency_s, within[reads])
+    _require_same_clock(session, arm, ios, _edges(session, rows), within)
     notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
     columns = {name: column[within] for name, column in columns.items()}
@@ -142,6 +145,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
         slower_s=slower_s,
     )
+    _require_no_hole(session, arm, np.diff(whole.first))
     return _unperturbed(whole, session)
 
 
@@ -217,6 +221,17 @@ def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[
     return first, np.maximum(last - first, 0.0)
 
 
+def _edges(session: Session, rows: pa.Table) -> tuple[Column, Column]:
+    """When requests begin and end; of a query log times close to that at which surely none was served."""
+    began_s = rows["started_s"].to_numpy()
+    ended_s = began_s + rows["service_time_s"].to_numpy()
+    if session.kind != "trace":
+        return began_s, ended_s
+    ended_s = ended_s + LOG_S / 2
+    apart = began_s[1:] - ended_s[:-1] > 3 * LOG_S
+    return began_s[np.append(True, apart)] - LOG_S, ended_s[np.append(apart, True)] + LOG_S
+
+
 def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> float:
     """What reads take longer on this volume than on its model (s), by their lower quartile: it has no waits.
 
@@ -289,25 +304,52 @@ def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s:
 
 
 def _require_same_clock(
-    session: Session, arm: str, reads: pa.Table, began_s: Column, latency_s: Column, within: Column
+    session: Session, arm: str, ios: pa.Table, edges_s: tuple[Column, Column], within: Column
 ) -> None:
-    """No read of a request is in flight before it begins or when it has ended, and most are of requests.
-
-    Unless that continues another of the request: it was read ahead, and the request may never have needed it.
-    """
+    """No read is in flight before a request begins or when it has ended, and most reads are of requests."""
+    are_reads = pc.equal(ios["op"], "read")
+    reads, within = ios.filter(are_reads), within[are_reads.to_numpy()]
     at_s = reads["at_s"].to_numpy()
-    asked = reads.filter(pa.array(~_continuing(reads, np.searchsorted(began_s, at_s, "right"))))
-    for times_s, ios in ((began_s, reads), (began_s + latency_s, asked)):
-        before = np.searchsorted(ios["at_s"].to_numpy(), times_s) - 1
-        done_s = np.maximum.accumulate(ios["done_s"].to_numpy())
-        if len(done_s) and np.mean((before >= 0) & (done_s[before] > times_s)) > MAX_CROSSING:
-            within = np.zeros(1, bool)
-    during = (at_s >= began_s[0]) & (at_s <= began_s[-1] + latency_s[-1])
-    if np.sum(within) < MIN_WITHIN * np.sum(during) or not np.any(within):
+    during = np.sum((at_s >= edges_s[0][0]) & (at_s <= edges_s[1][-1]))
+    most = MAX_AROUND if session.kind == "trace" else MAX_CROSSING
+    few = np.sum(within) < MIN_WITHIN * during or not np.any(within)
+    if few or _crossing(reads, edges_s) > most:
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
             " this arm, this session, and this machine's clock?"
         )
+
+
+def _crossing(reads: pa.Table, edges_s: tuple[Column, Column]) -> float:
+    """The share of these times at the beginning, or the end, of requests at which a read is in flight.
+
+    At the end no read that continues another of the request: it was read ahead, and may never be needed.
+    """
+    request = np.searchsorted(edges_s[0], reads["at_s"].to_numpy(), "right")
+    asked = reads.filter(pa.array(~_continuing(reads, request)))
+    shares = [0.0]
+    for times_s, ios in zip(edges_s, (reads, asked), strict=True):
+        before = np.searchsorted(ios["at_s"].to_numpy(), times_s) - 1
+        done_s = np.maximum.accumulate(ios["done_s"].to_numpy())
+        if len(done_s):
+            shares.append(float(np.mean((before >= 0) & (done_s[before] > times_s))))
+    return max(shares)
+
+
+def _require_no_hole(session: Session, arm: str, ios: Column) -> None:
+    """No stretch of requests without I/O among those that have some; ``ios``: how many each has.
+
+    Another tool's trace may lack a stretch and not say so.
+    """
+    changes = np.flatnonzero(np.diff(np.concatenate(([0], ios == 0, [0]))))
+    for begin, end in zip(changes[::2], changes[1::2], strict=True):
+        others = ios[:begin] > 0, ios[end:] > 0
+        if min(end - begin, *map(len, others)) >= MIN_HOLE and min(map(np.mean, others)) >= MOST_HAVE:
+            raise MeasurementError(
+                f"session {session.id}: {end - begin:,} requests of arm {arm!r} one after the other have no"
+                " I/O, those before and after them have; is a part of the trace missing? give the log of the"
+                " time before or after it"
+            )
 
 
 def _continuing(reads: pa.Table, request: Column) -> Column:

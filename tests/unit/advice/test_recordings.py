@@ -247,6 +247,40 @@ def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
     assert made.slower_s == of.slower_s
 
 
+@pytest.mark.parametrize("shift_s", [-0.5, -0.02, -0.008, -0.004, 0.004, 0.008, 0.02, 0.5])
+def test_a_trace_of_another_clock_than_the_logs_is_refused(shift_s: float) -> None:
+    """Requests of a log are stretched to their I/Os, so none was ever in flight at their ends."""
+    made = logged()
+    with pytest.raises(MeasurementError, match="do not fit its requests in time"):
+        recording_of(made, moved(made.telemetry, shift_s), "a")
+
+
+def test_a_log_of_requests_right_after_one_another_fits_its_trace() -> None:
+    """Closer than a log is exact: a read of the next is in flight a millisecond after the one before."""
+    made = logged()
+    samples, ios = made.samples.to_pylist(), made.telemetry.to_pylist()
+    for number, one in enumerate(samples):
+        one["started_s"] -= number * 0.998
+    for number, io in enumerate(ios):
+        io |= {name: io[name] - number // IOS * 0.998 for name in ("at_s", "done_s")}
+    made = replace(made, samples=table(*samples), telemetry=pa.Table.from_pylist(ios, schema=TRACE))
+    assert np.diff(recording(made).first).sum() == pytest.approx(IOS * REQUESTS, abs=IOS)
+
+
+def test_a_log_whose_trace_lacks_a_stretch_is_refused() -> None:
+    """Of another tool, that did not count it: those requests were taken to compute for all of their time."""
+    made = logged()
+    hole = np.isin(np.arange(made.telemetry.num_rows) // IOS, range(16, 32), invert=True)
+    ios = made.telemetry.filter(pa.array(hole))
+    note = replace(made.events[0], fields={**made.events[0].fields, "ios": ios.num_rows})
+    with pytest.raises(MeasurementError, match="16 requests of arm 'a' one after the other have no I/O"):
+        recording(replace(made, telemetry=ios, events=(note,)))
+    from_cache = np.arange(made.telemetry.num_rows) // IOS < 30  # all later ones are
+    ios = made.telemetry.filter(pa.array(from_cache))
+    note = replace(made.events[0], fields={**made.events[0].fields, "ios": ios.num_rows})
+    assert recording(replace(made, telemetry=ios, events=(note,))).requests == REQUESTS
+
+
 def test_a_volume_that_is_another_than_was_said_is_refused() -> None:
     made = logged()
     local = replace(GP3, type="instance-store", iops=200_000, throughput_bytes_per_s=None)
