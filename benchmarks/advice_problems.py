@@ -2,6 +2,7 @@
 
     python benchmarks/advice_problems.py [PROBLEMS] [SEED]
     python benchmarks/advice_problems.py graphs [PROBLEMS]  # requests as understood against as they are
+    python benchmarks/advice_problems.py noise [VARIES]     # how a p99 varies, by requests on each volume
 
 In virtual time alone: nothing is raced, and volumes are the models that ``advise`` predicts with. A mix of
 eight tasks is drawn (computing, pages that are missing, one by one or many at once, streams with readahead),
@@ -212,6 +213,36 @@ def graphs(count: int) -> None:
         print(f"{name}: mean {sizes.mean():.2%}, {within:.0%} within 1 %, worst {max(sizes):.1%}")
 
 
+def noise(varies: float, mixes: int = 6, pool: int = 510, races: int = 300) -> None:
+    """Print the sigma of a mix's p99 from race to race, and that of its ratio to today's volume's.
+
+    Requests are drawn from many of each task, whose computing ``varies`` by this sigma.
+    """
+    global VARIES
+    VARIES = varies
+    sigmas: dict[int, list[tuple[float, float]]] = {}
+    for number in range(mixes):
+        draw = np.random.default_rng([5, number])
+        thread = requests_of(mix(draw)[0], pool // ITERATIONS, draw, cold=True, rest_s=0.05)
+        times_s = [
+            replay(thread, model_for(spec), seed=seed).latency_s.reshape(-1, TASKS, ITERATIONS)
+            for seed, spec in enumerate((SETTINGS["gp3-6000-250"], TODAY))
+        ]
+        by_task = [one.transpose(1, 0, 2).reshape(TASKS, -1) for one in times_s]
+        for count in (24, 48, 80, 160, 240):
+            log_p99 = np.log(
+                [
+                    [np.percentile(draw.choice(one, count, axis=1), 99) for one in by_task]
+                    for _ in range(races)
+                ]
+            )
+            of_ratio = np.std(log_p99[:, 0] - log_p99[:, 1])
+            sigmas.setdefault(count * TASKS, []).append((float(np.std(log_p99[:, 0])), float(of_ratio)))
+    for requests, each in sigmas.items():
+        p99, ratio = np.median(each, axis=0)
+        print(f"{requests:5} requests: p99 {p99:.1%}, its ratio to today's {ratio:.1%}")
+
+
 def problem(number: int, seed: int) -> Answer:
     """Draw it, advise, and hold the advice against what is true."""
     draw = np.random.default_rng([seed, number])
@@ -263,6 +294,9 @@ def main() -> None:
     be_called("advice-problems")
     if sys.argv[1:2] == ["graphs"]:
         graphs(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
+        return
+    if sys.argv[1:2] == ["noise"]:
+        noise(float(sys.argv[2]) if len(sys.argv) > 2 else 0.25)
         return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 17
