@@ -21,6 +21,8 @@ MAX_CROSSING, MIN_WITHIN = 0.05, 0.5
 MAX_AROUND = 0.1
 # Where at least so many requests one after the other have no I/O, nearly all before and after them must not.
 MIN_HOLE, MOST_HAVE = 8, 0.9
+# While requests of a log are served reads come so many times as often, unless that is most of the time.
+MIN_DENSER, MOSTLY = 3, 0.7
 # What a volume that is none of ours takes more or less than its type, as a share; else it is of another type.
 MAX_OFF = 0.5
 _QUARTILE = -0.6745  # the lower one of a normal distribution
@@ -127,7 +129,8 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         )
     request = np.searchsorted(began_s, at_s, "right") - 1
     within = (request >= 0) & (at_s <= (began_s + latency_s)[request])
-    _require_same_clock(session, arm, ios, _edges(session, rows), within)
+    served = latency_s.sum() / max(began_s[-1] + latency_s[-1] - began_s[0], _TICK_S)
+    _require_same_clock(session, arm, ios, _edges(session, rows), within, min(float(served), 1.0))
     notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
     columns = {name: column[within] for name, column in columns.items()}
@@ -304,15 +307,25 @@ def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s:
 
 
 def _require_same_clock(
-    session: Session, arm: str, ios: pa.Table, edges_s: tuple[Column, Column], within: Column
+    session: Session,
+    arm: str,
+    ios: pa.Table,
+    edges_s: tuple[Column, Column],
+    within: Column,
+    served: float,
 ) -> None:
-    """No read is in flight before a request begins or when it has ended, and most reads are of requests."""
+    """No read is in flight before a request begins or when it has ended, and most reads are of requests.
+
+    Of a query log's more than would be by chance: ``served`` is the share of time in which requests are.
+    """
     are_reads = pc.equal(ios["op"], "read")
     reads, within = ios.filter(are_reads), within[are_reads.to_numpy()]
     at_s = reads["at_s"].to_numpy()
     during = np.sum((at_s >= edges_s[0][0]) & (at_s <= edges_s[1][-1]))
     most = MAX_AROUND if session.kind == "trace" else MAX_CROSSING
-    few = np.sum(within) < MIN_WITHIN * during or not np.any(within)
+    by_chance = MIN_DENSER * served / (MIN_DENSER * served + 1 - served)
+    least = max(MIN_WITHIN, by_chance) if session.kind == "trace" and served < MOSTLY else MIN_WITHIN
+    few = np.sum(within) < least * during or not np.any(within)
     if few or _crossing(reads, edges_s) > most:
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"

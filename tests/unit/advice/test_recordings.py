@@ -255,16 +255,34 @@ def test_a_trace_of_another_clock_than_the_logs_is_refused(shift_s: float) -> No
         recording_of(made, moved(made.telemetry, shift_s), "a")
 
 
-def test_a_log_of_requests_right_after_one_another_fits_its_trace() -> None:
-    """Closer than a log is exact: a read of the next is in flight a millisecond after the one before."""
-    made = logged()
+def closer(made: Session, seconds: float) -> Session:
+    """Its requests come so much sooner after one another."""
     samples, ios = made.samples.to_pylist(), made.telemetry.to_pylist()
     for number, one in enumerate(samples):
-        one["started_s"] -= number * 0.998
+        one["started_s"] -= number * seconds
     for number, io in enumerate(ios):
-        io |= {name: io[name] - number // IOS * 0.998 for name in ("at_s", "done_s")}
-    made = replace(made, samples=table(*samples), telemetry=pa.Table.from_pylist(ios, schema=TRACE))
-    assert np.diff(recording(made).first).sum() == pytest.approx(IOS * REQUESTS, abs=IOS)
+        io |= {name: io[name] - number // IOS * seconds for name in ("at_s", "done_s")}
+    return replace(made, samples=table(*samples), telemetry=pa.Table.from_pylist(ios, schema=TRACE))
+
+
+def test_a_log_of_requests_right_after_one_another_fits_its_trace() -> None:
+    """Closer than a log is exact: a read of the next is in flight a millisecond after the one before."""
+    of = recording(closer(logged(), 0.998))
+    assert np.diff(of.first).sum() == pytest.approx(IOS * REQUESTS, abs=IOS)
+
+
+def test_the_few_reads_of_another_device_are_not_those_of_the_requests_of_a_log() -> None:
+    """They are seldom in flight, and half of them come while a request is served, as by chance."""
+    made = closer(logged(), 0.98)
+    assert recording(made).requests == REQUESTS
+    plain, of = made.telemetry.to_pylist()[0], np.array(made.telemetry["at_s"])
+    for seed in range(20):
+        at_s = np.sort(np.random.default_rng(seed).uniform(of[0], of[-1], 60)).tolist()
+        rows = [{**plain, "at_s": at, "done_s": at + 4.5e-4} for at in at_s]
+        note = replace(made.events[0], fields={**made.events[0].fields, "ios": len(rows)})
+        other = replace(made, telemetry=pa.Table.from_pylist(rows, schema=TRACE), events=(note,))
+        with pytest.raises(MeasurementError, match="do not fit its requests in time"):
+            recording(other)
 
 
 def test_a_log_whose_trace_lacks_a_stretch_is_refused() -> None:
