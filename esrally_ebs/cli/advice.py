@@ -104,7 +104,7 @@ def _race(text: str, accept: list[str] | None) -> tuple[Session | None, int]:
 
 
 def _listed(types: str) -> list[str]:
-    return [one.strip() for one in types.split(",")]
+    return list(dict.fromkeys(one.strip() for one in types.split(",")))
 
 
 def _exit_code(advice: Advice) -> int:

@@ -352,6 +352,8 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert main([*advise_, "--keep", "p99=10s", "--race"]) == 4
     assert refused
     assert "is the cheapest" in capsys.readouterr().out
+    assert main([*advise_, "--keep", "p99=10s", "--types=gp3, gp3"]) == 0
+    assert "136 settings were predicted" in capsys.readouterr().out
     for option in ("--arm=b", "--types="):
         assert main([*advise_, "--keep", "p99=10s", option]) == 2
         assert option.strip("=b") in capsys.readouterr().err
