@@ -146,8 +146,11 @@ def usage_command(
     ios = _recorded(log) if log.is_dir() else parse_trace(text, str(log), device)
     intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
     options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
-    traced = ios if ios.num_rows else None
-    report = build_usage(str(log), intervals, options, region=region, unpriced=unpriced, ios=traced)
+    traced, lost = (ios, lost_events(text)) if ios.num_rows else (None, 0)
+    notes = [tracing.lost_text(lost)] if lost else []
+    report = build_usage(
+        str(log), intervals, options, region=region, unpriced=unpriced, ios=traced, notes=notes
+    )
     give(report, form, output)
 
 

@@ -180,7 +180,7 @@ def record_trace(
         folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
         _note(folder, arm, ios.num_rows, lost)
         if lost:
-            folder.add_warning(_lost_text(lost))
+            folder.add_warning(lost_text(lost))
         _add_requests(folder, session, arm, logs)
     return folder.path
 
@@ -203,12 +203,13 @@ def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple
 
 def _of_lost(summary: block_trace.TraceSummary) -> Iterator[str]:
     if summary.lost:
-        yield _lost_text(summary.lost)
+        yield lost_text(summary.lost)
     if summary.lost_waits:
         yield f"{summary.lost_waits:,} events of threads were lost: what requests wait for will be inferred"
 
 
-def _lost_text(events: int) -> str:
+def lost_text(events: int) -> str:
+    """What a recording that lost events must say."""
     return f"{events:,} events were lost: the machine was too busy to read them in time"
 
 

@@ -246,3 +246,11 @@ def test_usage_shows_the_pattern_of_a_trace(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "What the trace's I/Os do" in out
     assert "0.55 ms" in out
+
+
+def test_usage_says_that_a_trace_lost_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``trace --from`` said so; here limits seemed to be reached less often."""
+    log = tmp_path / "blkparse.txt"
+    log.write_text(f"{text('blkparse')}\nSkips: 5 forward (1,234 -  10.0%)\n")
+    assert main(["usage", str(log), "--size", "500GiB"]) == 0
+    assert "1,234 events were lost" in capsys.readouterr().out
