@@ -15,7 +15,7 @@ from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.errors import MeasurementError
-from esrally_ebs.model import Phase, VolumeSpec
+from esrally_ebs.model import Phase, State, VolumeSpec
 from esrally_ebs.report.model import (
     Curve,
     Figures,
@@ -81,7 +81,13 @@ def build_advice(
         next_step=_next_step(advice, session),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
-        warnings=(*_warming_up(predictor.quickening), *_unpriced(advice.unpriced, region), *_UNKNOWN),
+        warnings=(
+            *_unfinished(session),
+            *session.warnings,
+            *_warming_up(predictor.quickening),
+            *_unpriced(advice.unpriced, region),
+            *_UNKNOWN,
+        ),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
 
@@ -404,6 +410,17 @@ def _ms(seconds: float) -> str:
 
 def _usd(usd: float, *, sign: bool = False) -> str:
     return f"{usd:{'+' if sign else ''},.2f} USD"
+
+
+def _unfinished(session: Session) -> list[str]:
+    """A warning where the recording did not end as it should."""
+    if session.state is State.COMPLETE:
+        return []
+    reason = f" ({session.reason})" if session.reason else ""
+    return [
+        f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
+        " Record again for as many as were planned."
+    ]
 
 
 def _warming_up(quickening: float) -> list[str]:

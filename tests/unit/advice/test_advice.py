@@ -177,6 +177,17 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
         advise(predictor, GP3, bound, region="mars")
 
 
+def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Predictor) -> None:
+    """One that was broken off, or of a log some of which is missing, gave advice as any other."""
+    advice = advise(predictor, GP3, Bound(percentile=99, seconds=1.0), region="us-east-1", types=["gp3"])
+    made = replace(recorded(), state=State.CANCELLED, reason="by the user", warnings=("--log: cut",))
+    warnings = build_advice(made, advice, predictor, region="us-east-1").warnings
+    assert warnings[0].startswith("Session 0123 is cancelled (by the user): predicted are")
+    assert warnings[1] == "--log: cut"
+    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    assert not [one for one in warnings if "0123" in one]
+
+
 def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
     advice = advise(predictor, GP3, Bound(percentile=50, seconds=0.001), region="us-east-1", types=["gp3"])
     assert (advice.best, advice.doubtful) == (None, None)
