@@ -232,14 +232,16 @@ def _next_step(advice: Advice, session: Session) -> str:
 
 
 def _front(advice: Advice) -> Table:
-    shown = list(advice.front)
-    for option in (advice.today, advice.doubtful, advice.best):
-        if option is not None and option not in shown:
-            shown.append(option)
+    def shows(option: Option) -> tuple[object, ...]:
+        return setting_text(option.spec), option.usd, option.interval_s
+
+    wanted = (*advice.front, advice.today, advice.doubtful, advice.best)
+    shown = list({shows(option): option for option in wanted if option is not None}.values())
     shown.sort(key=lambda option: (option.usd, option.value_s))
+    today = advice.today and shows(advice.today)
     rows = tuple(
         Row(
-            item=setting_text(option.spec) + (" (today)" if option is advice.today else ""),
+            item=setting_text(option.spec) + (" (today)" if shows(option) == today else ""),
             cells=(
                 quantity("usd_month", option.usd, _usd(option.usd)),
                 *(
@@ -287,8 +289,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     if whole is None:
         return []
     rows = []
-    for part in _PARTS_IN_MEMORY:
-        size = math.ceil(whole * part / MIB) * MIB
+    for size in dict.fromkeys(math.ceil(whole * part / MIB) * MIB for part in _PARTS_IN_MEMORY):
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
         answer = Option(usd=0.0, prediction=made, bound=advice.bound).answer
         rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), answer))

@@ -222,6 +222,16 @@ def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None
     assert "more rounds" in report.next_step
 
 
+def test_todays_setting_and_a_size_of_memory_stand_in_a_table_once(predictor: Predictor) -> None:
+    """Today's was there as a setting, too; of little that is read all parts are a mebibyte."""
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    tables = {table.key: [row.item for row in table.rows] for table in report.tables}
+    assert tables["front"] == ["gp3 100 GiB, 3,000 IOPS, 125 MiB/s (today)"]
+    assert tables["memory"] == ["1.0 MiB"]
+
+
 def test_memory_is_as_doubtful_as_a_setting(predictor: Predictor) -> None:
     cached = predictor.predict(predictor.check.spec, cache_bytes=MIB).percentile(99)
     assert cached.high is not None
