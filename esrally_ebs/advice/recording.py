@@ -329,7 +329,7 @@ def _require_same_clock(
     if few or _crossing(reads, edges_s) > most:
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
-            " this arm, this session, and this machine's clock?"
+            " this arm, this session, and this machine's clock, and does nobody else read there?"
         )
 
 

@@ -36,8 +36,9 @@ _PERF = re.compile(
 )
 _BIOSNOOP = re.compile(
     rf"(?P<s>{_TIME}) +.*?(?P<thread>{_NUMBER}) +(?P<device>\S+) +(?P<op>[A-Z]*[RW][A-Z]*) +"
-    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})( +-?[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
+    rf"(?P<sector>{_NUMBER}) +(?P<bytes>{_NUMBER})(?P<queue> +-?[\d.]+)? +(?P<took_ms>\d{{1,9}}(\.\d+)?)$"
 )
+_QUEUED = "QUE(ms)"  # a column of biosnoop -Q
 _IOLOG = re.compile(
     rf"((?P<us>{_NUMBER}) )?(?P<device>\S+) (?P<op>read|write) (?P<offset>{_NUMBER}) (?P<bytes>{_NUMBER})$"
 )
@@ -109,10 +110,7 @@ def _lines(text: str) -> Iterator[_Line]:
         yield from _iolog(lines, has_times=head["version"] != "2")
         return
     issued: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
-    matches = (next((match for tool in _TOOLS if (match := tool.match(line))), None) for line in lines)
-    events = [match.groupdict() for match in matches if match]
-    events.sort(key=lambda of: float(of["s"]))  # a file may have one processor after the other
-    for of in events:
+    for of in _events(lines, has_queue=_QUEUED in text[:_MAX_LINE]):
         seconds, key, action = float(of["s"]), (of["device"], of["sector"]), of.get("action", "C")[0].upper()
         begun_s, by = issued.pop(key, (None, of))
         if action in "DI":
@@ -126,6 +124,15 @@ def _lines(text: str) -> Iterator[_Line]:
         yield from _io(by, begun_s, seconds)
     for begun_s, of in issued.values():
         yield from _io(of, begun_s, None)
+
+
+def _events(lines: Iterator[str], *, has_queue: bool) -> list[dict[str, Any]]:
+    """What the lines say, in the order of time: a file may have one processor after the other."""
+    matches = (next((match for tool in _TOOLS if (match := tool.match(line))), None) for line in lines)
+    events = [match.groupdict() for match in matches if match]
+    if has_queue:  # a line that was cut has one time, which is of the queue
+        events = [of for of in events if of.get("queue", "-")]
+    return sorted(events, key=lambda of: float(of["s"]))
 
 
 def _io(of: dict[str, Any], begun_s: float | None, done_s: float | None) -> Iterator[_Line]:

@@ -172,6 +172,12 @@ def test_ios_that_were_taken_out_whole_are_missing_in_the_numbers_of_blkparse() 
     assert lost_events(without_issues) == 0  # printed so: what else was not is not known
 
 
+def test_a_line_that_was_cut_is_no_io_that_took_no_time() -> None:
+    """What it had waited in the queue was taken for what it took."""
+    cut = text("biosnoop").rstrip()[: -len("  1.00")]
+    assert parse_trace(cut, "t")["bytes"].to_pylist() == [4096, 16_384]
+
+
 def test_an_io_that_no_scheduler_queued_is_one() -> None:
     """As libbpf-tools prints it with -Q: all of an NVMe device without a scheduler were passed over."""
     direct = text("biosnoop").replace("  0.01  ", "-1.000  ")
