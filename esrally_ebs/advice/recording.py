@@ -33,6 +33,7 @@ IOS = ("at_s", "done_s", "offset", "bytes", "path_s")
 _WAITS = ("thread", "waiter", "slept_s", "woken_s")
 _MIN_WAITED = 0.5  # of the reads that were not ahead; with fewer, the wrong threads were watched
 _TICK_S = 1e-6  # more than seconds since the epoch are rounded by
+_OF_LOG = ", has the log both query and fetch, and does nobody else read there"
 LOG_S = 1e-3  # a query log's time and duration are cut to it
 
 
@@ -329,7 +330,7 @@ def _require_same_clock(
     if few or _crossing(reads, edges_s) > most:
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
-            " this arm, this session, and this machine's clock, and does nobody else read there?"
+            f" this arm, this session, and this machine's clock{_OF_LOG if session.kind == 'trace' else ''}?"
         )
 
 
