@@ -323,26 +323,28 @@ def _require_same_clock(
     reads, within = ios.filter(are_reads), within[are_reads.to_numpy()]
     at_s = reads["at_s"].to_numpy()
     during = np.sum((at_s >= edges_s[0][0]) & (at_s <= edges_s[1][-1]))
-    most = MAX_AROUND if session.kind == "trace" else MAX_CROSSING
+    logged = session.kind == "trace"
+    most = MAX_AROUND if logged else MAX_CROSSING
     by_chance = MIN_DENSER * served / (MIN_DENSER * served + 1 - served)
-    least = max(MIN_WITHIN, by_chance) if session.kind == "trace" and served < MOSTLY else MIN_WITHIN
+    least = max(MIN_WITHIN, by_chance) if logged and served < MOSTLY else MIN_WITHIN
     few = np.sum(within) < least * during or not np.any(within)
-    if few or _crossing(reads, edges_s) > most:
+    if few or _crossing(reads, edges_s, closely=logged) > most:
         raise MeasurementError(
             f"session {session.id}: the I/Os of arm {arm!r} do not fit its requests in time; is the trace of"
-            f" this arm, this session, and this machine's clock{_OF_LOG if session.kind == 'trace' else ''}?"
+            f" this arm, this session, and this machine's clock{_OF_LOG if logged else ''}?"
         )
 
 
-def _crossing(reads: pa.Table, edges_s: tuple[Column, Column]) -> float:
+def _crossing(reads: pa.Table, edges_s: tuple[Column, Column], *, closely: bool) -> float:
     """The share of these times at the beginning, or the end, of requests at which a read is in flight.
 
-    At the end no read that continues another of the request: it was read ahead, and may never be needed.
+    At the end no read that continues another of the request: it was read ahead, and may never be needed. Nor
+    at the beginning where the next request may follow ``closely``.
     """
     request = np.searchsorted(edges_s[0], reads["at_s"].to_numpy(), "right")
     asked = reads.filter(pa.array(~_continuing(reads, request)))
     shares = [0.0]
-    for times_s, ios in zip(edges_s, (reads, asked), strict=True):
+    for times_s, ios in zip(edges_s, (asked if closely else reads, asked), strict=True):
         before = np.searchsorted(ios["at_s"].to_numpy(), times_s) - 1
         done_s = np.maximum.accumulate(ios["done_s"].to_numpy())
         if len(done_s):

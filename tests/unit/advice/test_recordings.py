@@ -271,6 +271,24 @@ def test_a_log_of_requests_right_after_one_another_fits_its_trace() -> None:
     assert np.diff(of.first).sum() == pytest.approx(IOS * REQUESTS, abs=IOS)
 
 
+def test_readahead_of_the_request_before_is_no_other_clock_than_the_logs() -> None:
+    """As on st1: it takes longer than the time between two requests."""
+    made = closer(logged(), 0.99)
+    ios = made.telemetry.to_pylist()
+    ahead = [
+        {
+            **one,
+            "offset": one["offset"] + BLOCK,
+            "at_s": one["done_s"] + 1e-5,
+            "done_s": one["done_s"] + 0.012,
+        }
+        for one in ios[IOS - 1 :: IOS]
+    ]
+    both = pa.Table.from_pylist(ios + ahead, schema=TRACE)
+    note = replace(made.events[0], fields={**made.events[0].fields, "ios": both.num_rows})
+    assert recording(replace(made, telemetry=both, events=(note,))).requests == REQUESTS
+
+
 def test_the_few_reads_of_another_device_are_not_those_of_the_requests_of_a_log() -> None:
     """They are seldom in flight, and half of them come while a request is served, as by chance."""
     made = closer(logged(), 0.98)
