@@ -8,10 +8,12 @@ serve, so that is measured apart, with reads and writes mixed by two threads.
 
 A copy also takes longer from some memory than from other, by up to 10 us for 110 KiB. A new volume can only
 be measured on a small file; one that holds data is measured again where they are (``calibrate_on_data``).
-Without that, of two alike volumes one read up to 2.5 % slower for a whole session.
+Without that, of two alike volumes one read up to 2.5 % slower for a whole session. By as much as that measure
+is off, reads are off for a whole session, too, which no round of it can tell: so it takes seconds.
 """
 
 import contextlib
+import itertools
 import mmap
 import os
 import random
@@ -34,7 +36,7 @@ _SIZES = _SMALL_BYTES, _LARGE_BYTES = 16 * KIB, 256 * KIB
 _SLOTS = 16
 _ALONE_S = (400e-6, 400e-6)  # longer than the path itself, and in the range of the services to come
 _BESIDE_S = (300e-6, 500e-6)  # any time between, so that I/Os do not fall into step
-_ROUNDS, _ROUNDS_ON_DATA = 20, 60
+_ROUNDS, _ROUNDS_OF_READS = 20, 160
 _PER_BLOCK = 8  # I/Os of each thread
 MAX_PATH_S = 250e-6  # more than this is a machine under load, not a path
 _SEED = 1
@@ -56,11 +58,11 @@ def calibrate(control: Path, probe: Path) -> Overhead:
     and then.
     """
     with _opened(control, probe, ()) as path:
-        return _measured([path], _ROUNDS)[0]
+        return _measured([path])[0]
 
 
 def calibrate_on_data(mounts: Mapping[Path, Path]) -> list[Overhead]:
-    """``calibrate`` again volumes that hold data, by turns, with reads of their data; takes 1.5 s for each.
+    """``calibrate`` again volumes that hold data, by turns, with reads of their data; takes 3 s for each.
 
     ``mounts``: control socket to mount. A volume without a file of 4 MiB keeps what it has.
     """
@@ -70,7 +72,7 @@ def calibrate_on_data(mounts: Mapping[Path, Path]) -> list[Overhead]:
             if files := _large_files(mount):
                 probe = stack.enter_context(_probe_in(mount))
                 paths.append(stack.enter_context(_opened(control, probe, files)))
-        return _measured(paths, _ROUNDS_ON_DATA)
+        return _measured(paths, _ROUNDS_OF_READS)
 
 
 def _large_files(mount: Path) -> list[Path]:
@@ -89,10 +91,10 @@ def _probe_in(mount: Path) -> Iterator[Path]:
             probe.unlink()
 
 
-def _measured(paths: Sequence["_Path"], rounds: int) -> list[Overhead]:
-    for _ in range(rounds):
+def _measured(paths: Sequence["_Path"], rounds_of_reads: int = 0) -> list[Overhead]:
+    for ops in (*[_OPS] * _ROUNDS, *[(_READ,)] * rounds_of_reads):
         for path in paths:
-            path.measure()
+            path.measure(ops)
     overheads = [path.overhead() for path in paths]
     for path, overhead in zip(paths, overheads, strict=True):
         change(path.control, fixed_latency_s=None, unlimited=False, overhead=overhead)
@@ -137,23 +139,24 @@ class _Path:
     _alone: dict[tuple[int, int], list[float]] = field(default_factory=_nothing)
     _beside: dict[tuple[int, int], list[float]] = field(default_factory=_nothing)
 
-    def measure(self) -> None:
+    def measure(self, ops: Sequence[int]) -> None:
+        """A block of each kind: I/Os of one direction alone, and of these directions beside others."""
         change(self.control, fixed_latency_s=_ALONE_S, unlimited=False)
-        for op, size in self._alone:
+        for op, size in itertools.product(ops, _SIZES):
             self._alone[op, size].extend(s - _ALONE_S[0] for _, s in self._timed([op] * _PER_BLOCK, size))
         change(self.control, fixed_latency_s=_BESIDE_S)
         for size in _SIZES:
-            for op, seconds in self._block_beside(size):
+            for op, seconds in self._block_beside(ops, size):
                 self._beside[op, size].append(seconds)
 
     def overhead(self) -> Overhead:
         """Alone and beside others, of reads and of writes."""
         return _lines(self._alone), _lines(self._beside)
 
-    def _block_beside(self, size: int) -> list[tuple[int, float]]:
+    def _block_beside(self, ops: Sequence[int], size: int) -> list[tuple[int, float]]:
         """What an average read and an average write of two threads took longer than they were held."""
         before = read_state(self.control).target_s
-        orders = [self._chance.choices(_OPS, k=_PER_BLOCK) for _ in range(2)]
+        orders = [self._chance.choices(ops, k=_PER_BLOCK) for _ in range(2)]
         timed = [
             one for part in self._pool.map(lambda order: self._timed(order, size), orders) for one in part
         ]
