@@ -78,7 +78,7 @@ def build_advice(
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
         verdict=_verdict(advice),
         details=tuple(_details(advice)),
-        next_step=_next_step(advice, session),
+        next_step=_next_step(advice, session, proof),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
         warnings=(
@@ -225,7 +225,9 @@ def _binds(option: Option) -> str:
     )
 
 
-def _next_step(advice: Advice, session: Session) -> str:
+def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
+    if proof is not None:
+        return f"read the verdict and costs of that race: 'esrally-ebs report {proof.id}'"
     if len(raced_settings(advice, session)) > 1:
         return "race it: 'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
     return "" if advice.doubtful is None else "record today's volume for more rounds"

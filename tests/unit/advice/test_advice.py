@@ -299,6 +299,7 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
     report = build_advice(
         made, advice, predictor, region="us-east-1", proof=replace(made, samples=table(*rows))
     )
+    assert report.next_step.endswith(f"that race: 'esrally-ebs report {made.id}'")
     today = report.tables[0].rows[0]
     assert today.item == "today: gp3 100 GiB, 3,000 IOPS, 125 MiB/s"
     for one in report.tables[0].rows:
