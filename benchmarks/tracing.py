@@ -25,6 +25,7 @@ from races import be_called
 from scipy.stats import bootstrap
 
 from esrally_ebs.machine.processes import threads_of
+from esrally_ebs.machine.tracefs import require_tracing
 from esrally_ebs.session import manual
 from esrally_ebs.telemetry.block_trace import TraceSummary, queues_of, record
 
@@ -91,8 +92,10 @@ def loop_device() -> Iterator[Path]:
         try:
             subprocess.run(["mkfs.ext4", "-q", image], check=True)
             subprocess.run(["mount", "-o", "loop", image, mount], check=True)
-            yield Path(mount)
-            subprocess.run(["umount", mount], check=True)
+            try:
+                yield Path(mount)
+            finally:
+                subprocess.run(["umount", mount], check=True)
         finally:
             image.unlink()
 
@@ -132,6 +135,7 @@ def load(mount: Path) -> None:
 def main() -> None:
     """Do both."""
     be_called("tracing")
+    require_tracing()  # else nothing would be recorded, and cost nothing
     print("load of the machine:", " ".join(Path("/proc/loadavg").read_text().split()[:3]))
     with emulated() as mount:
         ratios(mount, int(sys.argv[1]) if len(sys.argv) > 1 else 12)
