@@ -32,7 +32,9 @@ fi
 rm -f "$VENV/stamp" # what fails half-way is done again
 works "$python" || "$python" -m venv --clear "$VENV"
 pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
-"${pip[@]}" --require-hashes -r requirements.txt
+# The file names all that is needed. Resolving would take the newest of what a package asks for with an extra
+# (coverage[toml]), and refuse that as it has no hash, from the day on which there is one newer than the file's.
+"${pip[@]}" --no-deps --require-hashes -r requirements.txt
 "${pip[@]}" --no-deps --no-build-isolation -e .
 "$VENV/bin/python" -m compileall -q esrally_ebs # else root does by sudo, in folders that only root can remove
 echo "$stamp" >"$VENV/stamp"

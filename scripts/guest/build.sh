@@ -42,7 +42,7 @@ sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=lz4/' "$root/etc/in
 logged chroot "$root" update-initramfs -u -k all
 
 # .venv as scripts/venv.sh makes it, at its place, from what pip has taken here; inside.sh puts the checkout around it
-logged "$VENV/bin/pip" download --quiet --require-hashes -r requirements.txt -d "$folder/wheels"
+logged "$VENV/bin/pip" download --quiet --no-deps --require-hashes -r requirements.txt -d "$folder/wheels"
 mkdir "$root/home/bench/checkout" "$root/home/bench/wheels"
 cp "$folder"/wheels/* "$root/home/bench/wheels"
 tar -c "${SHAPES_VENV[@]}" README.md esrally_ebs scripts | tar -C "$root/home/bench/checkout" -x
