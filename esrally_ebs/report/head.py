@@ -135,14 +135,16 @@ def _compared(session: Session, findings: Findings) -> str:
     if len(ranked) > 1:
         return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
-    claim = f"{_of_pair(names, only, findings.margin)}: {percent_change(only.ratio)} ({scope}, {under})"
+    claim = f"{_of_pair(names, only, findings)}: {percent_change(only.ratio)} ({scope}, {under})"
     return f"{claim}{_but(_contrary(findings, only))}."
 
 
-def _of_pair(names: Mapping[str, str], result: Overall, margin: float) -> str:
+def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> str:
     a, b = names[result.a], names[result.b]
     if result.verdict is Verdict.EQUIVALENT:
-        return f"{b} is as fast as {a} within {margin * 100:.3g} %"
+        is_shown = result.p_different is not None and result.p_different <= 1 - findings.confidence
+        though = ", with a difference that is shown" if is_shown else ""
+        return f"{b} is as fast as {a} within {findings.margin * 100:.3g} %{though}"
     if result.verdict is Verdict.INCONCLUSIVE:
         return f"Inconclusive whether {b} differs from {a}"
     return f"{b} is {result.verdict} than {a}"

@@ -86,6 +86,13 @@ def test_as_fast_and_dearer_is_not_worth_it(tmp_path: Path) -> None:
     assert made.next_step == "keep gp3: big is as fast and 15.00 USD a month more."
 
 
+def test_a_difference_that_is_shown_is_said_though_it_is_within_the_margin(tmp_path: Path) -> None:
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03}))
+    start, _, shown = made.verdict.partition(" within 5 %")
+    assert start == "gp3 (emulated) is as fast as gp2 (emulated)"
+    assert shown.startswith(", with a difference that is shown: +3.1 % [+2.6, +3.2] (")
+
+
 def test_tasks_that_go_both_ways_are_to_be_weighed_one_by_one(tmp_path: Path) -> None:
     both = rows({"gp2": 1.0, "gp3": 0.9}) + rows({"gp2": 1.0, "gp3": 1.5}, ("s",))
     made = built(tmp_path, both)
