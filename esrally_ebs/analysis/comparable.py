@@ -1,6 +1,6 @@
 """What must agree between arms before a difference may be put down to the volume, as named checks."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     measured = session.samples.select(looked_at).filter(
         pc.equal(session.samples["phase"], Phase.MEASURE.value)
     )
+    profiles = profiles_of(read_windows(session.events)[0]) if is_cold(session) else {}
+    unread = _without_reads(profiles, measured)
     checks = [
         None if seeks_knee else _hits(measured),
         _documents(session),
@@ -67,8 +69,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),
-        _reach(session, measured),
-        _unread(session, measured),
+        _reach(session, {key: by_round for key, by_round in profiles.items() if key[0] not in unread}),
+        _unread(unread),
         _lateness(session),
     ]
     return [check for check in checks if check is not None]
@@ -276,18 +278,13 @@ def _cold(session: Session, measured: pa.Table) -> Check | None:
     return Check(name="cold", ok=worst <= bound, value=f"{worst:.2%}", text=text)
 
 
-def _reach(session: Session, measured: pa.Table) -> Check | None:
+def _reach(session: Session, profiles: Profiles) -> Check | None:
     """What cold requests read must come from the arm's device, and there from the last device below it; and
     take as long as reads that pass by the page cache.
 
     This needs no knowledge of the layers: what any of them keeps in memory is missing in the bytes below, and
     what a cache has that the kernel does not see comes too fast.
     """
-    if not is_cold(session):
-        return None
-    profiles = profiles_of(read_windows(session.events)[0])
-    unread = _without_reads(profiles, measured)
-    profiles = {key: by_round for key, by_round in profiles.items() if key[0] not in unread}
     direct = _direct_reads(session)
     reads, wrong = [], []
     for arm, profile in arm_profiles(profiles, session.arm_names):
@@ -311,9 +308,8 @@ def _reach(session: Session, measured: pa.Table) -> Check | None:
     )
 
 
-def _unread(session: Session, measured: pa.Table) -> Check | None:
+def _unread(tasks: Sequence[str]) -> Check | None:
     """Said of tasks that no volume had to do with; None where there are none."""
-    tasks = _without_reads(profiles_of(read_windows(session.events)[0]), measured) if is_cold(session) else []
     if not tasks:
         return None
     listed = ", ".join(tasks)

@@ -104,7 +104,7 @@ class Stretch:
     total_s: float  # of all processors
 
 
-def own_processor_s() -> float:
+def _own_s() -> float:
     """What this process and the children that it has waited for used so far."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
@@ -114,7 +114,7 @@ def check_processors(
     *,
     read_text: ReadText = Path.read_text,
     watch: Callable[[float], None] | None = None,
-    own_s: Callable[[], float] = own_processor_s,
+    own_s: Callable[[], float] = _own_s,
 ) -> Check:
     """Ask for all processors and see who else does. Takes a second; never forbids anything.
 
