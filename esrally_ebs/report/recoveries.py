@@ -134,8 +134,8 @@ class _Buckets:
     """What limits let through at once, which is used up and comes back."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._left = {name: saved for name, (_, saved) in limits.items()}
+        self._limits = {name: limit for name, limit in limits.items() if limit[0] < inf}
+        self._left = {name: saved for name, (_, saved) in self._limits.items()}
         self._at_s = 0.0
 
     def wait_s(self, size: float, at_s: float) -> float:
@@ -144,7 +144,7 @@ class _Buckets:
         for name, (rate, saved) in self._limits.items():
             self._left[name] = min(saved, self._left[name] + rate * idle_s)
         waits = [(size - self._left[name]) / rate for name, (rate, _) in self._limits.items()]
-        wait_s = max(0.0, *waits, 0.0)
+        wait_s = max((0.0, *waits))
         for name, (rate, _) in self._limits.items():
             self._left[name] += rate * wait_s - size
         self._at_s += wait_s
