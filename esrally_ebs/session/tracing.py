@@ -7,7 +7,6 @@ What reads the mount's tracepoints is root's; the rest is the user's who called.
 """
 
 import os
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +41,7 @@ KIND = "trace"
 ARM = "mount"
 _ROUNDS = 10  # parts of the recording, by time, that are resampled as rounds of a race are
 _END = b"end"
+_PATIENCE_S = 60.0  # for the recorder to end and remove what it made
 _MAX_CORES = 0.1  # that recording may take before it is a warning
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
 
@@ -129,19 +129,21 @@ class MountRecorder:
         finally:
             with suppress(OSError, EOFError):
                 self._pipe.send_bytes(_END)
-                while True:
+                while self._pipe.poll(_PATIENCE_S):
                     self._pipe.recv_bytes()
+            self._pipe.close()  # by now it is stuck, and ends without a word
             os.waitpid(self._child, 0)
 
     def _record(self, teller: Connection, user: Caller | None) -> NoReturn:
         """Record once told where the session's folder is, tell I/Os and the end, and exit."""
+        ended = threading.Event()
         try:
             os.setpgid(0, 0)  # of Ctrl-C it is told
             folder = Path(os.fsdecode(teller.recv_bytes()))
             running.begin(self._session)
             try:
                 reaper.start(self._session, folder, [os.getpid()], user.uid if user else 0)()
-                threading.Thread(target=_obey, args=(teller,), daemon=True).start()
+                threading.Thread(target=_obey, args=(teller, ended), daemon=True).start()
                 summary = block_trace.record(
                     self._session,
                     self._queues,
@@ -149,6 +151,7 @@ class MountRecorder:
                     seconds=self._seconds,
                     keep=teller.send,
                     threads=self._threads,
+                    ended=ended,
                 )
             finally:
                 problems = take_down(self._session)
@@ -159,12 +162,11 @@ class MountRecorder:
             os._exit(0)
 
 
-def _obey(teller: Connection) -> None:
+def _obey(teller: Connection, ended: threading.Event) -> None:
     """End the recording when told to; where nobody is there any more, leave the rest to the reaper."""
     with suppress(EOFError, OSError):
-        if teller.recv_bytes() == _END:
-            os.kill(os.getpid(), signal.SIGINT)
-            return
+        while teller.recv_bytes() == _END:
+            ended.set()  # no exception: some C code drops one that is raised in it
     os._exit(1)
 
 

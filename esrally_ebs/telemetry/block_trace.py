@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -200,10 +201,10 @@ def record(
     *,
     seconds: float,
     keep: Callable[[pa.Table], None],
-    max_ios: int = MAX_IOS,
-    threads: Sequence[int] = (),
+    threads: Sequence[int],
+    ended: Event,
 ) -> TraceSummary:
-    """Record for so many seconds, or until there are ``max_ios``; ``keep`` gets tables of ``TRACE``.
+    """Record for so many seconds, or until ``ended`` or ``MAX_IOS``; ``keep`` gets tables of ``TRACE``.
 
     With ``threads`` also which I/Os they, and those that they start, slept for. Memory is bounded whatever
     comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
@@ -220,8 +221,8 @@ def record(
         tables: list[pa.Table] = []
         stopping = False
         while not stopping:
-            time.sleep(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
-            stopping = time.monotonic() >= began_s + seconds or ios >= max_ios
+            is_told = ended.wait(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
+            stopping = is_told or time.monotonic() >= began_s + seconds or ios >= MAX_IOS
             if stopping:
                 traced.instance.stop()
                 ended_s = time.monotonic()
