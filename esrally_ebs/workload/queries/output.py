@@ -32,8 +32,7 @@ _TRACK: Final = """{%%- set session = {
 } %%}
 {
   "version": 2,
-  "description": %(description)s,
-  "indices": %(indices)s,
+  "description": %(description)s,%(indices)s
   "operations": [
 %(operations)s
   ],
@@ -63,6 +62,9 @@ _TRACK: Final = """{%%- set session = {
   ]
 }
 """
+# Left out where the log names patterns alone: Rally refuses an empty list.
+_INDICES: Final = """
+  "indices": %s,"""
 # Left out where the log has no arrivals: all requests would be due at once.
 _AS_LOGGED: Final = """,
     {
@@ -160,7 +162,7 @@ def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[
     operations.append({**whole, TEMPLATES: len(tasks)})
     return _TRACK % {
         "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
-        "indices": _plain([{"name": name} for name in indices]),
+        "indices": _INDICES % _plain([{"name": name} for name in indices]) if indices else "",
         "as_logged": _AS_LOGGED if summary.has_arrivals else "",
         "operations": ",\n".join(f"    {_plain(operation)}" for operation in operations),
         "tasks": ",\n".join(

@@ -82,6 +82,11 @@ def test_the_track_names_the_indices_of_all_its_requests_and_no_others(
     assert named == ["logs", *(f"logs-{number}" for number in range(10))]
 
 
+def test_rally_loads_the_track_of_a_log_that_names_patterns_alone(tmp_path: Path) -> None:
+    import_logs([write(tmp_path / "log", query_line({}, indices=["logs-*"]))], tmp_path / "out")
+    assert load(tmp_path / "out").indices == []
+
+
 def test_it_takes_the_packs_track_parameters_and_its_own(folder: Path) -> None:
     ours = {"plan": "smoke", "volumes": "", "rounds": 2, "max_rounds": 4, "cache": "warm", "set": {}}
     loaded = load(folder, iterations=7, warmup_iterations=1, search_clients=2, **ours)
