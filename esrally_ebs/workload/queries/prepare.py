@@ -361,7 +361,8 @@ class Preparer:
         if "*" in self._index:
             kept = [name for name in names if fnmatchcase(name.removeprefix("-"), self._index)]
             is_named = any(not name.startswith("-") for name in kept)
-            return ",".join(kept) if is_named else Reason.OTHER_INDEX if names else self._index
+            reaches_all = set(names) <= {"_all", "*"}
+            return ",".join(kept) if is_named else self._index if reaches_all else Reason.OTHER_INDEX
         return self._index if _reaches(names, self._index) else Reason.OTHER_INDEX
 
 

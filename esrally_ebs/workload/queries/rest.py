@@ -60,7 +60,7 @@ def searches(
         del segments[1]  # a type, as version 7 takes it
     at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
-    targets = segments[0] if at > 0 else ""
+    targets = segments[0] if at > 0 else "_all"  # as Elasticsearch takes a path without an index
     reason = _reason(api, method.upper()) or (Reason.SCROLL if "scroll" in params else missing)
     if reason is not None or search.body is None:
         yield Skipped(reason or Reason.BODY)

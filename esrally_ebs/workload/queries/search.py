@@ -58,7 +58,7 @@ class LoggedSearch(NamedTuple):
     """One search of a log. A named tuple, not a dataclass: a million are made in seconds."""
 
     at_us: int  # when it started: microseconds since the epoch, or since the log began where that is all
-    targets: str  # comma-separated as in a path; "" = all indices
+    targets: str  # comma-separated as in a path; "" = not in the log
     body: str | None  # JSON; None = the log's body cannot be read
     params: tuple[tuple[str, str], ...] = ()  # of the URL
     took_ms: float | None = None

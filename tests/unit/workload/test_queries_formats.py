@@ -229,6 +229,16 @@ def test_a_search_is_narrowed_to_what_it_reaches(
     assert summary.excluded == ({} if asked else {"another index": 1})
 
 
+@pytest.mark.parametrize(("index", "asked"), [(None, "_all"), ("logs-2", "logs-2"), ("logs-*", "logs-*")])
+def test_a_request_that_names_no_index_asks_all_as_one_that_says_so(
+    index: str | None, asked: str, tmp_path: Path
+) -> None:
+    paths = ("/_search", "/_all/_search", "/*/_search" if index else "/_all/_search")
+    lines = [json.dumps({"at": 0, "method": "GET", "path": path}) for path in paths]
+    import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(format="queries", index=index))
+    assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{asked}/_search"] * 3
+
+
 def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
     record = {"timestamp": 1, "source": {}, "indices": ["i"], "measurements": {"latency": {"number": 9}}}
     hits = [{"_index": "top_queries-2025", "_source": record}] * 2
