@@ -25,7 +25,7 @@ from esrally_ebs.analysis.marks import marked_blocks
 from esrally_ebs.aws import cloudwatch, s3
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
-from esrally_ebs.errors import MeasurementError, SetupError
+from esrally_ebs.errors import MeasurementError, PlanError, SetupError
 from esrally_ebs.machine.mounts import unmounted
 from esrally_ebs.machine.processes import booted_at_s
 from esrally_ebs.machine.resources import home
@@ -183,7 +183,10 @@ class MachineSteps:
         return guarded.arms
 
     def copy(self, arms: tuple[Arm, ...]) -> dataset.Dataset | None:
-        """Build the index, copy it to every arm; None where each arm indexes by itself."""
+        """Build the index, copy it to every arm; None where each arm indexes by itself.
+
+        Raises PlanError for one without documents, unless some are added beside searches.
+        """
         race = self._needs
         if race.source is None:
             with self._stage("prepare corpus"):
@@ -198,6 +201,12 @@ class MachineSteps:
                 session=self.session,
                 say=self._say,
                 nodes_per_arm=self._plan.node.count,
+            )
+        if not index.segments and not race.has_writes:
+            raise PlanError(
+                f"{race.source.label}: gives no document, so that no search finds any; index some before "
+                "the first search, or leave out what comes before it (--exclude-tasks): then all documents "
+                "of the track are indexed"
             )
         with self._stage("copy dataset"):
             for arm in arms:

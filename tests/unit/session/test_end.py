@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from esrally_ebs.errors import SetupError
+from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Kind, State, Volume, VolumeSpec
+from esrally_ebs.node import NodeSettings, dataset
+from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.root_steps import RootSteps
-from esrally_ebs.session.steps import MachineSteps
+from esrally_ebs.session.steps import MachineSteps, RaceNodes
 from esrally_ebs.store import load_session
 from esrally_ebs.store.context import Arm, Context, Member
 
@@ -30,6 +32,29 @@ def test_a_session_that_cannot_write_how_it_failed_is_taken_down_all_the_same(
         live.prepare()
     assert not (run / "s").exists()
     assert load_session(tmp_path / "home" / "sessions" / "s").state is State.FAILED
+
+
+def test_an_index_without_documents_is_taken_only_where_some_are_added(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = dataset.Dataset(key="k", path=tmp_path, documents=0, bytes=0, segments=(), hash="")
+    monkeypatch.setattr(dataset, "ensure", lambda *_, **__: empty)
+    monkeypatch.setattr(RootSteps, "calibrate", lambda _: None)
+    monkeypatch.setattr(MachineSteps, "_image", "image")
+    for number, has_writes in enumerate((True, False)):
+        race = RaceNodes(
+            settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
+            source=DataDirectory(path=tmp_path),
+            prepare_corpus=lambda: None,
+            has_writes=has_writes,
+        )
+        steps = MachineSteps(f"s{number}", parse_plan(PLAN, "x.toml"), race=race)
+        steps.record()
+        if has_writes:
+            assert steps.copy(()) is empty
+        else:
+            with pytest.raises(PlanError, match=f"^{tmp_path}: gives no document, .*--exclude-tasks"):
+                steps.copy(())
 
 
 def test_of_an_arm_that_lost_its_volume_that_is_said(run: Path, tmp_path: Path) -> None:
