@@ -104,7 +104,7 @@ class Snapshot:
         }
 
     def room_bytes(self) -> float:
-        """As much as the repository has of all of its indices, of this snapshot and of others."""
+        """As much as the repository has of the indices to take, of this snapshot and of others."""
         if self.objects is not None:
             return 2.0 * sum(self._wanted.values())  # fetched, and restored
         folders = (self.repository / "indices" / each for each in self._ids())
@@ -112,10 +112,12 @@ class Snapshot:
         return float(sum(path.stat().st_size for path in files))
 
     def _ids(self) -> list[str]:
-        """The folders of the snapshot's indices; of S3, of those to take."""
+        """The folders of the indices to take."""
         uuid = self._facts["uuid"]
-        named = [name for each in self.indices for name in (re.escape(each), rf"\.ds-{re.escape(each)}-.*")]
-        wanted = re.compile("|".join(named) if named and self.objects is not None else ".*")
+        names = map(re.escape, self.indices)
+        # of a data stream, whose indices get another name before theirs when they are shrunk
+        named = [pattern for name in names for pattern in (name, rf"(.*-)?\.ds-{name}-.*")]
+        wanted = re.compile("|".join(named) or ".*")
         indices = self._contents["indices"].items()
         return [each["id"] for name, each in indices if uuid in each["snapshots"] and wanted.fullmatch(name)]
 

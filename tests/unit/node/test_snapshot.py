@@ -172,6 +172,26 @@ def test_a_folder_needs_to_be_entered_too(there: Path) -> None:
 
 def test_room_is_that_of_its_own_indices(there: Path) -> None:
     assert Snapshot(path=there / "whole").room_bytes() == 1000
+    _add_index(there, "large")
+    assert Snapshot(path=there / "whole").room_bytes() == 1500
+    assert Snapshot(path=there / "whole", indices=("one",)).room_bytes() == 1000
+
+
+def _add_index(there: Path, name: str) -> None:
+    """One more in the snapshot ``whole``, of 500 bytes in the folder ``i2``."""
+    contents = json.loads((there / "index-258").read_text())
+    contents["indices"][name] = {"id": "i2", "snapshots": ["uuid-whole"]}
+    (there / "index-258").write_text(json.dumps(contents))
+
+
+@pytest.mark.parametrize("index", [".ds-logs-2026.01.02-000001", "shrink-a1b2-.ds-logs-2026.01.02-000001"])
+def test_a_data_stream_is_fetched_with_its_indices_also_those_that_were_shrunk(
+    there: Path, index: str
+) -> None:
+    _add_index(there, index)
+    wanted = in_s3(there, indices=["logs"])._wanted
+    assert "indices/i2/__blob" in wanted
+    assert "indices/i1/__blob" not in wanted
 
 
 def test_another_snapshot_or_other_indices_are_another_dataset(tmp_path: Path, there: Path) -> None:
