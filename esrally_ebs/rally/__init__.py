@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 
-def register(registry: Any, *, plan: str = "") -> None:
+def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
     """Register the pack's processor, runners and parameter sources with Rally, once.
 
-    ``plan`` is raced where the track parameter of that name is not given.
+    ``plan`` is raced where the track parameter of that name is not given; ``of_track`` says that the track
+    itself asks for the pack, so that it may have the pack's parameters.
     """
     if getattr(registry, "has_pack", False):
         return
@@ -23,7 +24,7 @@ def register(registry: Any, *, plan: str = "") -> None:
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
-    registry.register_track_processor(processor.Pack(plan))
+    registry.register_track_processor(processor.Pack(plan, of_track=of_track))
     # Rally drops its own preparator when another processor is registered; it must come last.
     registry.register_track_processor(loader.DefaultTrackPreparator())
     registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)

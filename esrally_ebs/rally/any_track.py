@@ -22,7 +22,7 @@ def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parameters() -> dict[str, Any]:
-    """Our track parameters; empty when they are with the track's own."""
+    """What this race was started with by our own command; empty when it was not."""
     given: dict[str, Any] = json.loads(os.environ.get(_VARIABLE, "{}"))
     return given
 
@@ -37,6 +37,6 @@ def join(loader: ModuleType) -> None:
     def load_with_pack(self: Any) -> None:
         if has_plugins(self):
             load(self)
-        register(self)
+        register(self, of_track=False)
 
     reader.can_load, reader.load = lambda self: True, load_with_pack

@@ -134,8 +134,9 @@ def main_process() -> int | None:
 class Pack(loader.TrackProcessor):  # type: ignore[misc]
     """Turns a challenge into a session over arms and starts what it needs."""
 
-    def __init__(self, plan: str = "") -> None:
+    def __init__(self, plan: str = "", *, of_track: bool = True) -> None:
         self._plan = plan  # when the track parameter names none
+        self._of_track = of_track  # whether its parameters may be the pack's
         self.cfg: Any = None  # set by Rally
         self.downloader: Any = None  # set by Rally
         self.decompressor: Any = None  # set by Rally
@@ -143,7 +144,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
     def on_after_load_track(self, track: Any) -> None:
         """Expand the schedule; in race control, also start the session."""
         patches.install([patches.FAILURE])
-        settings = race_settings(self.cfg, self._plan)
+        settings = race_settings(self.cfg, self._plan, of_track=self._of_track)
         if not settings.managed:
             # for this race's other processes, which do not know its pipeline: the user started the nodes
             self.cfg.add(config.Scope.benchmark, "driver", PLAIN, True)
@@ -177,7 +178,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         self, track: Any, data_root_dir: str
     ) -> Iterator[tuple[Callable[..., None], dict[str, Any]]]:
         """Generate the synthetic documents that the challenge indexes where Rally looks for them."""
-        seed = race_settings(self.cfg, self._plan).plan.dataset.seed
+        seed = race_settings(self.cfg, self._plan, of_track=self._of_track).plan.dataset.seed
         for rally_corpus in filter(_kind, loader.used_corpora(track)):
             directory = loader.data_dir(self.cfg, track.name, rally_corpus.name)[-1]
             for documents in rally_corpus.documents:

@@ -37,8 +37,10 @@ class RaceSettings:
     test_mode: bool
 
 
-def race_settings(cfg: Any, plan_of_track: str = "") -> RaceSettings:
+def race_settings(cfg: Any, plan_of_track: str = "", *, of_track: bool = True) -> RaceSettings:
     """The settings of the race that ``cfg`` describes; its plan is the track's where no parameter names one.
+
+    ``of_track``: the track itself asks for the pack; one that does not may have parameters of the same names.
 
     Raises PlanError for a plan or track parameter that cannot be used.
     """
@@ -46,9 +48,12 @@ def race_settings(cfg: Any, plan_of_track: str = "") -> RaceSettings:
     pipeline = cfg.opts("race", "pipeline") if in_race_control else None
     test_mode = bool(cfg.opts("track", "test.mode.enabled", mandatory=False, default_value=False))
     params = dict(cfg.opts("track", "params", mandatory=False, default_value={}) or {})
-    # a track that knows nothing of the pack may have parameters of the same names
     own = {"plan": plan_of_track} if plan_of_track else {}
-    plan = plan_for(any_track.parameters() or {**own, **params}, test_mode=test_mode)
+    ours = any_track.parameters()
+    given: dict[str, Any] = {**own, **ours, **(params if of_track else {})}
+    if isinstance(given.get("set"), Mapping):
+        given["set"] = {**ours.get("set", {}), **given["set"]}
+    plan = plan_for(given, test_mode=test_mode)
     if in_race_control:
         plan = _with_cars(
             plan,

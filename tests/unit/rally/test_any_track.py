@@ -122,7 +122,8 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
     for name, value in any_track.environment({"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
     own_one, pack, _ = load_twice(tmp_path, monkeypatch)
-    assert (own_one, type(pack).__name__) == ("own", "Pack")
+    assert isinstance(pack, processor.Pack)
+    assert (own_one, pack._of_track) == ("own", has_line)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,19 @@ def test_parameters_of_the_track_are_not_taken_for_the_packs(
     cfg = configuration(tmp_path, pipeline="from-sources", plan="a trial", documents="many", cache=7)
     for name, value in any_track.environment({"plan": "smoke", "set": {"design.rounds": 3}}).items():
         monkeypatch.setenv(name, value)
-    plan = race_settings(cfg).plan
+    plan = race_settings(cfg, of_track=False).plan
     assert (plan.name, plan.design.rounds) == ("smoke", 3)
+
+
+def test_a_track_that_asks_for_the_pack_has_its_parameters_by_our_command_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources", cache="warm", set={"design.margin": 0.1})
+    for name, value in any_track.environment({"plan": "smoke", "set": {"design.rounds": 3}}).items():
+        monkeypatch.setenv(name, value)
+    plan = race_settings(cfg).plan
+    assert (plan.name, plan.cache.mode) == ("smoke", "warm")
+    assert (plan.design.rounds, plan.design.margin) == (3, 0.1)
 
 
 def test_rally_without_the_variable_is_left_as_it_is() -> None:
