@@ -427,8 +427,10 @@ class RequestSource:
         self._turns: list[Block] = []  # that are left of this pair
         self._pairs = 0
         self._request: dict[str, Any] = {}
-        random.seed(params[_CHANCE])  # which a track's own source may draw from, or seed anew
-        self.inner = inner if inner is not None else _inner(track, params)
+        if inner is None:
+            random.seed(params[_CHANCE])  # which a track's own source may draw from, or seed anew
+            inner = _inner(track, params)
+        self.inner = inner
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -349,26 +350,39 @@ class Drawn:
         return {"body": (self.first, random.random())}
 
 
-@pytest.mark.parametrize(("cache", "rounds"), [("cold", 3), ("warm", 1)])
-def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(cache: str, rounds: int) -> None:
-    operation = rally_track.Operation("q", "search", params={}, param_source="drawn")
+@pytest.fixture
+def drawn() -> Iterator[rally_track.Task]:
+    """A task of two clients with that source."""
     rally_params.register_param_source_for_name("drawn", Drawn)
-    try:
-        tasks = expand(
-            [rally_track.Task("q", operation, clients=2)],
-            parse_plan(TWO_ARMS, "p.toml", {"cache.mode": cache, "design.rounds": 3}),
-        )
-        bodies: dict[str, list[Any]] = {}
-        for each in tasks:
-            source = RequestSource(None, each.operation.params)
-            clients = [source.partition(number, 2) for number in range(2)]
-            bodies[each.name] = [client.params()["body"] for client in clients * 3]
-    finally:
-        rally_params._unregister_param_source_for_name("drawn")
+    operation = rally_track.Operation("q", "search", params={}, param_source="drawn")
+    yield rally_track.Task("q", operation, clients=2)
+    rally_params._unregister_param_source_for_name("drawn")
+
+
+@pytest.mark.parametrize(("cache", "rounds"), [("cold", 3), ("warm", 1)])
+def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
+    drawn: rally_track.Task, cache: str, rounds: int
+) -> None:
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": cache, "design.rounds": 3})
+    bodies: dict[str, list[Any]] = {}
+    for each in expand([drawn], plan):
+        source = RequestSource(None, each.operation.params)
+        clients = [source.partition(number, 2) for number in range(2)]
+        bodies[each.name] = [client.params()["body"] for client in clients * 3]
     asked = [bodies[f"q-gp2-r{number}"] for number in (1, 2, 3)]
     assert asked == [bodies[f"q-gp3-r{number}"] for number in (1, 2, 3)]
     assert len(set(asked[0])) == 6
     assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
+
+
+def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -> None:
+    plan = parse_plan(TWO_ARMS, "p.toml", {"design.rounds": 3})
+    params = next(each.operation.params for each in expand([drawn], plan) if each.name == "q-gp2-r1")
+    asked = []
+    for number in range(2):  # each worker makes a source of its own, and has one of the clients
+        client = RequestSource(None, params).partition(number, 2)
+        asked += [client.params()["body"][1] for _ in range(3)]
+    assert len(set(asked)) == 6
 
 
 def test_assertions_about_hits_that_are_not_counted_are_no_error(tmp_path: Path) -> None:
