@@ -303,6 +303,9 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         operation.params["detailed-results"] = not is_beside
         if block.task == protocol.QUERIES:
             knee.apply(clone, block, plan)
+            if task.operation.param_source == replay.PARAM_SOURCE and not _same_again(plan):
+                # elsewhere in the log than other steps, whose searches may have left their pages in memory
+                operation.params["first"] = random.Random(f"{plan.design.seed} {block.round}").getrandbits(32)
         else:
             _choose_requests(clone, task, block, plan)
         if is_beside and measures and clone.iterations:

@@ -18,6 +18,7 @@ from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.rally import activation, knee
 from esrally_ebs.rally.schedule import BLOCK, block_of, expand
 from esrally_ebs.store.context import STEP
+from esrally_ebs.workload.queries import replay
 
 PLAN = """
 name = "x"
@@ -79,6 +80,20 @@ def test_a_session_has_a_warm_up_of_each_search_and_then_steps_that_ask_all_in_t
     assert len(measured) == 2 * (1 + MAX_PROBES + 6)
     assert {one.operation.params[BLOCK].task for one in measured} == {"queries"}
     assert all(one.clients == knee.CLIENTS and one.schedule == knee.NAME for one in measured)
+
+
+@pytest.mark.parametrize(("cache", "places"), [("steady", 3), ("warm", 1)])
+def test_each_step_asks_an_imported_log_from_another_place_the_same_on_all_arms(
+    cache: str, places: int
+) -> None:
+    operation = rally_track.Operation(
+        "t", "search", params={"template": "t"}, param_source=replay.PARAM_SOURCE
+    )
+    made = expand([rally_track.Task("t", operation)], plan(**{"cache.mode": cache}))
+    first = {one.name: one.operation.params.get("first") for one in made}
+    asked = [first[f"queries-a-r{number}"] for number in (1, 2, 3)]
+    assert asked == [first[f"queries-b-r{number}"] for number in (1, 2, 3)]
+    assert len(set(asked)) == places
 
 
 def test_searches_of_several_kinds_and_none_are_refused() -> None:
