@@ -60,7 +60,8 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
 def take_piece(clone: Any, block: Block, plan: Plan) -> None:
     """Have a measured block ask its round's piece of a log, the same on all arms."""
     clone.iterations = None  # the piece decides
-    clone.operation.params["piece"] = (block.round, plan.design.most_rounds)
+    number = 1 if plan.trace == "perturb" else block.round  # slower reads are set beside usual ones
+    clone.operation.params["piece"] = (number, plan.design.most_rounds)
 
 
 def lift(clone: Any) -> None:

@@ -544,6 +544,14 @@ def test_each_round_asks_its_piece_of_a_whole_log_on_every_arm(nodes: str, tmp_p
     }
 
 
+def test_rounds_with_slower_reads_ask_the_piece_of_a_log_that_usual_ones_ask() -> None:
+    text = 'name = "p"\ntrace = "perturb"\nrace = {}\n[[arm]]\nname = "a"\ntype = "gp3"\n[design]\nrounds = 8'
+    operation = rally_track.Operation("log", "search", param_source=PARAM_SOURCE)
+    made = expand([rally_track.Task("log", operation)], parse_plan(text, "p.toml"))
+    pieces = [each.operation.params["piece"] for each in made if round_of(each)]
+    assert pieces == [(1, 8)] * 8
+
+
 @pytest.mark.parametrize(("clients", "each"), [(1, 34), (2, 17), (12, 6)])
 def test_a_whole_log_warms_up_with_as_many_requests_for_each_of_its_templates(
     clients: int, each: int
