@@ -199,7 +199,7 @@ def _readme(summary: ImportSummary, ranked: Sequence[Template], tasks: Sequence[
         f"`by-template` (the default challenge) has one task for each of the {len(tasks)} most frequent "
         f"templates, {share:.1%} of all requests; `in-order` asks the whole log once, a piece in each "
         f"round{_AT_ITS_TIMES if summary.has_arrivals else ''}. Track parameters: "
-        "`iterations`, `warmup_iterations`, `search_clients`, `speed`, and the pack's own.",
+        "`iterations`, `warmup_iterations`, `search_clients`, and the pack's own.",
         "`queries.ndjson` holds the queries with their literals, unless hashed; no other file does.",
         "\n".join(["| template | requests | share | p50, p90, p99 in the log |", "|---|---|---|---|", *rows]),
         "\n".join(["## What the log does not tell", "", *(notes or ["- nothing is known to be missing"])]),
