@@ -159,6 +159,7 @@ class Snapshot:
                 snapshot=self.path.name,
                 indices=names,
                 include_global_state=False,
+                ignore_index_settings=["index.routing.allocation.*"],  # names nodes that we have not
                 wait_for_completion=True,
             )
             failed = answer["snapshot"]["shards"]["failed"]

@@ -80,6 +80,8 @@ def repository(at: Homes, data: Path) -> Path:
     try:
         client = elasticsearch.Elasticsearch(f"http://{started.host}:{started.port}", request_timeout=60)
         location = {"location": f"{_DATA}/repository"}
+        hot = {"index.routing.allocation.require.box_type": "hot"}  # of which no node of ours is
+        client.indices.put_settings(index="logs-1", settings=hot)
         client.snapshot.create_repository(name="backup", type="fs", settings=location)
         client.snapshot.create(repository="backup", snapshot="nightly-1", wait_for_completion=True)
     finally:
