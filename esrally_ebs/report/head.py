@@ -419,18 +419,19 @@ def _slower_step(
 ) -> str:
     a, b = result.a, result.b
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
-    for _, reasons in shared:
-        limit = limit_name(reasons[0].limit)
+    is_said = any(line.startswith(f"{name} is held back") for line in bottlenecks)
+    own = [reasons[0] for _, reasons in shared if reasons[0].slower == name]
+    for reason in own:
+        limit = limit_name(reason.limit)
         step = step_of(spec, limit)
-        if reasons[0].slower == name and step:
-            is_said = any(line.startswith(f"{name} is held back") for line in bottlenecks)
+        if step:
             if step != f"raise {limit}":
                 return f"for {b}{' as Limits says' if is_said else ''}: {step}; or keep {a}"
             if is_said:
                 return f"{step} of {b} as Limits says, or keep {a}"
             return f"{step} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
-    known = any(reasons[0].kind == "reads" for _, reasons in shared)
+    known = not is_said and {reason.kind for reason in own} == {"reads"}
     useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""
     return f"keep {a}{save}{useless}"
 

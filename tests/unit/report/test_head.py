@@ -12,9 +12,12 @@ from small_plan import small_plan
 
 from esrally_ebs import report
 from esrally_ebs.analysis.compare import Verdict
+from esrally_ebs.analysis.findings import find
+from esrally_ebs.analysis.reasons import Explanation
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.model import Event, Kind, Sample, State, Volume
 from esrally_ebs.report import Report, head
+from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.store import SessionFolder, load_session
 
 ROUNDS = range(1, 9)
@@ -355,3 +358,25 @@ def test_a_task_that_is_slower_on_an_arm_of_three_is_said_in_its_line(tmp_path: 
     ]
     made = built(tmp_path, samples, arms)
     assert made.details[0].endswith("faster, but slower on 1 of 3 tasks (by up to 25.1 %)")
+
+
+GP3_READS = (("q",), (Explanation(kind="reads", slower="gp3 (emulated)", faster="gp2 (emulated)"),))
+BIG_READS = (("q",), (Explanation(kind="reads", slower="big (emulated)", faster="gp2 (emulated)"),))
+
+
+@pytest.mark.parametrize(
+    ("shared", "limits", "is_useless"),
+    [
+        (GP3_READS, "No limit held back gp3 (emulated).", True),
+        (BIG_READS, "", False),  # another arm's reason says nothing of this one
+        (GP3_READS, "gp3 (emulated) is held back by volume throughput (40% of its I/O time).", False),
+    ],
+)
+def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
+    tmp_path: Path, shared: SharedReason, limits: str, is_useless: bool
+) -> None:
+    arms = [named("gp2"), named("gp3"), named("big")]
+    session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 1.5}), arms=arms))
+    step = head.next_step(session, find(session), (), [shared], (), [limits])
+    assert step.startswith("keep gp2")
+    assert ("would not help" in step) == is_useless
