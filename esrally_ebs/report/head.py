@@ -376,6 +376,13 @@ def _step(
     if result.verdict is Verdict.INCONCLUSIVE:
         more_of = _MORE_VOLUMES if session.plan.design.volumes > 1 else _MORE_STARTS
         return _more_rounds(session, result) if result.starts == 1 else more_of
+    if _is_of_processors(session, result, shared):
+        is_one = session.plan.design.nodes == "one"
+        same = "" if is_one else ', or under one for all arms (design.nodes = "one")'
+        return (
+            "choose neither by this: the node's processors make most of the difference, which no volume "
+            f"causes; measure under other JVMs (design.starts){same}"
+        )
     if result.verdict is Verdict.SLOWER:
         return _slower_step(session, result, shared, more, bottlenecks)
     verb = "weigh task by task whether to take" if but else "take"
@@ -386,6 +393,18 @@ def _step(
         change = percent_change(result.ratio)
         return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time{but}"
     return f"{verb} {b}: faster{price}{but}"
+
+
+def _is_of_processors(session: Session, result: Overall, shared: Sequence[SharedReason]) -> bool:
+    """Whether a difference under one JVM is on most tasks one of what the node used of its processors."""
+    names = arm_names(session)
+    slower, faster = names[result.a], names[result.b]
+    if result.verdict is Verdict.SLOWER:
+        slower, faster = faster, slower
+    wanted = "processors", slower, faster
+    tasks = sum(len(tasks) for tasks, (first, *_) in shared if first.subject[:3] == wanted)
+    is_shown = result.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return is_shown and result.starts == 1 and 2 * tasks > result.tasks
 
 
 def _to_its_end(session: Session, wanted: int) -> str:

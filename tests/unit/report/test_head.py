@@ -380,3 +380,21 @@ def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
     step = head.next_step(session, find(session), (), [shared], (), [limits])
     assert step.startswith("keep gp2")
     assert ("would not help" in step) == is_useless
+
+
+@pytest.mark.parametrize(
+    ("scale", "tasks", "step"),
+    [
+        (0.8, ("q", "r"), "choose neither by this: the node's processors"),
+        (1.25, ("q", "r"), "choose neither by this: the node's processors"),
+        (0.8, ("q",), "take gp3: faster"),  # the volume's on the other half
+    ],
+)
+def test_no_volume_is_taken_for_what_the_processors_of_the_node_made(
+    tmp_path: Path, scale: float, tasks: tuple[str, ...], step: str
+) -> None:
+    slower, faster = ("gp2", "gp3") if scale < 1 else ("gp3", "gp2")
+    reason = Explanation(kind="processors", slower=f"{slower} (emulated)", faster=f"{faster} (emulated)")
+    session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": scale})))
+    shared = [(tasks, (reason,) * len(tasks))]
+    assert head.next_step(session, find(session), (), shared, (), ()).startswith(step)
