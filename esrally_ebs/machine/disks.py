@@ -33,6 +33,7 @@ _REMOTE = ("nfs", "ceph", "cifs", "smb", "lustre")  # clients, whose pages are e
 _KEEPING_DEVICES = (
     (re.compile(r"(zram|ram|nullb)\d+"), "{} is memory"),
     (re.compile(r"(nbd|ublkb)\d+"), "what the process that serves {} keeps cannot be seen"),
+    (re.compile(r"zd\d+"), "ZFS keeps blocks of {} in its own cache (ARC)"),
 )
 # LVM's own names for the parts of a cached volume
 _LVM_CACHE = re.compile(r"_(cdata|cmeta|corig|cvol|cpool|wcorig)(-|$)")

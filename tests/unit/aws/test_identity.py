@@ -123,6 +123,7 @@ def test_loop_devices_on_one_another_end_at_the_disks_of_an_array(machine: FakeM
         ("ram0", "ext4", "ram0 is memory"),
         ("nbd0", "xfs", "what the process that serves nbd0 keeps cannot be seen"),
         ("ublkb12", "xfs", "what the process that serves ublkb12 keeps cannot be seen"),
+        ("zd0", "ext4", "ZFS keeps blocks of zd0 in its own cache (ARC)"),
         ("sdb", "fuseblk", "/data: what a FUSE file system keeps in its process cannot be seen"),
     ],
 )
