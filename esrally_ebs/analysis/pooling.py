@@ -41,10 +41,13 @@ def pool(sessions: Sequence[Findings], *, margin: float, confidence: float) -> t
         return ()
     pooled: list[PooledRatio] = []
     pairs = sessions[0].pairs
+    tasks: list[str | None] = list(sessions[0].tasks)
+    if all(set(one.tasks) == set(tasks) for one in sessions):  # else all of them together are not the same
+        tasks.append(None)
     for pair in pairs:
         means = {
             task: _mean(estimates)
-            for task in (*sessions[0].tasks, None)
+            for task in tasks
             if (estimates := _estimates(sessions, task, pair)) is not None
         }
         if means:

@@ -228,14 +228,15 @@ _CLAIMS = {
 
 
 def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
-    """One sentence an arm: what all sessions together say over all tasks, or on the one task there is."""
+    """One sentence an arm: what all sessions together say over all tasks, or on the one that all have."""
     called = arm_names(sessions[0])
     others = list(dict.fromkeys(one.b for one in pooled))
     for b in others:
         of_arm = [one for one in pooled if one.b == b]
         whole = of_arm[-1]
         if whole.task is None or len(of_arm) == 1:
-            claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}"
+            on = f" on {whole.task}" if whole.task else ""
+            claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}{on}"
             if whole.verdict is Verdict.EQUIVALENT:
                 claim += f" within {sessions[0].plan.design.margin * 100:.3g} %"
             why = not_proven(whole.verdict, whole.ratio, len(others))

@@ -110,3 +110,10 @@ def test_sessions_with_another_reference_are_not_pooled() -> None:
         overall=(replace(overall, a="c"),),
     )
     assert pool([findings([0.1]), other, findings([0.1])], margin=0.05, confidence=0.95) == ()
+
+
+def test_all_tasks_together_are_the_same_tasks_in_every_session() -> None:
+    sessions = [findings([0.1 + e, 0.1 - e]) for e in (0, 0.004, -0.004)]
+    one_more = findings([0.1, 0.1, 2.0])
+    pooled = pool([*sessions, one_more], margin=0.05, confidence=0.95)
+    assert [one.task for one in pooled] == ["t0", "t1"]

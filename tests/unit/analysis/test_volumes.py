@@ -188,5 +188,5 @@ def test_sessions_that_drew_their_volumes_anew_are_compared_as_types() -> None:
         for number, draw in enumerate(draws)
     ]
     built = compare_sessions(sessions)
-    assert "Over all sessions b (emulated) is slower than a (emulated), +20." in built.verdict
+    assert "Over all sessions b (emulated) is slower than a (emulated) on t, +20." in built.verdict
     assert any(label.startswith("scope of one session: any volumes of") for label in built.labels)

@@ -143,7 +143,7 @@ def designed(session: Session, **design: object) -> Session:
 def test_all_sessions_are_asked_about_the_reference_of_the_oldest(five: list[Session]) -> None:
     oldest, *others = sorted(five, key=lambda one: one.started_at)
     built = compare_sessions([oldest, *(designed(one, reference="gp3") for one in others)])
-    assert "Over all sessions gp3 (emulated) is faster than gp2 (emulated), -20.0 %" in built.verdict
+    assert "Over all sessions gp3 (emulated) is faster than gp2 (emulated) on q, -20.0 %" in built.verdict
     assert "reference: nothing in the first, gp3 in the second" in built.details[0]
     between = [key for key in tables(built) if key.startswith("between_arms")]
     assert between == ["between_arms_p50_gp3_gp2"]
@@ -152,6 +152,6 @@ def test_all_sessions_are_asked_about_the_reference_of_the_oldest(five: list[Ses
 def test_the_margin_of_a_verdict_of_all_sessions_is_said(five: list[Session]) -> None:
     oldest, *others = sorted(five, key=lambda one: one.started_at)
     built = compare_sessions([designed(oldest, margin=0.3), *others])
-    assert "gp3 (emulated) is as fast as gp2 (emulated) within 30 %, -20.0 %" in built.verdict
+    assert "gp3 (emulated) is as fast as gp2 (emulated) on q within 30 %, -20.0 %" in built.verdict
     assert "margin: 0.3 in the first, 0.05 in the second" in built.details[0]
     assert "scope of one session: these volumes under these JVMs" in built.labels
