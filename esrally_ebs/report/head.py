@@ -111,6 +111,8 @@ def _compared(session: Session, findings: Findings) -> str:
     names = arm_names(session)
     if not findings.comparisons:
         measured = " and ".join(names.values())
+        if findings.summaries:
+            return f"No search was compared; the tables show what was measured on {measured}."
         if not session.baseline.num_rows:
             return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
         did = "would measure" if session.kind == "simulate" else "measured"
@@ -328,7 +330,7 @@ def next_step(
     if not findings.comparisons:
         return (
             "add a [race] table to the plan to see what searches make of it."
-            if session.baseline.num_rows
+            if session.baseline.num_rows and session.plan.race is None
             else ""
         )
     ranked = ranking(findings)

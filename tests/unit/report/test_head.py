@@ -398,3 +398,21 @@ def test_no_volume_is_taken_for_what_the_processors_of_the_node_made(
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": scale})))
     shared = [(tasks, (reason,) * len(tasks))]
     assert head.next_step(session, find(session), (), shared, (), ()).startswith(step)
+
+
+@pytest.mark.parametrize(
+    ("arms", "round_"),
+    [(ARMS[:1], 1), (ARMS, 0)],  # of one arm alone, as for advice; indexing, once on each
+)
+def test_requests_that_no_arms_are_compared_by_were_measured(
+    tmp_path: Path, arms: tuple[str, ...], round_: int
+) -> None:
+    samples = [sample(name, round_, "q", START, 0.03) for name in arms]
+    plan = [{"name": name, "type": name} for name in arms]
+    path = make(tmp_path, samples, arms=[arm(name) for name in arms], arm=plan)
+    SessionFolder(path).rows_baseline([fio(name, 0, "read", 3000.0) for name in arms])
+    SessionFolder(path).finish(State.COMPLETE, ended_at=START + 600)
+    made = report.build(load_session(path))
+    listed = " and ".join(f"{name} (emulated)" for name in arms)
+    assert made.verdict == f"No search was compared; the tables show what was measured on {listed}."
+    assert made.next_step == ""
