@@ -144,12 +144,17 @@ def _compared(session: Session, findings: Findings) -> str:
 def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> str:
     a, b = names[result.a], names[result.b]
     if result.verdict is Verdict.EQUIVALENT:
-        is_shown = result.p_different is not None and result.p_different <= 1 - findings.confidence
-        though = ", with a difference that is shown" if is_shown else ""
-        return f"{b} is as fast as {a} within {findings.margin * 100:.3g} %{though}"
+        return f"{b} is as fast as {a} within {findings.margin * 100:.3g} %{_though(result, findings)}"
     if result.verdict is Verdict.INCONCLUSIVE:
         return f"Inconclusive whether {b} differs from {a}"
     return f"{b} is {result.verdict} than {a}"
+
+
+def _though(result: Overall, findings: Findings) -> str:
+    """That arms which count as equivalent are shown to differ all the same; else empty."""
+    is_shown = result.p_different is not None and result.p_different <= 1 - findings.confidence
+    is_within = result.verdict is Verdict.EQUIVALENT
+    return ", with a difference that is shown" if is_within and is_shown else ""
 
 
 def _contrary(findings: Findings, result: Overall) -> str:
@@ -244,7 +249,7 @@ def details(session: Session, findings: Findings) -> tuple[str, ...]:
             lines.append(f"{names[arm]}: the arm that the others are compared with")
         else:
             why = not_proven(result.verdict, result.ratio, len(ranked))
-            words = _words(result.verdict, findings.margin)
+            words = _words(result.verdict, findings.margin) + _though(result, findings)
             words += f" ({why})" if why else _but(_contrary(findings, result))
             lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}")
     return tuple(lines)

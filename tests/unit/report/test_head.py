@@ -416,3 +416,9 @@ def test_requests_that_no_arms_are_compared_by_were_measured(
     listed = " and ".join(f"{name} (emulated)" for name in arms)
     assert made.verdict == f"No search was compared; the tables show what was measured on {listed}."
     assert made.next_step == ""
+
+
+def test_a_difference_within_the_margin_that_is_shown_is_said_of_each_of_several_arms(tmp_path: Path) -> None:
+    arms = [named("gp2"), named("gp3"), named("big")]
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03, "big": 0.8}), arms)
+    assert made.details[2].endswith("equivalent within 5 %, with a difference that is shown")
