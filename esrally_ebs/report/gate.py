@@ -110,9 +110,9 @@ def reason(session: Session, gate: Gate) -> str:
     compared = by_type(session, gate.b)
     names = arm_names(compared)
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
-    more = (
-        "passes" if session.plan.race is None else "volumes" if compared.plan.design.volumes > 1 else "rounds"
-    )
+    more = "passes" if session.plan.race is None else "rounds"
+    if compared.plan.design.starts > 1:  # of types, the parts of a session are their volumes
+        more = "volumes" if compared.plan.design.volumes > 1 else "starts of the nodes"
     return one_line(f"{about}: {_reason(gate, more)}")
 
 
