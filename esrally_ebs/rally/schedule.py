@@ -271,7 +271,17 @@ def _why_no_pairs(schedule: Sequence[Any]) -> str:
             return f"task {task.name}: {task.clients} clients would ask several arms at once"
         if task.operation.type not in _OF_AN_INDEX:
             return f"task {task.name}: {task.operation.type} has no index that could be another on each arm"
+        if _names_index(task.operation.params.get("body")):
+            return f"task {task.name}: its body names an index, which has another name on each arm"
     return ""
+
+
+def _names_index(body: object) -> bool:
+    """Whether a search asks for documents of an index by its name: to filter, to boost, to look terms up."""
+    if isinstance(body, Mapping):
+        named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
+        return named or any(map(_names_index, body.values()))
+    return isinstance(body, list) and any(map(_names_index, body))
 
 
 def block_of(task: Any) -> Block | None:

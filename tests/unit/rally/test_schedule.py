@@ -460,6 +460,12 @@ def crowd() -> rally_track.Task:
     return made
 
 
+def asking(query: dict[str, Any]) -> rally_track.Task:
+    made = task("q")
+    made.operation.params["body"] = {"query": {"bool": {"filter": [query]}}}
+    return made
+
+
 def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> None:
     assert nodes([task("q")], **ONE) == "one"
     with pytest.raises(PlanError, match=r'task bulk: bulk has no index.*set design.nodes = "per-arm"'):
@@ -470,6 +476,7 @@ def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> No
 
 def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
     assert nodes([task("q")], [task("bulk", "bulk")]) == "one"
+    assert nodes([asking({"term": {"index": "a field of the track's"}})]) == "one"
     assert nodes([task("q")], **{"design.nodes": "per-arm"}) == "per-arm"
 
 
@@ -478,6 +485,8 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
     [
         ([crowd()], PLAIN, {}),
         ([task("q", "sql")], PLAIN, {}),
+        ([asking({"term": {"_index": "logs-1"}})], PLAIN, {}),
+        ([asking({"terms": {"user": {"index": "users", "id": "1", "path": "all"}}})], PLAIN, {}),
         ([parallel(task("q"), task("a", "bulk"))], PLAIN, {}),
         ([], PLAIN, {}),
         ([task("q")], PLAIN, WARM),
@@ -486,7 +495,19 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
         ([task("q")], PLAIN, {"dataset.snapshot": "/backup/daily"}),
         ([task("q")], rally_track.Track("t", data_streams=[rally_track.DataStream("logs")]), {}),
     ],
-    ids=["clients", "no index", "writes", "indexing", "warm", "cluster", "data", "snapshot", "data stream"],
+    ids=[
+        "clients",
+        "no index",
+        "of an index",
+        "looks up",
+        "writes",
+        "indexing",
+        "warm",
+        "cluster",
+        "data",
+        "snapshot",
+        "data stream",
+    ],
 )
 def test_each_arm_has_a_node_where_one_cannot_serve_all(
     searches: list[Any], track: rally_track.Track, overrides: dict[str, object]
