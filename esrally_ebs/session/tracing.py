@@ -139,7 +139,9 @@ class MountRecorder:
         ended = threading.Event()
         try:
             os.setpgid(0, 0)  # of Ctrl-C it is told
-            folder = Path(os.fsdecode(teller.recv_bytes()))
+            if (told := teller.recv_bytes()) == _END:
+                os._exit(0)  # there was no folder to be made
+            folder = Path(os.fsdecode(told))
             running.begin(self._session)
             try:
                 reaper.start(self._session, folder, [os.getpid()], user.uid if user else 0)()

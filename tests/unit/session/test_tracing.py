@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.cli import main
+from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.store import SessionFolder, load_session
 
 READS = 400  # a read each 10 ms
@@ -148,3 +149,23 @@ def test_a_log_that_is_none_is_refused_before_a_trace_is_read(
     words = ["--from", "/nowhere", "--log", str(home / "notes.txt")]
     assert main(["trace", "--size", "500GiB", *words]) in (2, 3, 4)
     assert "is of a known format" in capsys.readouterr().err
+
+
+def test_a_recorder_whose_folder_cannot_be_made_records_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the word to end for the folder's name, and recorded for up to a minute."""
+    volume = Volume(spec=VolumeSpec(name="mount", type="gp3"), kind=Kind.DIRECTORY, mount=home)
+    for name, value in (
+        ("telemetry.block_trace.queues_of", ((), ())),
+        ("session.tracing.threads_at", ([], "")),
+        ("session.tracing.require_tracing", None),
+        ("session.tracing.caller", None),
+        ("session.tracing.volume_at", volume),
+    ):
+        monkeypatch.setattr(f"esrally_ebs.{name}", lambda *_, value=value: value)
+    monkeypatch.setattr("esrally_ebs.store.running.begin", lambda _: (home / "began").touch())
+    words = ["--mount", str(home), "--seconds", "2", "--size", "500GiB", "--output", str(home)]
+    assert main(["trace", *words]) == 3
+    assert "exists already" in capsys.readouterr().err
+    assert not (home / "began").exists()
