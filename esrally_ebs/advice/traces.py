@@ -44,10 +44,11 @@ _IOLOG = re.compile(
 )
 _IOLOG_HEAD = re.compile(r"fio version (?P<version>\d+) iolog")
 _IOLOG_WAIT = re.compile(rf"\S+ wait (?P<us>{_NUMBER})")
-# What the kernel, blkparse, perf script, biosnoop and blktrace print where their buffers were full.
+# What the kernel, trace-cmd, blkparse, perf script, biosnoop and blktrace print where buffers were full.
 _LOST = re.compile(
-    r"^CPU:\d+ \[LOST (?:(\d+) )?EVENTS\]|^Skips: [\d,]+ forward \(([\d,]+)|PERF_RECORD_LOST lost (\d+)"
-    r"|events and lost (\d+) chunks|^Possibly lost (\d+) samples|^lost (\d+) events|You have (\d+) dropped",
+    r"^CPU:\d+ \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]|^Skips: [\d,]+ forward \(([\d,]+)"
+    r"|PERF_RECORD_LOST lost (\d+)|events and lost (\d+) chunks|^Possibly lost (\d+) samples"
+    r"|^lost (\d+) events|You have (\d+) dropped",
     re.MULTILINE | re.IGNORECASE,
 )
 # blkparse numbers the events of a device, on each processor.

@@ -140,6 +140,8 @@ def test_the_report_of_trace_cmd_is_read_as_the_kernels_trace() -> None:
     ("said", "lost"),
     [
         ("CPU:3 [LOST 1234 EVENTS]", 1234),
+        ("CPU:3 [1234 EVENTS DROPPED]", 1234),  # trace-cmd
+        ("CPU:3 [EVENTS DROPPED]", 1),
         ("Skips: 5 forward (1,234 -  10.0%)", 1234),
         ("            java   697 [001] 13231.000500: PERF_RECORD_LOST lost 12", 12),
         ("Processed 123456 events and lost 3 chunks!", 3),
