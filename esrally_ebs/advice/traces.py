@@ -137,9 +137,9 @@ def _events(lines: Iterator[str], *, has_queue: bool) -> list[dict[str, Any]]:
 
 
 def _io(of: dict[str, Any], begun_s: float | None, done_s: float | None) -> Iterator[_Line]:
-    """The I/O of a line; nothing where its place or size is none."""
+    """The I/O of a line; nothing where its place or size is none, as of a command to the disk."""
     size = int(of["bytes"]) if "bytes" in of else int(of["sectors"]) * _SECTOR
-    if int(of["sector"]) < _MAX_SECTOR and size < 2**32:
+    if int(of["sector"]) < _MAX_SECTOR and 0 < size < 2**32:
         yield _Line(
             device=of["device"],
             at_s=(done_s or 0.0) if begun_s is None else begun_s,

@@ -124,6 +124,12 @@ def test_an_io_that_is_issued_twice_as_the_device_had_no_room_is_one() -> None:
     assert (ios["at_s"][0].as_py(), ios["done_s"][0].as_py()) == (0.0007, 0.0009)
 
 
+def test_a_command_to_the_disk_is_no_io() -> None:
+    """As smartd sends them, of kernels 3.10: an I/O without a size was taken for the end of a request."""
+    line = "smartd 812 [000] 13231.5: block:block_rq_issue: 259,0 R 96 (85 08 0e) 0 + 0 [smartd]\n"
+    assert parse_trace(text("perf-script") + line, "t") == trace("perf-script")
+
+
 @pytest.mark.parametrize("tool", ["blkparse", "kernel-trace", "perf-script"])
 def test_events_of_one_processor_after_the_other_are_put_in_order(tool: str) -> None:
     """``cat per_cpu/cpu*/trace``: each I/O was taken for two, without an issue and without a completion."""
