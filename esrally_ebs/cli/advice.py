@@ -147,7 +147,7 @@ def usage_command(
     intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
     options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
     traced, lost = (ios, lost_events(text)) if ios.num_rows else (None, 0)
-    notes = [tracing.lost_text(lost)] if lost else []
+    notes = load_session(log).warnings if log.is_dir() else [tracing.lost_text(lost)] if lost else []
     report = build_usage(
         str(log), intervals, options, region=region, unpriced=unpriced, ios=traced, notes=notes
     )

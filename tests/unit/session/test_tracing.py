@@ -121,6 +121,8 @@ def test_a_trace_that_says_that_it_lost_events_gives_no_advice(
     words = ["--began", "2023-11-14T22:13:20Z", "--log", str(queries(home)), "--output", str(made)]
     assert main(["trace", "--from", str(source), "--size", "500GiB", *words]) == 0
     assert "1,234 events were lost" in capsys.readouterr().out
+    assert main(["usage", str(made), "--size", "500GiB"]) == 0
+    assert "1,234 events were lost" in capsys.readouterr().out
     assert main(["advise", str(made), "--keep", "p99=100ms"]) == 4
     assert "1,234 events of arm 'mount' were lost" in capsys.readouterr().err
 
