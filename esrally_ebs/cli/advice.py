@@ -142,12 +142,15 @@ def usage_command(
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     form = format_of(form, output)
     today = _today(size, type_, iops, throughput)
-    text = "" if log.is_dir() else _text(log)
-    ios = _recorded(log) if log.is_dir() else parse_trace(text, str(log), device)
+    if log.is_dir():
+        text, ios, notes = "", _recorded(log), load_session(log).warnings
+    else:
+        text = _text(log)
+        ios = parse_trace(text, str(log), device)
+        notes = tracing.foreign_notes(lost_events(text)) if ios.num_rows else ()
     intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
     options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
-    traced, lost = (ios, lost_events(text)) if ios.num_rows else (None, 0)
-    notes = load_session(log).warnings if log.is_dir() else [tracing.lost_text(lost)] if lost else []
+    traced = ios if ios.num_rows else None
     report = build_usage(
         str(log), intervals, options, region=region, unpriced=unpriced, ios=traced, notes=notes
     )

@@ -183,8 +183,8 @@ def record_trace(
     with _folder(volume, session, output) as (folder, arm):
         folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
         _note(folder, arm, ios.num_rows, lost)
-        if lost:
-            folder.add_warning(lost_text(lost))
+        for note in foreign_notes(lost):
+            folder.add_warning(note)
         _add_requests(folder, session, arm, logs)
     return folder.path
 
@@ -215,6 +215,15 @@ def _of_lost(summary: block_trace.TraceSummary) -> Iterator[str]:
 def lost_text(events: int) -> str:
     """What a recording that lost events must say."""
     return f"{events:,} events were lost: the machine was too busy to read them in time"
+
+
+def foreign_notes(lost: int) -> tuple[str, ...]:
+    """What must be known of another tool's trace, which says that it lost so many events."""
+    untold = (
+        "A trace in which whole I/Os are missing, and whose tool does not say so, looks like any other:"
+        " requests seem to compute meanwhile, so slower volumes to do, and limits to be reached less often"
+    )
+    return (lost_text(lost), untold) if lost else (untold,)
 
 
 def _note(folder: SessionFolder, arm: str, ios: int, missed: int, missed_waits: int = 0) -> None:

@@ -264,6 +264,7 @@ def test_usage_shows_the_pattern_of_a_trace(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "What the trace's I/Os do" in out
     assert "0.55 ms" in out
+    assert "whole I/Os are missing" in out
 
 
 def test_usage_says_that_a_trace_lost_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,9 @@ def test_another_tools_trace_becomes_a_session_with_requests(
     assert sorted(set(session.samples["round"].to_pylist())) == list(range(1, 11))
     assert SessionFolder(made).read_trace()["at_s"][0].as_py() == pytest.approx(BEGAN)
     code = main(["advise", str(made), "--keep", "p99=100ms"])
-    assert (code, capsys.readouterr().err) == (0, "")
+    advice = capsys.readouterr()
+    assert (code, advice.err) == (0, "")
+    assert "whole I/Os are missing" in advice.out  # no self-check sees that
     assert main(["advise", str(made), "--keep", "p99=100ms", "--race"]) == 2
     assert "workload import" in capsys.readouterr().err
 
