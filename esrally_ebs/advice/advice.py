@@ -67,6 +67,7 @@ class Advice:
     """All options from the cheapest to the dearest, and what to do."""
 
     bound: Bound
+    recorded: VolumeSpec
     today: Option | None  # the recorded volume; None when it has no price
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
@@ -171,7 +172,13 @@ def advise(
     check = replace(predictor.check, spec=today)
     own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
     return Advice(
-        bound=bound, today=own, options=tuple(options), best=best, doubtful=doubtful, unpriced=unpriced
+        bound=bound,
+        recorded=today,
+        today=own,
+        options=tuple(options),
+        best=best,
+        doubtful=doubtful,
+        unpriced=unpriced,
     )
 
 

@@ -69,7 +69,7 @@ def build_advice(
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
-        tables.insert(0, _proof(advice, session, proof, predictor))
+        tables.insert(0, _proof(advice, proof, predictor))
     tables += [*_memory(advice, predictor), _patterns(predictor), _check(predictor)]
     return Report(
         kind="advice",
@@ -94,7 +94,7 @@ def build_advice(
 
 def plan_text(advice: Advice, session: Session) -> str:
     """A plan, as TOML, that races the recommendation, or the two in doubt, against today's volume."""
-    plan, arms = session.plan, raced_settings(advice, session)
+    plan, arms = session.plan, raced_settings(advice)
     tables: list[tuple[str, dict[str, object]]] = [("", {"name": "prove-advice"})]
     tables += [("[[arm]]", _arm(spec)) for spec in arms]
     dataset = {name: getattr(plan.dataset, name) for name in ("documents", "seed", "indices")}
@@ -134,18 +134,18 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def raced_settings(advice: Advice, session: Session) -> list[VolumeSpec]:
+def raced_settings(advice: Advice) -> list[VolumeSpec]:
     """Today's volume, and what is advised or in doubt as far as it is another setting."""
-    today = advice.today.spec if advice.today else session.arms[0].spec
+    today = advice.recorded
     others = [option.spec for option in (advice.doubtful, advice.best) if option is not None]
     others = [spec for spec in others if setting_text(spec) != setting_text(today)]
     return [replace(today, name="today"), *(replace(o, name=f"advised-{n}") for n, o in enumerate(others, 1))]
 
 
-def _proof(advice: Advice, session: Session, proof: Session, predictor: Predictor) -> Table:
+def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
     """Predicted and measured side by side, and by what the change against today's volume is off."""
     rows, first = [], np.zeros(0)
-    raced = raced_settings(advice, session)
+    raced = raced_settings(advice)
     for spec in raced:
         measured_s = _measured_s(proof, spec.name)
         predicted = predictor.predict(spec, beside=[one for one in raced if one is not spec]).whole
@@ -228,7 +228,7 @@ def _binds(option: Option) -> str:
 def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
     if proof is not None:
         return f"read the verdict and costs of that race: 'esrally-ebs report {proof.id}'"
-    if len(raced_settings(advice, session)) > 1:
+    if len(raced_settings(advice)) > 1:
         return "race it: 'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
     return "" if advice.doubtful is None else "record today's volume for more rounds"
 

@@ -81,14 +81,14 @@ def advise_command(
     if plan is not None:
         put(plan_text(advice, recorded), plan)
     proof, code = None, 0
-    if race and _differs(advice, recorded):
+    if race and _differs(advice):
         proof, code = _race(plan_text(advice, recorded), accept)
     give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
     return code or _exit_code(advice)
 
 
-def _differs(advice: Advice, recorded: Session) -> bool:
-    if len(raced_settings(advice, recorded)) > 1:
+def _differs(advice: Advice) -> bool:
+    if len(raced_settings(advice)) > 1:
         return True
     complain("no race: nothing other than today's volume is advised")
     return False

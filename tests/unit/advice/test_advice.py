@@ -200,7 +200,7 @@ def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: 
     advice = advise(predictor, plain, bound, region="us-east-1", types=["gp3"])
     assert advice.today is not None
     assert advice.best is not None
-    assert len(raced_settings(advice, recorded())) == 1
+    assert len(raced_settings(advice)) == 1
     assert advice.today.interval_s == advice.best.interval_s
 
 
@@ -262,6 +262,16 @@ def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
 
 
+def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Predictor) -> None:
+    """Of `--arm b` the session's first arm was raced as today's volume."""
+    io2 = replace(GP3, name="b", type="io2", iops=8000, throughput_bytes_per_s=None)
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(predictor, io2, bound, region="us-east-2", types=["gp3"])
+    assert advice.today is None
+    arms = parse_plan(plan_text(advice, recorded()), "prove").arm
+    assert [(arm.name, arm.type) for arm in arms] == [("today", "io2"), ("advised-1", "gp3")]
+
+
 def test_the_plan_races_volumes_as_they_are_today(predictor: Predictor) -> None:
     """Of four striped volumes of another year one of today was raced."""
     spec = replace(GP3, stripes=4, chunk_bytes=64 * KIB, date="2021", encrypted=False)
@@ -287,7 +297,7 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
     made = recorded()
     advice = advise(predictor, GP3, bound, region="us-east-1")
     rows = []
-    raced = raced_settings(advice, made)
+    raced = raced_settings(advice)
     for spec in raced:
         prediction = predictor.predict(spec, beside=[one for one in raced if one is not spec])
         times_s = np.interp(
