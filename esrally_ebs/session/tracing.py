@@ -66,6 +66,12 @@ class MountRecorder:
         self._threads, unwatched = threads_at(path, pid)
         self._notes = (*notes, unwatched) if unwatched else notes
         self._volume, self._session = volume_at(path, today), str(uuid.uuid4())
+        disks = {queue.name for queue in self._queues}
+        if len(disks) > self._volume.spec.stripes:
+            self._notes += (
+                f"{len(disks)} disks are taken for one volume: each has limits and a price of its own, so a"
+                " setting is at its limits later than is said here, and costs more",
+            )
         user = caller()
         self._pipe, teller = Pipe()
         self._child = os.fork()

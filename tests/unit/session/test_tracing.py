@@ -1,13 +1,16 @@
 """Recordings of nodes that are none of ours, of another tool's trace and a query log."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from esrally_ebs.cli import main
+from esrally_ebs.machine.disks import RequestQueue
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.store import SessionFolder, load_session
+from esrally_ebs.telemetry.block_trace import TraceSummary
 
 READS = 400  # a read each 10 ms
 BEGAN = 1_700_000_000
@@ -155,21 +158,43 @@ def test_a_log_that_is_none_is_refused_before_a_trace_is_read(
     assert "is of a known format" in capsys.readouterr().err
 
 
-def test_a_recorder_whose_folder_cannot_be_made_records_nothing(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It took the word to end for the folder's name, and recorded for up to a minute."""
+QUEUE = RequestQueue(name="sda", number="8:0", first_sector=0, end_sector=8, is_part=False, is_mount=True)
+
+
+@pytest.fixture
+def mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Words that record a mount on two disks, of which none does anything; ``began`` is there once it is."""
     volume = Volume(spec=VolumeSpec(name="mount", type="gp3"), kind=Kind.DIRECTORY, mount=home)
+    nothing = TraceSummary(ios=0, seconds=2.0, lost=0, in_flight=0, processor_s=0.0)
     for name, value in (
-        ("telemetry.block_trace.queues_of", ((), ())),
+        ("telemetry.block_trace.queues_of", ((QUEUE, replace(QUEUE, name="sdb", number="8:16")), ())),
+        ("telemetry.block_trace.record", nothing),
         ("session.tracing.threads_at", ([], "")),
         ("session.tracing.require_tracing", None),
         ("session.tracing.caller", None),
         ("session.tracing.volume_at", volume),
+        ("session.tracing.take_down", ()),
+        ("session.reaper.start", lambda: None),
     ):
-        monkeypatch.setattr(f"esrally_ebs.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"esrally_ebs.{name}", lambda *_, value=value, **__: value)
     monkeypatch.setattr("esrally_ebs.store.running.begin", lambda _: (home / "began").touch())
-    words = ["--mount", str(home), "--seconds", "2", "--size", "500GiB", "--output", str(home)]
-    assert main(["trace", *words]) == 3
+    return ["trace", "--mount", str(home), "--seconds", "2", "--size", "500GiB"]
+
+
+def test_a_recorder_whose_folder_cannot_be_made_records_nothing(
+    home: Path, mount: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It took the word to end for the folder's name, and recorded for up to a minute."""
+    assert main([*mount, "--output", str(home)]) == 3
     assert "exists already" in capsys.readouterr().err
     assert not (home / "began").exists()
+
+
+def test_disks_of_an_array_that_are_taken_for_one_volume_are_said(
+    home: Path, mount: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of four in a RAID 0 one was said to be at its limits that had a quarter of that to do."""
+    assert main([*mount, "--output", str(home / "made")]) == 4
+    assert "nothing was read or written" in capsys.readouterr().err
+    (warning,) = load_session(home / "made").warnings
+    assert warning.startswith("2 disks are taken for one volume")
