@@ -266,7 +266,7 @@ def _why_no_pairs(schedule: Sequence[Any]) -> str:
     """What one node cannot serve to all arms in pairs of requests; empty where it can."""
     if has_writes(schedule):
         return "documents are added beside searches, which one node would do to all arms"
-    for task in schedule:
+    for task in (task for element in schedule for task in element):
         if task.clients != 1:
             return f"task {task.name}: {task.clients} clients would ask several arms at once"
         if task.operation.type not in _OF_AN_INDEX:

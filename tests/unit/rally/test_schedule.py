@@ -306,6 +306,7 @@ def test_one_node_cannot_be_written_to_for_one_arm_alone() -> None:
 
 
 def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> None:
+    assert nodes([parallel(task("q"))]) == nodes([parallel(task("q"))], **ONE) == "one"
     made = expand([parallel(task("q"))], plan())
     assert names(made) == names(expand([task("q")], plan()))
     assert not any(each.nested for each in made)
