@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Any
+from urllib.parse import unquote
 
 from esrally import track as rally_track
 from esrally.driver import scheduler
@@ -271,6 +272,8 @@ def _why_no_pairs(schedule: Sequence[Any]) -> str:
             return f"task {task.name}: {task.clients} clients would ask several arms at once"
         if task.operation.type not in _OF_AN_INDEX:
             return f"task {task.name}: {task.operation.type} has no index that could be another on each arm"
+        if "<" in unquote(str(task.operation.params.get("index"))):
+            return f"task {task.name}: its index is date maths, which no arm's name can be put to"
         if _names_index(task.operation.params.get("body")):
             return f"task {task.name}: its body names an index, which has another name on each arm"
     return ""

@@ -461,6 +461,12 @@ def crowd() -> rally_track.Task:
     return made
 
 
+def dated(index: str) -> rally_track.Task:
+    made = task("q")
+    made.operation.params["index"] = index
+    return made
+
+
 def asking(query: dict[str, Any]) -> rally_track.Task:
     made = task("q")
     made.operation.params["body"] = {"query": {"bool": {"filter": [query]}}}
@@ -486,6 +492,8 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
     [
         ([crowd()], PLAIN, {}),
         ([task("q", "sql")], PLAIN, {}),
+        ([dated("<logs-{now/d}>")], PLAIN, {}),
+        ([dated("%3Clogs-%7Bnow%2Fd%7D%3E")], PLAIN, {}),
         ([asking({"term": {"_index": "logs-1"}})], PLAIN, {}),
         ([asking({"terms": {"user": {"index": "users", "id": "1", "path": "all"}}})], PLAIN, {}),
         ([parallel(task("q"), task("a", "bulk"))], PLAIN, {}),
@@ -499,6 +507,8 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
     ids=[
         "clients",
         "no index",
+        "date maths",
+        "quoted date maths",
         "of an index",
         "looks up",
         "writes",
