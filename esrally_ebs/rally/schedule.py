@@ -24,6 +24,7 @@ from esrally_ebs.plan import Plan
 from esrally_ebs.rally import knee, open_loop, recovery
 from esrally_ebs.rally.settings import updated
 from esrally_ebs.session import protocol
+from esrally_ebs.session.root_steps import MAX_LENT
 from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
@@ -244,8 +245,9 @@ def _without_arm(block: Block) -> Block:
 
 def settled(plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[Any]) -> Plan:
     """The plan with ``design.nodes`` decided: "auto" is one node wherever one can serve all arms in pairs."""
+    why = _why_no_pairs(searches or building, len(track.indices) * len(plan.arm))
     if plan.design.nodes == "one":
-        if why := _why_no_pairs(searches or building):
+        if why:
             raise PlanError(f'{why}; set design.nodes = "per-arm"')
         return plan
     is_one = (
@@ -258,13 +260,15 @@ def settled(plan: Plan, track: Any, building: Sequence[Any], searches: Sequence[
         # indices that somebody else made may be such as cannot be made again for each arm
         and not (plan.dataset.data or plan.dataset.snapshot)
         and not (track.data_streams or track.composable_templates)
-        and not _why_no_pairs(searches)
+        and not why
     )
     return updated(plan, "design", nodes="one" if is_one else "per-arm")
 
 
-def _why_no_pairs(schedule: Sequence[Any]) -> str:
-    """What one node cannot serve to all arms in pairs of requests; empty where it can."""
+def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
+    """What one node with so many indices cannot serve to all arms in pairs; empty where it can."""
+    if indices > MAX_LENT:
+        return f"{indices} indices of all arms are more than the {MAX_LENT} that one node can have"
     if has_writes(schedule):
         return "documents are added beside searches, which one node would do to all arms"
     for task in (task for element in schedule for task in element):

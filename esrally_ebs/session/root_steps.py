@@ -40,7 +40,7 @@ from esrally_ebs.volumes.emulated import control
 StartReaper = Callable[[str, Path, Sequence[int], int], Callable[[], None] | None]
 _OPEN_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_S = 0.2
-_MAX_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
+MAX_LENT = 512  # mounts: one for each index of each arm where a node serves all of them
 _LENT = "lent_"  # begins what stands in place of an arm's name, which has no underscore
 _SNAPSHOTS = "snapshots_of_arms"
 _IndexFolder = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]  # its uuid
@@ -421,8 +421,11 @@ class RootSteps:
 
     def _bind(self, data: int, owner: int, *, read_only: bool = False) -> Volume:
         """Bind the directory of a descriptor, which is that user's, below the session's."""
-        if len(self._lent) == _MAX_LENT:
-            raise SetupError(f"{_MAX_LENT} directories are lent; give them back, or take fewer indices")
+        if len(self._lent) == MAX_LENT:
+            raise SetupError(
+                f"{MAX_LENT} directories are lent; give them back, take fewer indices, or set "
+                'design.nodes = "per-arm"'
+            )
         name = f"{_LENT}{len(self._lent) + 1}"
         self._lent[name] = volumes.lend(data, self._run / name, name=name, owner=owner, read_only=read_only)
         return self._lent[name]

@@ -34,6 +34,7 @@ from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
 PLAIN = rally_track.Track("plain")
+MANY = rally_track.Track("many", indices=[rally_track.Index(f"i{n}") for n in range(257)])
 WARM = {"cache.mode": "warm"}
 ONE = {"design.nodes": "one"}
 PLAN = f"""{TWO_ARMS}[design]
@@ -479,6 +480,8 @@ def test_what_one_node_cannot_serve_in_pairs_is_refused_with_the_way_out() -> No
         nodes([], [task("bulk", "bulk")], **ONE)
     with pytest.raises(PlanError, match="task q: 2 clients would ask several arms at once"):
         nodes([crowd()], **ONE)
+    with pytest.raises(PlanError, match=r'514 indices of all arms are more than the 512.*"per-arm"'):
+        nodes([task("q")], track=MANY, **ONE)
 
 
 def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
@@ -502,6 +505,7 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
         ([task("q")], PLAIN, {"node.count": 3}),
         ([task("q")], PLAIN, {"dataset.data": "/var/lib/elasticsearch"}),
         ([task("q")], PLAIN, {"dataset.snapshot": "/backup/daily"}),
+        ([task("q")], MANY, {}),
         ([task("q")], rally_track.Track("t", data_streams=[rally_track.DataStream("logs")]), {}),
     ],
     ids=[
@@ -517,6 +521,7 @@ def test_unless_the_plan_says_one_node_serves_all_arms_where_it_can() -> None:
         "cluster",
         "data",
         "snapshot",
+        "many indices",
         "data stream",
     ],
 )
