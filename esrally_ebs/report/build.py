@@ -87,7 +87,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         details=(*head.details(session, findings), *beside.details(session, written, rates, findings)),
         reasons=causes.reasons(findings, shared),
         bottlenecks=held_back,
-        cost=head.cost(priced),
+        cost=head.cost(priced, next(iter(findings.arms), "")),
         next_step=beside.next_step(rates)
         or head.next_step(session, findings, checks, shared, priced, held_back),
         labels=head.labels(session),

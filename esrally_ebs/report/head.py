@@ -303,16 +303,16 @@ def _most(word: Verdict, comparisons: Sequence[Comparison]) -> str:
     return f" (by up to {max(changes) * 100:.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
 
 
-def cost(arm_costs: Sequence[ArmCost]) -> str:
-    """What each arm costs a month, the others against the first; empty where none has a price."""
+def cost(arm_costs: Sequence[ArmCost], reference: str) -> str:
+    """What each arm costs a month, the others against the reference; empty where none has a price."""
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     if not usd:
         return ""
-    first = next(iter(usd.values()))
+    base = usd.get(reference)
     parts = [
         f"{arm} {price:,.2f} USD"
-        + (f" ({price / first - 1:+.0%})".replace("%", " %") if place and first else "")
-        for place, (arm, price) in enumerate(usd.items())
+        + (f" ({price / base - 1:+.0%})".replace("%", " %") if base and arm != reference else "")
+        for arm, price in usd.items()
     ]
     region = next(one.price.region for one in arm_costs if one.price is not None)
     return f"{', '.join(parts)} a month in {region}."

@@ -422,3 +422,8 @@ def test_a_difference_within_the_margin_that_is_shown_is_said_of_each_of_several
     arms = [named("gp2"), named("gp3"), named("big")]
     made = built(tmp_path, rows({"gp2": 1.0, "gp3": 1.03, "big": 0.8}), arms)
     assert made.details[2].endswith("equivalent within 5 %, with a difference that is shown")
+
+
+def test_costs_are_against_the_arm_that_times_are_against(tmp_path: Path) -> None:
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), design={"reference": "gp3"})
+    assert made.cost == "gp2 10.00 USD (+23 %), gp3 8.12 USD a month in us-east-1."
