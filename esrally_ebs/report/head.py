@@ -355,11 +355,18 @@ def next_step(
 
 
 def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:
-    """The fastest arm; where it costs more than the reference, one of the same verdict that costs less."""
-    fastest = min(ranked, key=lambda result: result.ratio.value)
-    if (_more(fastest, usd) or 0) <= 0 or fastest.verdict not in (Verdict.FASTER, Verdict.EQUIVALENT):
-        return fastest
+    """The fastest arm, of those shown to be faster if there are any.
+
+    Where it costs more than the reference, the fastest of them that costs less; of arms that are as fast, the
+    cheapest.
+    """
+    faster = [one for one in ranked if one.verdict is Verdict.FASTER]
+    fastest = min(faster or ranked, key=lambda result: result.ratio.value)
     cheaper = [one for one in ranked if one.verdict is fastest.verdict and (_more(one, usd) or 0) < 0]
+    if fastest.verdict is Verdict.EQUIVALENT:
+        return min(cheaper, key=lambda result: usd[result.b], default=fastest)
+    if not faster or (_more(fastest, usd) or 0) <= 0:
+        return fastest
     return min(cheaper, key=lambda result: result.ratio.value, default=fastest)
 
 

@@ -427,3 +427,16 @@ def test_a_difference_within_the_margin_that_is_shown_is_said_of_each_of_several
 def test_costs_are_against_the_arm_that_times_are_against(tmp_path: Path) -> None:
     made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), design={"reference": "gp3"})
     assert made.cost == "gp2 10.00 USD (+23 %), gp3 8.12 USD a month in us-east-1."
+
+
+def test_an_arm_that_is_proven_faster_is_taken_though_another_may_be_faster_still(tmp_path: Path) -> None:
+    samples = rows({"gp2": 1.0, "gp3": 0.9}) + rows({"big": 0.8}, noise=0.3)
+    made = built(tmp_path, samples, [named("gp2"), named("gp3"), named("big")])
+    assert made.verdict.startswith("big (emulated) leads, but is not proven the fastest,")
+    assert made.next_step.startswith("take gp3: faster, at the same price.")
+
+
+def test_of_arms_that_are_as_fast_the_cheapest_is_taken(tmp_path: Path) -> None:
+    arms = [named("gp3"), *(named(f"of{gib}", size_bytes=gib * 1024**3) for gib in (90, 50, 70))]
+    made = built(tmp_path, rows({"gp3": 1.0, "of90": 0.99, "of50": 1.005, "of70": 1.0}), arms)
+    assert made.next_step.startswith("take of50: as fast and 4.00 USD a month less.")
