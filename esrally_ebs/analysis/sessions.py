@@ -63,7 +63,7 @@ def _valid(name: str, session: Session) -> Check:
     broken = [check.text for check in all_checks(session) if check.forbids]
     if session.state is not State.COMPLETE:
         broken.insert(0, f"it is {session.state}" + (f" ({session.reason})" if session.reason else ""))
-    text = "; ".join(broken) or "complete, and all of its own checks hold"
+    text = "; ".join(broken) or "complete, and none of its own checks forbids the comparison"
     return Check(name=name, ok=not broken, value=session.id, text=text)
 
 
@@ -115,6 +115,8 @@ def _volumes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
 def _race(session: Session) -> dict[str, Any]:
     race, cache = plain(session.plan.race) or {}, plain(session.plan.cache)
     facts = {**pick(race, _RACE), **pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
+    if session.plan.trace == "perturb":
+        facts["trace"] = "perturb"  # with reads that are slower, or faster, from round to round
     if session.plan.cache.mode != "cold" or session.plan.cache.drop_every != 1:
         # Then later requests find what earlier ones read, so their number changes the times.
         facts |= pick(race, ("iterations",))

@@ -73,6 +73,19 @@ def test_what_must_agree_is_named_when_it_does_not(
     assert text in texts[name]
 
 
+def test_reads_that_were_perturbed_are_compared_with_no_usual_ones(pair: tuple[Session, Session]) -> None:
+    arm = [{"name": "gp2", "type": "gp2"}]
+    slow, usual = (
+        small_plan(arm=arm, trace=trace, race={"iterations": 5}, design={"rounds": 8})
+        for trace in ("perturb", True)
+    )
+    first, second = (replace(one, plan=usual) for one in pair)
+    assert failing(first, second) == {}
+    assert failing(first, replace(second, plan=slow)) == {
+        "race": "trace: nothing in the first, perturb in the second"
+    }
+
+
 def test_segments_that_each_arm_made_are_no_copy(pair: tuple[Session, Session]) -> None:
     own = replace(pair[1], dataset={"documents": 10, "copied": False})
     assert "hash abc in the first, made by each arm in the second" in failing(pair[0], own)["dataset"]
