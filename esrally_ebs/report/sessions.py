@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.pooling import PooledRatio, pool
@@ -84,7 +85,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
             "ended_at": ordered[-1].ended_at,
         },
         verdict=" ".join([_sentence(typed, names, arms, checks), *_claims(typed, pooled)]),
-        details=tuple(_different(ordered, names)),
+        details=(*_different(ordered, names), *_accepted(ordered, names)),
         labels=_labels(typed, pooled),
         tables=tuple(tables),
         checks=checks,
@@ -181,6 +182,13 @@ def _different(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[st
         differences = allowed_differences(sessions[0], other)
         if differences:
             yield f"Differs, {names[0]} the first and {name} the second: {'; '.join(differences)}."
+
+
+def _accepted(sessions: Sequence[Session], names: Sequence[str]) -> Iterator[str]:
+    """What did not hold in a session and was accepted, a line for each session that has such checks."""
+    for name, one in zip(names, sessions, strict=True):
+        if accepted := [f"{check.name}: {check.text}" for check in all_checks(one) if check.accepted]:
+            yield f"Accepted in {name}: {'; '.join(accepted)}."
 
 
 def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:

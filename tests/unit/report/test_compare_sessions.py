@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sessions_of_six_rounds import make
 
 from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Check
 from esrally_ebs.report import RENDERERS, Report
 from esrally_ebs.report.html.plots import named_places, plot
 from esrally_ebs.report.model import Curve, Plot
@@ -155,3 +156,10 @@ def test_the_margin_of_a_verdict_of_all_sessions_is_said(five: list[Session]) ->
     assert "gp3 (emulated) is as fast as gp2 (emulated) on q within 30 %, -20.0 %" in built.verdict
     assert "margin: 0.3 in the first, 0.05 in the second" in built.details[0]
     assert "scope of one session: these volumes under these JVMs" in built.labels
+
+
+def test_what_was_accepted_of_a_session_is_said_of_all_together(five: list[Session]) -> None:
+    late = Check(name="lateness", ok=False, value="", text="emulated volumes took longer", accepted=True)
+    built = compare_sessions([replace(one, checks=(late,)) if one.id == "day-3" else one for one in five])
+    assert "Over all sessions gp3 (emulated) is faster" in built.verdict
+    assert built.details == ("Accepted in day-3: lateness: emulated volumes took longer.",)
