@@ -44,7 +44,8 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
 
     Hits, documents beside writes, segments, versions, volume settings, numbers of requests, failed requests,
     times that are none, coldness, what cold requests read, tasks that read nothing, and lateness of emulated
-    volumes. Of a session that was ``cut``, the requests of the round in which it was are not counted.
+    volumes. Of a session that was ``cut``, hits and requests of the round in which it was do not
+    count, nor those of a first round by itself, which may be a part of one.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
@@ -52,10 +53,14 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     measured = session.samples.select(looked_at).filter(
         pc.equal(session.samples["phase"], Phase.MEASURE.value)
     )
+    whole = measured
+    if cut:
+        is_first = pc.max(measured["round"]).as_py() == 1
+        whole = _but(measured, 1 if is_first else cut_round(session))
     profiles = profiles_of(read_windows(session.events)[0]) if is_cold(session) else {}
     unread = _without_reads(profiles, measured)
     checks = [
-        None if seeks_knee else _hits(measured),
+        None if seeks_knee else _hits(whole),
         _documents(session),
         _segments(session),
         _agree(
@@ -63,9 +68,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
             {arm: pick(node, NODE_SETTINGS) for arm, node in session.environment.get("nodes", {}).items()},
         ),
         _volumes(session),
-        None
-        if seeks_knee
-        else _requests(_but(measured, cut_round(session) if cut else None), session.arm_names),
+        None if seeks_knee else _requests(whole, session.arm_names),
         _failed(measured),
         _times(session.samples),
         _cold(session, measured),

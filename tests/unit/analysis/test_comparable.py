@@ -101,13 +101,20 @@ def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
 
 def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None:
     whole = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
-    cut = session(table(*whole, row(round=3)), state=State.FAILED)
-    assert "requests" in failing(cut)  # as it would be were it over
+    cut = session(table(*whole, row(hits=6, round=3)), state=State.FAILED)
+    assert failing(cut) == ["hits", "requests"]  # as it would be were it over
     assert all(check.ok for check in all_checks(cut))
     uneven = session(table(*whole, row(round=2), row(round=3)), state=State.RUNNING)
     assert [check.text for check in all_checks(uneven) if not check.ok] == [
         "t: unequal numbers of requests: a 3, b 2"
     ]
+
+
+@pytest.mark.parametrize("state", [State.CANCELLED, State.RUNNING])
+def test_a_first_round_that_was_cut_is_too_little_and_no_difference_of_arms(state: State) -> None:
+    cut = session(table(row(), row(hits=6), row(arm="b")), state=state)
+    assert failing(cut) == ["hits", "requests"]
+    assert all(check.ok for check in all_checks(cut))
 
 
 @pytest.mark.parametrize("lost", [0, 1])  # samples of the round that was cut

@@ -440,3 +440,16 @@ def test_of_arms_that_are_as_fast_the_cheapest_is_taken(tmp_path: Path) -> None:
     arms = [named("gp3"), *(named(f"of{gib}", size_bytes=gib * 1024**3) for gib in (90, 50, 70))]
     made = built(tmp_path, rows({"gp3": 1.0, "of90": 0.99, "of50": 1.005, "of70": 1.0}), arms)
     assert made.next_step.startswith("take of50: as fast and 4.00 USD a month less.")
+
+
+def test_of_a_session_that_was_cut_in_its_first_round_it_is_said_that_rounds_are_too_few(
+    tmp_path: Path,
+) -> None:
+    first = [one for one in rows({"gp2": 1.0, "gp3": 0.8}, ("q",)) if one.round == 1]
+    path = make(tmp_path, first[:-2])
+    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
+    made = report.build(load_session(path))
+    assert made.verdict.endswith(
+        "No verdict on gp2 (emulated) and gp3 (emulated): 1 round measured; at least 6 are needed."
+    )
+    assert made.next_step == "measure again, to the end of the plan's rounds."
