@@ -262,7 +262,7 @@ def _of_task(
         warnings=(
             *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b),
             *_without_interval((of_a, of_b), measured if starts else [shared], open_ended),
-            *_few_starts(starts, measured),
+            *_few_starts(starts, measured, shared),
         ),
     )
     return _Question(comparison, pairs, percentiles[0].starts, shared)
@@ -272,12 +272,16 @@ def _pair(of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequen
     return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]))
 
 
-def _few_starts(starts: Starts, measured: Sequence[Sequence[int]]) -> Iterator[str]:
+def _few_starts(starts: Starts, measured: Sequence[Sequence[int]], shared: Sequence[int]) -> Iterator[str]:
+    left_out = sorted(set(shared).difference(*measured))
     if starts and len(measured) < MIN_STARTS:
         yield (
             f"{len(measured)} of {len(starts)} starts of the nodes (or volumes) were measured: at least "
             f"{MIN_STARTS} are needed for an interval and a verdict"
         )
+    elif starts and left_out:
+        names = ", ".join(map(str, left_out))
+        yield f"round {names} is left out: its start (or volume) has fewer than half of another's rounds"
 
 
 def _is_lopsided(times_a: list[Floats], times_b: list[Floats]) -> bool:

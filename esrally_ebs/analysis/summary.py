@@ -108,8 +108,13 @@ def shared_rounds(a: Mapping[int, Floats], b: Mapping[int, Floats]) -> list[int]
 
 
 def by_start(starts: Starts, rounds: Sequence[int]) -> list[list[int]]:
-    """These rounds by the start of the nodes that they are of; without starts that have none of them."""
-    return [own for start in starts if (own := [round_ for round_ in rounds if round_ in start])]
+    """These rounds by the start of the nodes that they are of.
+
+    Without starts that have fewer than half as many as another, of which these rounds say too little.
+    """
+    measured = [[round_ for round_ in rounds if round_ in start] for start in starts]
+    most = max(map(len, measured), default=0)
+    return [own for own in measured if own and 2 * len(own) >= most]
 
 
 def has_enough_requests(percentile: int, requests: int) -> bool:

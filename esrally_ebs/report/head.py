@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.rounds import Estimate
-from esrally_ebs.analysis.summary import MIN_ROUNDS
+from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
 from esrally_ebs.report.bottleneck import limit_name, step_of
@@ -57,7 +57,7 @@ def _scope(session: Session) -> str:
 def _started(session: Session) -> int:
     """How often the nodes were started for rounds; of a session that was cut off less than was planned."""
     last = pc.max(session.samples["round"]).as_py() or 0
-    return sum(start[0] <= last for start in session.plan.design.rounds_of_starts)
+    return len(by_start(session.plan.design.rounds_of_starts, range(1, last + 1)))
 
 
 def _any(session: Session) -> str:

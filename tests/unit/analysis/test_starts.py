@@ -76,6 +76,17 @@ def test_two_starts_get_no_verdict_and_say_what_is_missing() -> None:
     )
 
 
+@pytest.mark.parametrize(("rounds", "measured"), [(1, 3), (2, 4)])
+def test_a_start_that_was_cut_off_counts_from_half_of_its_rounds_on(rounds: int, measured: int) -> None:
+    made = blocks([1.2, 1.22, 1.21, 1.8])
+    cut = {key: {r: by_round[r] for r in range(1, 13 + rounds)} for key, by_round in made.items()}
+    (only,) = judged(cut, 4).comparisons
+    assert only.starts == measured
+    left_out = "round 13 is left out: its start (or volume) has fewer than half of another's rounds"
+    assert (left_out in only.warnings) == (measured == 3)
+    assert (only.ratio.value < 1.25) == (measured == 3)
+
+
 def test_where_a_start_has_too_few_requests_for_a_tail_it_is_said_of_starts() -> None:
     (only,) = judged(blocks([1.2, 1.21, 1.19]), 3).comparisons  # 60 requests an arm would be enough for p90
     assert only.percentiles[1].ratio.low is None

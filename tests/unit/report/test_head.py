@@ -453,3 +453,13 @@ def test_of_a_session_that_was_cut_in_its_first_round_it_is_said_that_rounds_are
         "No verdict on gp2 (emulated) and gp3 (emulated): 1 round measured; at least 6 are needed."
     )
     assert made.next_step == "measure again, to the end of the plan's rounds."
+
+
+def test_a_start_that_was_cut_off_at_once_is_counted_nowhere(tmp_path: Path) -> None:
+    path = make(tmp_path, samples(10), design={"rounds": 12, "starts": 4})
+    SessionFolder(path).finish(State.CANCELLED, ended_at=START + 600)
+    made = report.build(load_session(path))
+    (table,) = (table for table in made.tables if table.key == "service_time")
+    assert "means over 3 starts of the nodes, Student's t" in table.notes[0]
+    assert "scope: these volumes under any JVM: nodes were started 3 times" in made.labels
+    assert any(warning.startswith("round 10 is left out") for warning in made.warnings)
