@@ -19,7 +19,10 @@ _MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes", "instance_type")
 _TOOLS = ("rally", "engine")
 _RACE = ("track", "challenge", "warmup_iterations")
 _CACHE = ("mode", "drop_every")
-_SPEC = ("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted", "credits", "read_latency")
+_SPEC = (
+    *("type", "size_bytes", "iops", "throughput_bytes_per_s", "encrypted", "credits", "read_latency"),
+    *("spread", "date", "instance", "stripes", "chunk_bytes", "striped_by", "time_scale", "mode", "one_zone"),
+)
 _ABSENT = "nothing"
 
 Facts = Mapping[str, Any]

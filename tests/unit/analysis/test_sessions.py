@@ -133,6 +133,16 @@ def test_other_volumes_rounds_and_hosts_are_told_and_forbid_nothing(pair: tuple[
     )
 
 
+def test_volumes_of_one_type_that_are_more_or_elsewhere_are_told(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    gp2, gp3 = second.arms
+    other = replace(gp3, spec=replace(gp3.spec, stripes=4, instance="m5.large"))
+    assert allowed_differences(first, replace(second, arms=(gp2, other))) == (
+        "gp3 instance: nothing in the first, m5.large in the second",
+        "gp3 stripes: 1 in the first, 4 in the second",
+    )
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["kernel", "os", "cpu", "rally"]), st.text(min_size=1), st.text(min_size=1))
 def test_what_agrees_does_not_depend_on_which_session_is_first(key: str, one: str, two: str) -> None:
