@@ -27,7 +27,7 @@ _SAID = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.INCONCLUSIVE: "
 def judge_session(
     session: Session, limits: Sequence[GateLimit], *, base: str | None = None, other: str | None = None
 ) -> Gate:
-    """Decide on ``other`` against ``base``: by default the second arm of the plan against the first.
+    """Decide on ``other`` against ``base``: by default the plan's other arm against its reference.
 
     Raises PlanError when no limit is given or the arms are not named well, MeasurementError when the session
     did not complete, has samples that cannot be read, may not be compared, or has no rounds of these arms.
@@ -80,7 +80,7 @@ def _unfinished(session: Session) -> MeasurementError:
 
 
 def _arms(session: Session, base: str | None, other: str | None) -> tuple[str, str]:
-    names = session.arm_names
+    names = session.plan.design.reference_first(session.arm_names)
     for option, name in (("--base", base), ("--other", other)):
         if name is not None and name not in names:
             raise PlanError(f"{option} {name}: not an arm of this session; choose one of {', '.join(names)}")

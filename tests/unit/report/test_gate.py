@@ -164,6 +164,13 @@ def test_naming_one_arm_is_enough_when_there_are_two() -> None:
     assert gates.judge_session(session(), [P50], base="b").b == "a"
 
 
+def test_a_gate_is_against_the_reference_of_the_plan() -> None:
+    arms = [{"name": name, "type": "gp3"} for name in "ab"]
+    plan = small_plan(race={}, arm=arms, design={"reference": "b"})
+    judged = gates.judge_session(session(1.2, plan=plan), [P50])
+    assert (judged.a, judged.b, judged.outcome) == ("b", "a", Outcome.PASS)
+
+
 def test_of_three_arms_the_other_must_be_named() -> None:
     with pytest.raises(PlanError, match="has arms a, b, c; name one with --other"):
         gates.judge_session(session(arms=("a", "b", "c")), [P50])
