@@ -40,12 +40,13 @@ class Knees:
         return f"Highest rate with {self._search.bound}: {'; '.join(parts)}{f'; {pair}' if pair else ''}."
 
     def _compared(self) -> str:
-        """How the two first arms differ; empty where one of them has no knee."""
-        names = [arm for arm, knee in self.of.items() if not knee.why]
+        """How one of two arms differs from the reference; empty where one of them has no knee."""
+        design = self._session.plan.design
+        names = [arm for arm in design.reference_first(self.of) if not self.of[arm].why]
         if len(names) != 2 or len(self.of) != 2:
             return ""
         ratio, low, high = _ratio(*(self.of[name] for name in names))
-        margin = self._session.plan.design.margin
+        margin = design.margin
         text = f"{names[1]} against {names[0]}: {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}]"
         if low > 1 or high < 1:
             return f"{text}, a difference"

@@ -67,6 +67,12 @@ def test_the_report_begins_with_the_knee_of_each_arm_and_how_they_differ(session
     assert all(check.ok for check in built.checks)
 
 
+def test_knees_are_compared_with_that_of_the_reference(session: Session) -> None:
+    design = session.plan.design.model_copy(update={"reference": "b"})
+    built = report.build(replace(session, plan=session.plan.model_copy(update={"design": design})))
+    assert "; a against b: -" in built.verdict
+
+
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
     built = report.build(session)
     for form, render in report.RENDERERS.items():
