@@ -359,10 +359,10 @@ class Preparer:
         if self._index is None:
             return ",".join(names) if names else Reason.NO_INDEX
         if "*" in self._index:
-            kept = [name for name in names if fnmatchcase(name.removeprefix("-"), self._index)]
+            narrowed = [self._index if name in ("_all", "*") else name for name in names or ["_all"]]
+            kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), self._index)]
             is_named = any(not name.startswith("-") for name in kept)
-            reaches_all = set(names) <= {"_all", "*"}
-            return ",".join(kept) if is_named else self._index if reaches_all else Reason.OTHER_INDEX
+            return ",".join(kept) if is_named else Reason.OTHER_INDEX
         return self._index if _reaches(names, self._index) else Reason.OTHER_INDEX
 
 
@@ -374,7 +374,8 @@ def why_no_index(names: Sequence[str]) -> Reason | None:
         return Reason.CLUSTER
     if any(not name.strip(".") or _FORBIDDEN & set(name) for name in names):
         return Reason.INDEX
-    return Reason.INDEX if any(name[0] in "_+" and name != "_all" for name in names) else None
+    # beside others, _all is as little one to Elasticsearch as any name with an underscore
+    return Reason.INDEX if any(name[0] in "_+" for name in names) and names != ["_all"] else None
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:

@@ -58,7 +58,8 @@ def searches(
     segments = [unquote(segment) for segment in path.split("/") if segment]
     if segments[1:2] == ["_doc"] and segments[2:] in (["_search"], ["_msearch"], ["_count"]):
         del segments[1]  # a type, as version 7 takes it
-    at = next((i for i, segment in enumerate(segments) if segment.startswith("_") and segment != "_all"), -1)
+    names = [segment.partition(",")[0] for segment in segments]  # of an API, or the first of several indices
+    at = next((i for i, name in enumerate(names) if name.startswith("_") and name != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
     targets = segments[0] if at > 0 else "_all"  # as Elasticsearch takes a path without an index
     reason = _reason(api, method.upper()) or (Reason.SCROLL if "scroll" in params else missing)

@@ -217,6 +217,9 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
         (["logs-*", "-logs-2", "other"], "logs-*", "logs-*,-logs-2"),
         (["other-*", "-logs-2"], "logs-*", None),
         (["_all"], "logs-2", "logs-2"),
+        (["*", "-other"], "logs-*", "logs-*"),
+        (["*", "-logs-1"], "logs-*", "logs-*,-logs-1"),
+        (["*", "logs-1"], "logs-*", "logs-*,logs-1"),
     ],
 )
 def test_a_search_is_narrowed_to_what_it_reaches(
@@ -237,6 +240,13 @@ def test_a_request_that_names_no_index_asks_all_as_one_that_says_so(
     lines = [json.dumps({"at": 0, "method": "GET", "path": path}) for path in paths]
     import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(format="queries", index=index))
     assert [row["path"] for row in requests(tmp_path / "out")] == [f"/{asked}/_search"] * 3
+
+
+def test_all_beside_other_names_is_the_name_of_no_index(tmp_path: Path) -> None:
+    paths = ("/_all,-foo/_search", "/foo,_all/_search", "/foo/_search")
+    lines = [json.dumps({"at": 0, "method": "GET", "path": path}) for path in paths]
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(format="queries"))
+    assert summary.excluded == {"no name of an index": 2}
 
 
 def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
