@@ -164,6 +164,12 @@ class Snapshot:
             )
             failed = answer["snapshot"]["shards"]["failed"]
             client.snapshot.delete_repository(name=_NAME)  # no other node has the directory
+        except elasticsearch.ConnectionTimeout as error:
+            raise SetupError(
+                f"dataset.snapshot: {self._name} was not restored within {_TIMEOUT_S / 60:.0f} minutes; name "
+                "fewer indices (dataset.indices), or let nodes restore faster than by default: "
+                "--car-params=indices.recovery.max_bytes_per_sec:500mb"
+            ) from error
         except (elasticsearch.ApiError, elasticsearch.TransportError) as error:
             reason = api.root_cause(getattr(error, "body", None)) or error
             raise SetupError(

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,6 +227,16 @@ def test_a_name_that_is_not_in_it_is_refused(there: Path, indices: list[str], sa
     wanted = ("logs-1", "none") if indices else ()
     with pytest.raises(PlanError, match=says):
         Snapshot(path=there / "whole", indices=wanted)._names({"indices": indices})
+
+
+def test_a_restore_that_takes_too_long_is_one_line_with_the_way_out(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        node = SimpleNamespace(host="127.0.0.1", port=silent.getsockname()[1])
+        monkeypatch.setattr("esrally_ebs.node.snapshot._TIMEOUT_S", 0.1)
+        with pytest.raises(SetupError, match=r"whole was not restored within .* fewer indices .* faster"):
+            Snapshot(path=there / "whole").build(node)  # type: ignore[arg-type]
 
 
 class Bucket:
