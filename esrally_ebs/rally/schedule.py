@@ -25,6 +25,7 @@ from esrally_ebs.rally import knee, open_loop, recovery
 from esrally_ebs.rally.settings import updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
+from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
@@ -320,9 +321,8 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         operation.params["detailed-results"] = not is_beside
         if block.task == protocol.QUERIES:
             knee.apply(clone, block, plan)
-            if task.operation.param_source == replay.PARAM_SOURCE and not _same_again(plan):
-                # elsewhere in the log than other steps, whose searches may have left their pages in memory
-                operation.params["first"] = random.Random(f"{plan.design.seed} {block.round}").getrandbits(32)
+            if task.operation.param_source in (replay.PARAM_SOURCE, vectors.PARAM_SOURCE):
+                _begin_elsewhere(clone, block, plan)
         else:
             _choose_requests(clone, task, block, plan)
         if is_beside and measures and clone.iterations:
@@ -377,6 +377,8 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
     is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
+    if measures and task.operation.param_source == vectors.PARAM_SOURCE:
+        _begin_elsewhere(clone, block, plan)
     if measures and is_template and plan.race and not _same_again(plan):
         # other requests in each round, the same on all arms; Rally's iterations are each client's
         clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients
@@ -390,6 +392,13 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
             open_loop.take_piece(clone, block, plan)
         else:
             clone.operation.params["cycle"] = True
+
+
+def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
+    """Have a round ask what no other and no warm-up has asked, whose pages may be in memory."""
+    if not _same_again(plan):
+        place = random.Random(f"{plan.design.seed} {block.task} {block.round}")
+        clone.operation.params["first"] = place.getrandbits(32)
 
 
 def _same_again(plan: Plan) -> bool:

@@ -58,7 +58,8 @@ class VectorRenderer:
 class Nearest:
     """Parameters of Rally's ``search`` for the neighbours of one point after another.
 
-    Of the operation: ``index``, ``k``, ``num_candidates``, and a ``filter`` if there is to be one.
+    Of the operation: ``index``, ``k``, ``num_candidates``, a ``filter`` if there is to be one, and the number
+    of the ``first`` point.
     """
 
     infinite = True
@@ -66,19 +67,21 @@ class Nearest:
     def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
         self._params = params
         self._renderer = VectorRenderer(params.get("seed", 42))
-        self._number = -1
+        self._next, self._step = params.get("first", 0), 1
 
     def partition(self, index: int, total: int) -> "Nearest":
-        """Every client searches the same points."""
-        return Nearest(None, self._params)
+        """Every client searches points of its own."""
+        part = Nearest(None, self._params)
+        part._next, part._step = self._next + index, total
+        return part
 
     def params(self) -> dict[str, Any]:
         """The next search."""
-        self._number += 1
         knn: dict[str, Any] = {
             name: self._params[name] for name in ("k", "num_candidates", "filter") if name in self._params
         }
-        point = self._renderer.searched(self._number)
+        point = self._renderer.searched(self._next)
+        self._next += self._step
         body: dict[str, Any] = {"knn": {"field": "point", "query_vector": point, **knn}, "_source": False}
         detailed = self._params.get("detailed-results", False)
         fixed: dict[str, Any] = {

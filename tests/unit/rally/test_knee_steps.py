@@ -18,6 +18,7 @@ from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.rally import activation, knee
 from esrally_ebs.rally.schedule import BLOCK, block_of, expand
 from esrally_ebs.store.context import STEP
+from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
 PLAN = """
@@ -82,13 +83,12 @@ def test_a_session_has_a_warm_up_of_each_search_and_then_steps_that_ask_all_in_t
     assert all(one.clients == knee.CLIENTS and one.schedule == knee.NAME for one in measured)
 
 
+@pytest.mark.parametrize("source", [replay.PARAM_SOURCE, vectors.PARAM_SOURCE])
 @pytest.mark.parametrize(("cache", "places"), [("steady", 3), ("warm", 1)])
-def test_each_step_asks_an_imported_log_from_another_place_the_same_on_all_arms(
-    cache: str, places: int
+def test_each_step_asks_a_log_or_for_points_from_another_place_the_same_on_all_arms(
+    cache: str, places: int, source: str
 ) -> None:
-    operation = rally_track.Operation(
-        "t", "search", params={"template": "t"}, param_source=replay.PARAM_SOURCE
-    )
+    operation = rally_track.Operation("t", "search", params={"template": "t"}, param_source=source)
     made = expand([rally_track.Task("t", operation)], plan(**{"cache.mode": cache}))
     first = {one.name: one.operation.params.get("first") for one in made}
     asked = [first[f"queries-a-r{number}"] for number in (1, 2, 3)]

@@ -31,6 +31,7 @@ from esrally_ebs.rally.schedule import (
     untold,
 )
 from esrally_ebs.session.protocol import round_orders
+from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
 PLAIN = rally_track.Track("plain")
@@ -546,6 +547,18 @@ def test_each_round_asks_other_requests_of_a_template_unless_caches_are_warm(
             asked.setdefault(block(each).arm, []).append(each.operation.params.get("first"))
     assert len(asked) == 2
     assert [set(firsts_of_arm) for firsts_of_arm in asked.values()] == [firsts, firsts]
+
+
+@pytest.mark.parametrize(("cache", "places"), [("steady", 4), ("warm", 1)])
+def test_each_round_searches_other_points_than_other_rounds_and_the_warm_up(cache: str, places: int) -> None:
+    operation = rally_track.Operation("near", "search", params={}, param_source=vectors.PARAM_SOURCE)
+    made = expand([rally_track.Task("near", operation)], plan(**{"design.rounds": 3, "cache.mode": cache}))
+    first = {each.name: each.operation.params.get("first", 0) for each in made}
+    of_arms = [
+        [first[f"near-{arm}-{part}"] for part in ("warmup", "r1", "r2", "r3")] for arm in ("gp2", "gp3")
+    ]
+    assert of_arms[0] == of_arms[1]
+    assert len(set(of_arms[0])) == places
 
 
 def whole_log(nodes: str = "per-arm", templates: int = 1, **settings: int) -> list[rally_track.Task]:

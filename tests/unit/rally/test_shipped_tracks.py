@@ -101,3 +101,13 @@ def test_every_arm_searches_the_neighbours_of_the_same_points() -> None:
     assert len({tuple(point) for point in points}) == 3
     assert {len(point) for point in points} == {DIMENSIONS}
     assert (searches[0][0]["index"], searches[0][0]["body"]["knn"]["k"]) == ("i", 3)
+
+
+def test_clients_share_the_points_from_the_first_that_is_named() -> None:
+    def points(source: Nearest, count: int) -> list[list[float]]:
+        return [source.params()["body"]["knn"]["query_vector"] for _ in range(count)]
+
+    one, two = (Nearest(None, {"index": "i", "first": 2**31}).partition(client, 2) for client in (0, 1))
+    both = [point for pair in zip(points(one, 2), points(two, 2), strict=True) for point in pair]
+    assert both == points(Nearest(None, {"index": "i", "first": 2**31}), 4)
+    assert both[0] not in points(Nearest(None, {"index": "i"}), 4)
