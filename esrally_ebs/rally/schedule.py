@@ -376,7 +376,8 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
 def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block asks, and when they are due."""
     measures = block.phase is Phase.MEASURE
-    is_template = task.operation.param_source == replay.PARAM_SOURCE and "template" in task.operation.params
+    is_log = task.operation.param_source == replay.PARAM_SOURCE
+    is_template = is_log and "template" in task.operation.params
     if measures and task.operation.param_source == vectors.PARAM_SOURCE:
         _begin_elsewhere(clone, block, plan)
     if measures and is_template and plan.race and not _same_again(plan):
@@ -387,11 +388,11 @@ def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
             open_loop.apply(clone, block, plan)
         else:
             open_loop.lift(clone)
-    elif _asks_whole_log(task):
-        if measures:
-            open_loop.take_piece(clone, block, plan)
-        else:
+    elif is_log and not is_template:
+        if not measures:
             clone.operation.params["cycle"] = True
+        elif task.iterations is None:
+            open_loop.take_piece(clone, block, plan)
 
 
 def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
@@ -404,12 +405,6 @@ def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
 def _same_again(plan: Plan) -> bool:
     """Whether each round asks what the others ask: slower reads are set beside usual ones."""
     return plan.cache.mode == "warm" or plan.trace == "perturb"
-
-
-def _asks_whole_log(task: Any) -> bool:
-    """Whether an imported log decides how many requests there are."""
-    is_log = task.operation.param_source == replay.PARAM_SOURCE and "template" not in task.operation.params
-    return is_log and task.iterations is None
 
 
 def _between_requests(block: Block) -> Any:
