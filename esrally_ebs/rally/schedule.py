@@ -325,7 +325,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
                 _begin_elsewhere(clone, block, plan)
         else:
             _choose_requests(clone, task, block, plan)
-        if is_beside and measures and clone.iterations:
+        if is_beside and measures:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
     return clone

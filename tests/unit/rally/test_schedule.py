@@ -618,3 +618,14 @@ def test_a_whole_log_is_repeated_in_its_warm_up_and_cut_where_iterations_are_giv
     _, warmup, *measured = whole_log(iterations=9)
     assert warmup.operation.params["cycle"]  # of a log that is shorter than it, too
     assert [each.iterations for each in measured] == [3] * 4
+
+
+def log_beside_writes() -> list[Any]:
+    operation = rally_track.Operation("log", "search", params={}, param_source=PARAM_SOURCE)
+    return expand([parallel(rally_track.Task("log", operation), task("a", "bulk"))], plan(**WARM))
+
+
+def test_a_piece_of_a_log_begins_with_a_warm_up_beside_writes() -> None:
+    searches = [next(iter(each)) for each in log_beside_writes() if each.nested]
+    counts = {(block(each).phase, each.warmup_iterations, each.iterations) for each in searches}
+    assert counts == {(Phase.WARMUP, 6, 1), (Phase.MEASURE, 7, None)}
