@@ -36,7 +36,15 @@ from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
 from esrally_ebs.rally.sample_recorder import line_writer
-from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, settled, untold
+from esrally_ebs.rally.schedule import (
+    SEARCH_TAG,
+    divide,
+    expand,
+    has_writes,
+    require_requests,
+    settled,
+    untold,
+)
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes, objects_of
@@ -160,6 +168,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         settings = replace(settings, plan=settled(settings.plan, track, building, searches))
         challenge.schedule = expand(challenge.schedule, settings.plan)
         if starts:
+            require_requests(track, challenge.schedule)
             plan = updated(settings.plan, "race", track=track.name, challenge=challenge.name)
             indexing = with_tasks(track, building)
             nodes = RaceNodes(

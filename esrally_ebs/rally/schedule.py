@@ -402,6 +402,21 @@ def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
         clone.operation.params["first"] = place.getrandbits(32)
 
 
+def require_requests(track: Any, schedule: Iterable[Any]) -> None:
+    """Raise PlanError where an imported log has not the requests that these tasks ask of it."""
+    for task in (task for element in schedule for task in element):
+        params = task.operation.params
+        if all(source != replay.PARAM_SOURCE for _, source, *_ in params.get(_INNER, ())):
+            continue
+        log = replay.Replay(track, {"piece": params["piece"]} if "piece" in params else {})
+        warms = task.clients * (task.warmup_iterations - (open_loop.OPEN in params))
+        if "piece" in params and len(log) <= warms:
+            raise PlanError(
+                f"task {params[BLOCK].task}: each round has {len(log)} requests of the log, and {warms} are "
+                "to warm it up beside writes; set fewer rounds or warmup_iterations"
+            )
+
+
 def _same_again(plan: Plan) -> bool:
     """Whether each round asks what the others ask: slower reads are set beside usual ones."""
     return plan.cache.mode == "warm" or plan.trace == "perturb"

@@ -62,7 +62,11 @@ class Replay:
     @property
     def percent_completed(self) -> float | None:
         """How much of the log has been asked for, 0 to 1; None for a template."""
-        return None if self.infinite else self._asked * self._clients / len(self._offsets)
+        return None if self.infinite else self._asked * self._clients / len(self)
+
+    def __len__(self) -> int:
+        """Of how many requests it is."""
+        return len(self._offsets)
 
     def partition(self, index: int, total: int) -> "Replay":
         """The requests of one client of ``total``."""

@@ -33,6 +33,8 @@ from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tas
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import RequestSource, divide, expand
 from esrally_ebs.rally.settings import race_settings
+from esrally_ebs.workload.queries import replay
+from esrally_ebs.workload.queries.output import TRACK_PY
 
 
 @pytest.fixture
@@ -268,6 +270,19 @@ def test_what_rally_would_refuse_when_nodes_run_is_refused_before(
 
 
 DAY = ("morning", "evening")
+
+
+@pytest.mark.usefixtures("no_runners", "rally")
+def test_a_log_with_fewer_requests_than_rounds_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    operation = {"name": "log", "operation-type": "search", "param-source": replay.PARAM_SOURCE}
+    track = written(cfg, tmp_path / "mine", schedule=[{"operation": operation}])
+    (tmp_path / "mine" / "track.py").write_text(TRACK_PY)
+    (tmp_path / "mine" / replay.QUERIES).write_text("{}\n" * 5)
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
+    with pytest.raises(PlanError, match="5 requests are too few for 16 rounds; ask for fewer rounds"):
+        pack.on_after_load_track(track)
 
 
 @pytest.mark.usefixtures("no_runners")

@@ -26,6 +26,7 @@ from esrally_ebs.rally.schedule import (
     block_of,
     divide,
     expand,
+    require_requests,
     round_of,
     settled,
     untold,
@@ -629,3 +630,25 @@ def test_a_piece_of_a_log_begins_with_a_warm_up_beside_writes() -> None:
     searches = [next(iter(each)) for each in log_beside_writes() if each.nested]
     counts = {(block(each).phase, each.warmup_iterations, each.iterations) for each in searches}
     assert counts == {(Phase.WARMUP, 6, 1), (Phase.MEASURE, 7, None)}
+
+
+@pytest.mark.parametrize(
+    ("requests", "says"),
+    [
+        (None, "No such file or directory; import the workload again"),
+        (0, "has no request; import the workload again"),
+        (1, "1 requests are too few for 2 rounds"),
+        (15, "task log: each round has 7 requests of the log, and 7 are to warm it up beside writes; set"),
+    ],
+)
+def test_a_log_with_too_few_requests_is_refused(requests: int | None, says: str, tmp_path: Path) -> None:
+    track = SimpleNamespace(root=tmp_path)
+    if requests is not None:
+        (tmp_path / QUERIES).write_text("{}\n" * requests)
+    with pytest.raises(PlanError, match=says):
+        require_requests(track, log_beside_writes())
+
+
+def test_a_log_with_enough_requests_is_none_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / QUERIES).write_text("{}\n" * 16)
+    require_requests(SimpleNamespace(root=tmp_path), [*log_beside_writes(), *whole_log()])
