@@ -40,6 +40,11 @@ class MissRate:
             self.windows[-WINDOWS:], self._window * _PAGE_BYTES
         )
 
+    @property
+    def is_over(self) -> bool:
+        """Whether misses are steady, or are given up."""
+        return self.is_steady or len(self.windows) >= MAX_WINDOWS
+
 
 def _are_alike(windows: Sequence[float], nothing: float) -> bool:
     mean = sum(windows) / len(windows)

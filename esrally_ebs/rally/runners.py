@@ -14,7 +14,7 @@ import elasticsearch
 from esrally.driver import runner
 from esrally.track import OperationType
 
-from esrally_ebs.analysis.steady import MAX_WINDOWS, MissRate
+from esrally_ebs.analysis.steady import MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api
@@ -51,7 +51,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
 
     @property
     def completed(self) -> Any:
-        if self.misses is not None and self.misses[1].is_steady:
+        if self.misses is not None and self.misses[1].is_over:
             return True
         return self.inner.completed
 
@@ -166,7 +166,7 @@ class Search:
         with turns.request(), self._perturbed():
             async with self._observed():
                 result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
-        if misses is not None and not misses.is_steady:
+        if misses is not None and not misses.is_over:
             self._count(misses)
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
@@ -212,7 +212,7 @@ class Search:
         if not misses.ends_window:
             return
         misses.add(self._read_bytes())
-        if misses.is_steady or len(misses.windows) == MAX_WINDOWS:
+        if misses.is_over:
             task, requests = self.request_.block.task, misses.requests
             kind, word = ("steady", "") if misses.is_steady else ("not-steady", "not ")
             text = f"{task}: misses were {word}steady after {requests:,} requests"
