@@ -482,8 +482,8 @@ class RequestSource:
         if not self._turns:
             self._turns = next(self._orders)
             self._pairs += 1
-            # what opens a connection comes before the schedule, and takes nothing from it
-            leads = self._pairs == 1 and open_loop.OPEN in self._params
+            # what opens a connection comes before the schedule, and takes nothing from a log's piece
+            leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
             self._request = (copy.copy(self.inner) if leads else self.inner).params()
         block = self._turns.pop(0)
         # a runner may change what it is given

@@ -182,6 +182,18 @@ def test_a_log_is_asked_in_its_order_and_never_early(monkeypatch: pytest.MonkeyP
         assert own == [which, *range(which, 40, CLIENTS)]
 
 
+@pytest.mark.parametrize(
+    ("made", "asked"),
+    [(task(open_loop.ARRIVALS), [0, 0, 1]), (task("poisson", **{"target-throughput": 10}), [0, 1, 2])],
+    ids=["log", "rate"],
+)
+def test_what_opens_a_connection_is_asked_again_only_where_it_would_be_missing(
+    made: rally_track.Task, asked: list[int]
+) -> None:
+    source = RequestSource(None, measured(made).operation.params, inner=Log(9))
+    assert [source.params()["n"] for _ in asked] == asked
+
+
 def test_a_log_has_its_times_by_its_speed() -> None:
     made = measured(task(open_loop.ARRIVALS, speed=2))
     schedule = scheduler.scheduler_for(made)
