@@ -520,6 +520,9 @@ def _inner(track: Any, params: dict[str, Any]) -> Any:
     sources = []
     for type_, source, name, of_track in params[_INNER]:
         merged = {**of_track, **own}
+        if params[BLOCK].task == protocol.QUERIES and "first" in own:
+            # else a client asks for one point by each search in turn, whose pages the first of them has read
+            merged["first"] = random.Random(f"{own['first']} {name}").getrandbits(32)
         if merged.get("detailed-results") is False:
             merged.pop("assertions", None)  # of hits, which Rally refuses then
         if source:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from esrally import track as rally_track
 from esrally.metrics import SampleType
+from esrally.track import params as rally_params
 
 from esrally_ebs.analysis.knee import NextStep, Purpose
 from esrally_ebs.errors import PlanError
@@ -16,7 +17,7 @@ from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.rally import activation, knee
-from esrally_ebs.rally.schedule import BLOCK, block_of, expand
+from esrally_ebs.rally.schedule import BLOCK, RequestSource, block_of, expand
 from esrally_ebs.store.context import STEP
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
@@ -94,6 +95,20 @@ def test_each_step_asks_a_log_or_for_points_from_another_place_the_same_on_all_a
     asked = [first[f"queries-a-r{number}"] for number in (1, 2, 3)]
     assert asked == [first[f"queries-b-r{number}"] for number in (1, 2, 3)]
     assert len(set(asked)) == places
+
+
+def test_searches_of_a_step_have_points_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = vars(rally_params)["__PARAM_SOURCES_BY_NAME"]
+    monkeypatch.setitem(known, vectors.PARAM_SOURCE, vectors.Nearest)
+    near = {"params": {"index": "i"}, "param_source": vectors.PARAM_SOURCE}
+    tasks = [rally_track.Task(name, rally_track.Operation(name, "search", **near)) for name in ("p", "q")]
+    made = {one.name: one for one in expand(tasks, plan(**{"cache.mode": "steady"}))}
+    asked = []
+    for arm in ("a", "b"):
+        source = RequestSource(None, made[f"queries-{arm}-r1"].operation.params).partition(0, 1)
+        asked.append([tuple(source.params()["body"]["knn"]["query_vector"]) for _ in range(4)])
+    assert asked[0] == asked[1]
+    assert len(set(asked[0])) == 4
 
 
 def test_searches_of_several_kinds_and_none_are_refused() -> None:
