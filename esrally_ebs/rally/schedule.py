@@ -319,6 +319,8 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params["detailed-results"] = not is_beside
+        if task.operation.param_source == vectors.PARAM_SOURCE:
+            operation.params.setdefault("seed", plan.dataset.seed)  # points in the clusters of the documents
         if block.task == protocol.QUERIES:
             knee.apply(clone, block, plan)
             if task.operation.param_source in (replay.PARAM_SOURCE, vectors.PARAM_SOURCE):

@@ -562,6 +562,12 @@ def test_each_round_searches_other_points_than_other_rounds_and_the_warm_up(cach
     assert len(set(of_arms[0])) == places
 
 
+def test_points_are_searched_in_the_clusters_of_the_documents() -> None:
+    operation = rally_track.Operation("near", "search", params={}, param_source=vectors.PARAM_SOURCE)
+    made = expand([rally_track.Task("near", operation)], plan(**{"dataset.seed": 7}))
+    assert {each.operation.params["seed"] for each in made if each.operation.type == "search"} == {7}
+
+
 def whole_log(nodes: str = "per-arm", templates: int = 1, **settings: int) -> list[rally_track.Task]:
     params = {"templates": templates}
     operation = rally_track.Operation("whole-log", "search", params=params, param_source=PARAM_SOURCE)
