@@ -229,6 +229,8 @@ def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
     if proof is not None:
         return f"read the verdict and costs of that race: 'esrally-ebs report {proof.id}'"
     if len(raced_settings(advice)) > 1:
+        if session.kind == "trace":
+            return "race it: 'esrally-ebs workload import' makes a track of the log for 'esrally-ebs race'"
         return "race it: 'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
     return "" if advice.doubtful is None else "record today's volume for more rounds"
 

@@ -249,6 +249,8 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
     report = build_advice(made, advice, predictor, region="us-east-1")
     assert all("statement of volume models" in render(report) for render in RENDERERS.values())
     assert "What requests wait for is inferred" in RENDERERS["text"](report)
+    logged = build_advice(replace(made, kind="trace"), advice, predictor, region="us-east-1")
+    assert "workload import" in logged.next_step  # 'advise --race' refuses it
     plan = parse_plan(plan_text(advice, made), "prove")
     assert plan.arm[0].type == "gp3"
     assert len(plan.arm) > 1
