@@ -120,7 +120,15 @@ class Predictor:
     """Predicts recorded requests on any volume; ``errors`` are the self-check's, by percentile."""
 
     def __init__(self, recording: Recording, thread: Thread) -> None:
-        """Predicts the recorded volume first, see ``require_right``."""
+        """Predicts the recorded volume first, see ``require_right``.
+
+        Raises MeasurementError for so few requests that nobody knows how much they vary.
+        """
+        if recording.requests < _PARTS:
+            raise MeasurementError(
+                f"arm {recording.spec.name}: its trace has {recording.requests} measured requests, and how"
+                f" much they vary takes {_PARTS} or more; record for longer"
+            )
         self._of = recording
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
@@ -201,10 +209,8 @@ class Predictor:
         for place, percentile in enumerate(PERCENTILES):
             value = float(np.percentile(latency_s, percentile))
             off = abs(self.errors.get(percentile, 0.0)) * value
-            apart = 1.0
-            if len(parts) > 1:
-                error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
-                apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
+            error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
+            apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
             estimates.append(Estimate(value, max(0.0, value / apart - off), value * apart + off))
         return tuple(estimates)
 

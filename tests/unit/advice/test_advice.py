@@ -73,6 +73,13 @@ def test_nineteen_of_twenty_races_fall_into_the_interval(rounds: int) -> None:
     assert np.mean(within, axis=0) == pytest.approx([0.95] * 3, abs=0.06)
 
 
+def test_requests_too_few_to_vary_are_refused() -> None:
+    """Of one the interval had no width, so the cheapest setting kept the bound up to its upper end."""
+    of = of_computing(np.full(7, 0.087))
+    with pytest.raises(MeasurementError, match=r"has 7 measured requests, .* takes 8 or more"):
+        Predictor(of, thread_of(of))
+
+
 def test_tasks_that_differ_widen_no_interval() -> None:
     """Of few rounds parts are taken: each has of all tasks, in whatever order they were asked."""
     draw, count = np.random.default_rng(3), 96
