@@ -316,7 +316,9 @@ class IoMatcher:
     ) -> None:
         """``epoch_s`` is what the events' clock lacks to seconds since the epoch."""
         self._formats = formats
-        self._queues = {_kernel_number(queue): queue for queue in queues}
+        # of partitions of one disk the first: places in the others are beyond those in it
+        by_place = sorted(queues, key=lambda queue: queue.first_sector, reverse=True)
+        self._queues = {_kernel_number(queue): queue for queue in by_place}
         self._epoch_s = epoch_s
         none = np.zeros(0, np.int64)
         names = ("dev", "sector", "at_ns", "bytes", "thread", "write", "ahead", "is_issue")

@@ -1,6 +1,6 @@
 """Requests of a disk from their events, which come in pieces."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,19 @@ def test_places_are_those_of_the_partition() -> None:
     )
     ios = matcher(part).add(events(Seen(1, ISSUE, 2056), Seen(2, COMPLETE, 2056)), "a")
     assert ios["offset"].to_pylist() == [8 * 512]
+
+
+@pytest.mark.parametrize("first", [2048, 10_000])
+def test_places_on_two_partitions_of_one_disk_do_not_mix(first: int) -> None:
+    """As below LVM: those on one were told from where the other begins, and were less than nothing."""
+    of = matcher(*(replace(DISK, is_part=True, first_sector=one) for one in (first, 12_048 - first)))
+    ios = of.add(
+        events(
+            Seen(1, ISSUE, 2056), Seen(2, ISSUE, 10_008), Seen(3, COMPLETE, 2056), Seen(4, COMPLETE, 10_008)
+        ),
+        "a",
+    )
+    assert ios["offset"].to_pylist() == [8 * 512, 7960 * 512]
 
 
 def test_two_disks_of_an_array_do_not_mix() -> None:
