@@ -211,10 +211,10 @@ def _with_their_ios(began_s: Column, latency_s: Column, ios: pa.Table) -> tuple[
     The duration was cut to a millisecond: half of one is added. What comes, or is done, within a millisecond
     of that is of the request; no request reaches into another.
     """
-    at_s, done_s = ios["at_s"].to_numpy(), np.sort(ios["done_s"].to_numpy())
+    at_s, done_s = ios["at_s"].to_numpy(), np.append(-np.inf, np.sort(ios["done_s"].to_numpy()))
     ended_s = began_s + latency_s + LOG_S / 2
     first = at_s[np.minimum(np.searchsorted(at_s, began_s - LOG_S), len(at_s) - 1)]
-    last = done_s[np.maximum(np.searchsorted(done_s, ended_s + LOG_S) - 1, 0)]
+    last = done_s[np.searchsorted(done_s, ended_s + LOG_S) - 1]
     first = np.where(first >= began_s - LOG_S, np.minimum(first, began_s), began_s)
     last = np.where(last >= began_s, np.maximum(last, ended_s), ended_s)
     # of two that are as close as the log is exact, nobody knows whose an I/O in between is

@@ -175,20 +175,25 @@ def _moment(time: str | float) -> datetime:
     return datetime.fromisoformat(time) if isinstance(time, str) else datetime.fromtimestamp(time, UTC)
 
 
-def intervals_of(ios: pa.Table) -> list[Interval]:
-    """A trace second by second, also those without I/O. FormatError for less than two seconds."""
-    done_s = pc.coalesce(ios["done_s"], ios["at_s"]).to_numpy()
-    second = (np.floor(done_s) - np.floor(done_s.min(initial=np.inf))).astype(np.int64)
-    if second.max(initial=0) < 1:
+def intervals_of(ios: pa.Table, during_s: Sequence[float] = ()) -> list[Interval]:
+    """A trace second by second, also those without I/O, before the first and after the last, too.
+
+    ``during_s`` are times within which it was recorded. Raises FormatError for less than two seconds.
+    """
+    done_s = np.floor(pc.coalesce(ios["done_s"], ios["at_s"]).to_numpy())
+    times_s = np.append(done_s, np.floor(during_s))
+    seconds = float(np.ptp(times_s))
+    if seconds < 1:
         raise FormatError(
             "a trace of less than two seconds says nothing of a volume's use; record for longer, with fio an"
             " iolog of version 3 (2 has no times)"
         )
-    if second.max() > _MAX_SECONDS:
+    if seconds > _MAX_SECONDS:
         raise FormatError("a trace of more than a week: cut it, or where its clock jumps")
+    second = (done_s - times_s.min()).astype(np.int64)
     is_write = pc.equal(ios["op"], "write").to_numpy()
     sums = [
-        np.bincount(second[chosen], weights, minlength=second.max() + 1)
+        np.bincount(second[chosen], weights, minlength=int(seconds) + 1)
         for chosen in (~is_write, is_write)
         for weights in (None, ios["bytes"].to_numpy()[chosen])
     ]

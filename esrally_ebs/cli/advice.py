@@ -142,13 +142,16 @@ def usage_command(
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     form = format_of(form, output)
     today = _today(size, type_, iops, throughput)
+    during_s: list[float] = []
     if log.is_dir():
-        text, ios, notes = "", _recorded(log), load_session(log).warnings
+        session = load_session(log)
+        text, ios, notes = "", _recorded(log), session.warnings
+        during_s = tracing.recorded_during_s(session)
     else:
         text = _text(log)
         ios = parse_trace(text, str(log), device)
         notes = tracing.foreign_notes(lost_events(text)) if ios.num_rows else ()
-    intervals = intervals_of(ios) if ios.num_rows else parse_usage(text, str(log), device)
+    intervals = intervals_of(ios, during_s) if ios.num_rows else parse_usage(text, str(log), device)
     options, unpriced = usage_options(intervals, today, region=region, types=_listed(types))
     traced = ios if ios.num_rows else None
     report = build_usage(
@@ -245,13 +248,14 @@ def trace_command(
         ios = parse_trace(text, str(source), device, began_s=_seconds_of(began))
         if not ios.num_rows:
             raise PlanError(f"--from {source}: no trace of blkparse, perf script, biosnoop -Q or fio's iolog")
+        intervals_of(ios)  # what is too short, or too long, leaves no session
         lost = lost_events(text)
         folder = tracing.record_trace(ios, source, today, lost=lost, logs=logs, output=output)
     elif recorder is not None:
         folder = recorder.record(logs=logs, output=output, say=complain)
     session = load_session(folder)
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
-    intervals = intervals_of(ios)
+    intervals = intervals_of(ios, tracing.recorded_during_s(session))
     options, unpriced = usage_options(intervals, session.arms[0].spec, region=region, types=_listed(types))
     name = str(output) if output is not None else session.id
     report = build_usage(

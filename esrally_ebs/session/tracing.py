@@ -34,6 +34,7 @@ from esrally_ebs.session.asking import Say, refusal, result_of
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.session.manual import attached
 from esrally_ebs.store import SessionFolder, running
+from esrally_ebs.store.session import Session
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.telemetry.block_trace import threads_at
 
@@ -44,6 +45,7 @@ _END = b"end"
 _PATIENCE_S = 60.0  # for the recorder to end and remove what it made
 _MAX_CORES = 0.1  # that recording may take before it is a warning
 Logs = Callable[[], tuple[Sequence[TimedRequest], Sequence[str]]]  # read when the time is over
+_During = tuple[float, float]  # when I/Os were recorded; of another tool's trace when its first and last came
 
 
 def volume_at(path: Path, today: VolumeSpec) -> Volume:
@@ -117,8 +119,9 @@ class MountRecorder:
                     f"--mount {self._path}: nothing was read or written in {self._seconds:g} s;"
                     " record for longer"
                 )
-            _note(folder, arm, summary.ios, summary.lost, summary.lost_waits)
-            _add_requests(folder, self._session, arm, logs)
+            during_s = summary.began_s, summary.began_s + summary.seconds
+            _note(folder, arm, summary.ios, during_s, summary.lost, summary.lost_waits)
+            _add_requests(folder, self._session, arm, during_s, logs)
         return folder.path
 
     def _next(self) -> Any:  # noqa: ANN401 - I/Os, or how it ended
@@ -188,10 +191,11 @@ def record_trace(
     volume, session = Volume(spec=today, kind=Kind.DIRECTORY, mount=source.resolve()), str(uuid.uuid4())
     with _folder(volume, session, output) as (folder, arm):
         folder.write_trace(arm, ios.set_column(0, ios.schema.field("arm"), _same(arm, ios.num_rows)))
-        _note(folder, arm, ios.num_rows, lost)
+        during_s = pc.min(ios["at_s"]).as_py(), pc.max(ios["at_s"]).as_py()
+        _note(folder, arm, ios.num_rows, during_s, lost)
         for note in foreign_notes(lost):
             folder.add_warning(note)
-        _add_requests(folder, session, arm, logs)
+        _add_requests(folder, session, arm, during_s, logs)
     return folder.path
 
 
@@ -232,21 +236,31 @@ def foreign_notes(lost: int) -> tuple[str, ...]:
     return (lost_text(lost), untold) if lost else (untold,)
 
 
-def _note(folder: SessionFolder, arm: str, ios: int, missed: int, missed_waits: int = 0) -> None:
-    folder.note("trace", arm=arm, ios=ios, lost=0, missed=missed, missed_waits=missed_waits)
+def _note(
+    folder: SessionFolder, arm: str, ios: int, during_s: _During, missed: int, missed_waits: int = 0
+) -> None:
+    fields = {"ios": ios, "during_s": during_s, "lost": 0, "missed": missed, "missed_waits": missed_waits}
+    folder.note("trace", arm=arm, **fields)
+
+
+def recorded_during_s(session: Session) -> list[float]:
+    """When a recording began and when it ended, since the epoch; nothing where its session does not say."""
+    notes = (event for event in session.events if event.kind == "trace")
+    return [time_s for note in notes for time_s in note.numbers("during_s")]
 
 
 def _same(word: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([word]))
 
 
-def _add_requests(folder: SessionFolder, session: str, arm: str, logs: Logs | None) -> None:
-    """The requests of query logs that came while it was recorded, as samples."""
+def _add_requests(
+    folder: SessionFolder, session: str, arm: str, during_s: _During, logs: Logs | None
+) -> None:
+    """The requests of query logs that came while it was recorded, as samples; also those without an I/O."""
     if logs is None:
         return
     requests, notes = logs()
-    times = folder.read_trace()["at_s"]
-    first_s, last_s = pc.min(times).as_py(), pc.max(times).as_py()
+    first_s, last_s = during_s
     during = [one for one in requests if one.began_s >= first_s and one.began_s + one.took_s <= last_s]
     if not during:
         span = f"{requests[0].began_s:.0f} to {requests[-1].began_s:.0f}"

@@ -171,6 +171,7 @@ class TraceSummary:
     """How a recording went."""
 
     ios: int
+    began_s: float  # since the epoch; from then on every request was seen
     seconds: float
     lost: int  # events that the buffer had no room for
     in_flight: int  # requests that were not completed at its end
@@ -209,14 +210,14 @@ def record(
     With ``threads`` also which I/Os they, and those that they start, slept for. Memory is bounded whatever
     comes. Raises SetupError where the machine cannot; nothing stays in the kernel.
     """
-    began_s, processor_s = time.monotonic(), time.process_time()
-    ios, waited_for = 0, 0
+    processor_s, ios, waited_for = time.process_time(), 0, 0
     with ExitStack() as stack:
         waits, epoch_s = None, _epoch_s()  # one for both: who waited for what is told by microseconds
         if threads:
             watched = stack.enter_context(_threads(session, threads))
             waits = IoWaits(watched.formats, epoch_s)
         traced = stack.enter_context(_requests(session, queues))
+        began_s = time.monotonic()
         matcher = IoMatcher(traced.formats, queues, epoch_s)
         tables: list[pa.Table] = []
         stopping = False
@@ -224,8 +225,8 @@ def record(
             is_told = ended.wait(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
             stopping = is_told or time.monotonic() >= began_s + seconds or ios >= MAX_IOS
             if stopping:
-                traced.instance.stop()
                 ended_s = time.monotonic()
+                traced.instance.stop()
             tables.append(matcher.add(traced.read(), arm))
             ios += tables[-1].num_rows
             if waits is not None:  # read later: who waited for an I/O is woken after it
@@ -240,6 +241,7 @@ def record(
         lost, lost_waits = traced.instance.lost(), watched.instance.lost() if threads else 0
     return TraceSummary(
         ios=ios,
+        began_s=epoch_s + began_s,
         seconds=ended_s - began_s,
         lost=lost,
         lost_waits=lost_waits,

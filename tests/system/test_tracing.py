@@ -117,7 +117,7 @@ def read():
     print(threading.get_native_id())
     for place in range(100):
         os.pread(file, 4096, place * 65536)
-        time.sleep(0.025)  # a trace of less than two seconds is refused
+        time.sleep(0.025)
     for place in range(100, 200):
         os.posix_fadvise(file, place * 65536, 4096, os.POSIX_FADV_WILLNEED)
 threading.Thread(target=read).start()

@@ -247,6 +247,15 @@ def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
     assert made.slower_s == of.slower_s
 
 
+def test_a_request_before_the_first_io_does_not_last_until_it() -> None:
+    made = logged()
+    first, *others = made.samples.to_pylist()
+    early = {**first, "started_s": first["started_s"] - 5.0, "service_time_s": 0.003}
+    of = recording(replace(made, samples=table(early, first, *others)))
+    assert np.diff(of.first).tolist() == [0, *[IOS] * REQUESTS]
+    assert of.latency_s[0] == pytest.approx(0.0035, abs=1e-6)
+
+
 @pytest.mark.parametrize("shift_s", [-0.5, -0.02, -0.008, -0.004, 0.004, 0.008, 0.02, 0.5])
 def test_a_trace_of_another_clock_than_the_logs_is_refused(shift_s: float) -> None:
     """Requests of a log are stretched to their I/Os, so none was ever in flight at their ends."""

@@ -1,11 +1,14 @@
 """Recordings of nodes that are none of ours, of another tool's trace and a query log."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from esrally_ebs.advice.traces import parse_trace
 from esrally_ebs.cli import main
 from esrally_ebs.machine.disks import RequestQueue
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -165,7 +168,7 @@ QUEUE = RequestQueue(name="sda", number="8:0", first_sector=0, end_sector=8, is_
 def mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Words that record a mount on two disks, of which none does anything; ``began`` is there once it is."""
     volume = Volume(spec=VolumeSpec(name="mount", type="gp3"), kind=Kind.DIRECTORY, mount=home)
-    nothing = TraceSummary(ios=0, seconds=2.0, lost=0, in_flight=0, processor_s=0.0)
+    nothing = TraceSummary(ios=0, began_s=BEGAN, seconds=2.0, lost=0, in_flight=0, processor_s=0.0)
     for name, value in (
         ("telemetry.block_trace.queues_of", ((QUEUE, replace(QUEUE, name="sdb", number="8:16")), ())),
         ("telemetry.block_trace.record", nothing),
@@ -179,6 +182,51 @@ def mount(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(f"esrally_ebs.{name}", lambda *_, value=value, **__: value)
     monkeypatch.setattr("esrally_ebs.store.running.begin", lambda _: (home / "began").touch())
     return ["trace", "--mount", str(home), "--seconds", "2", "--size", "500GiB"]
+
+
+def recorded(
+    home: Path, monkeypatch: pytest.MonkeyPatch, reads: slice, *, began_s: float, seconds: float
+) -> None:
+    """Have these reads of ``blkparse`` recorded, in so many seconds from then on."""
+    ios = parse_trace(blkparse(home).read_text(), "blkparse", began_s=BEGAN)
+    ios = ios.slice(reads.start, reads.stop - reads.start)
+
+    def record(*_: object, keep: Callable[[pa.Table], None], **__: object) -> TraceSummary:
+        keep(ios)
+        times = {"began_s": began_s, "seconds": seconds, "processor_s": 0.0}
+        return TraceSummary(ios=ios.num_rows, lost=0, in_flight=0, **times)
+
+    monkeypatch.setattr("esrally_ebs.telemetry.block_trace.record", record)
+
+
+def test_requests_from_memory_before_the_first_io_and_after_the_last_are_kept(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them percentiles were of those alone that read."""
+    recorded(home, monkeypatch, slice(100, 300), began_s=BEGAN - 1, seconds=8.0)
+    assert main([*mount, "--log", str(queries(home)), "--output", str(home / "made")]) == 0
+    assert load_session(home / "made").samples.num_rows == READS - 2
+
+
+def test_ios_of_a_moment_in_minutes_that_were_recorded_are_minutes(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command said that it was too short, with another exit code, and not how its session is called."""
+    recorded(home, monkeypatch, slice(0, 50), began_s=BEGAN - 10, seconds=300.0)
+    assert main([*mount, "--output", str(home / "made")]) == 0
+    assert "made: 301 intervals" in capsys.readouterr().out
+    assert main(["usage", str(home / "made"), "--size", "500GiB"]) == 0
+    assert "made: 301 intervals" in capsys.readouterr().out
+
+
+def test_another_tools_trace_of_a_moment_leaves_no_session(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = home / "short.txt"
+    source.write_text("".join(blkparse(home).read_text().splitlines(keepends=True)[:100]))
+    assert main(["trace", "--from", str(source), "--size", "500GiB", "--output", str(home / "made")]) == 4
+    assert "less than two seconds" in capsys.readouterr().err
+    assert not (home / "made").exists()
 
 
 def test_a_recorder_whose_folder_cannot_be_made_records_nothing(
