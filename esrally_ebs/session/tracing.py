@@ -112,7 +112,7 @@ class MountRecorder:
                 folder.add_warning(
                     f"recording took {cores:.2f} of a processor, which requests may have missed"
                 )
-            for warning in (*_of_lost(summary), *problems):
+            for warning in (*_of_missing(summary), *problems):
                 folder.add_warning(warning)
             if not summary.ios:
                 raise MeasurementError(
@@ -215,7 +215,12 @@ def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple
     folder.finish(State.COMPLETE)
 
 
-def _of_lost(summary: block_trace.TraceSummary) -> Iterator[str]:
+def _of_missing(summary: block_trace.TraceSummary) -> Iterator[str]:
+    if summary.ios >= block_trace.MAX_IOS:
+        yield (
+            f"The recording ended after {summary.seconds:.0f} s, with as many I/Os as it may have"
+            f" ({summary.ios:,}): what came later, requests of a log too, is not in it"
+        )
     if summary.lost:
         yield lost_text(summary.lost)
     if summary.lost_waits:

@@ -208,6 +208,15 @@ def test_requests_from_memory_before_the_first_io_and_after_the_last_are_kept(
     assert load_session(home / "made").samples.num_rows == READS - 2
 
 
+def test_a_recording_that_has_all_ios_that_it_may_have_says_when_it_ended(
+    home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("esrally_ebs.telemetry.block_trace.MAX_IOS", READS)
+    recorded(home, monkeypatch, slice(0, READS), began_s=BEGAN, seconds=419.4)
+    assert main(mount) == 0
+    assert f"ended after 419 s, with as many I/Os as it may have ({READS})" in capsys.readouterr().out
+
+
 def test_ios_of_a_moment_in_minutes_that_were_recorded_are_minutes(
     home: Path, mount: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
