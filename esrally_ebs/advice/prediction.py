@@ -132,6 +132,7 @@ class Predictor:
         self._of = recording
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
+        self.halves = recording.halves
         self.slower_s = recording.slower_s
         self.waits_seen = recording.waits_seen
         self.quickening = recording.quickening

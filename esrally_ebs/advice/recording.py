@@ -57,6 +57,7 @@ class Recording:
     cold: Column  # whether caches were dropped, and buckets full, right before
     ios: dict[str, Column]  # of ``_columns``
     first: Column  # I/Os of request r are first[r] up to first[r + 1], excluded
+    halves: int = 0  # I/Os of the trace without issue or completion, which are left out
     slower_s: float = 0.0  # what reads took longer than the volume's model, of a volume that is none of ours
     perturbed: tuple[PerturbedRound, ...] = ()  # of all rounds, those of the usual latency included
 
@@ -112,7 +113,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
             f"session {session.id}: no trace of arm {arm!r}; record it with trace = true in the plan"
         )
     _require_searches_alone(session)
-    lost = _require_whole(session, arm, ios)
+    lost, halves = _require_whole(session, arm, ios)
     ios = ios.filter(pc.is_valid(ios["done_s"]))
     reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
     _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
@@ -147,6 +148,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         cold=(rows["iteration"].to_numpy() == 1) & (session.plan.cache.mode == "cold"),
         ios=columns,
         first=np.searchsorted(request[within], np.arange(len(began_s) + 1)),
+        halves=halves,
         slower_s=slower_s,
     )
     _require_no_hole(session, arm, np.diff(whole.first))
@@ -265,8 +267,11 @@ def _require_searches_alone(session: Session) -> None:
         )
 
 
-def _require_whole(session: Session, arm: str, ios: pa.Table) -> int:
-    """I/Os that the volume had no room for; raises MeasurementError when others are missing."""
+def _require_whole(session: Session, arm: str, ios: pa.Table) -> tuple[int, int]:
+    """I/Os that the volume had no room for, and those of which a half is missing.
+
+    Raises MeasurementError when others are missing, or many halves.
+    """
     halves = ios["done_s"].null_count
     if halves > MAX_HALVES * ios.num_rows:
         raise MeasurementError(
@@ -275,7 +280,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> int:
         )
     notes = [event for event in session.events if event.kind == "trace" and event.arm == arm]
     if not notes:
-        return 0
+        return 0, halves
     kept, missed = notes[-1].number("ios"), notes[-1].number("missed")
     if missed:
         raise MeasurementError(
@@ -287,7 +292,7 @@ def _require_whole(session: Session, arm: str, ios: pa.Table) -> int:
             f"session {session.id}: the trace of arm {arm!r} has {ios.num_rows:,} I/Os, {kept or 0:,.0f} were"
             " written; copy the session again"
         )
-    return int(notes[-1].number("lost") or 0)
+    return int(notes[-1].number("lost") or 0), halves
 
 
 def _require_counted(session: Session, arm: str, reads_at_s: Column, *, since_s: float) -> None:

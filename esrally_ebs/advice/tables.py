@@ -84,6 +84,7 @@ def build_advice(
         warnings=(
             *_unfinished(session),
             *session.warnings,
+            *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
             *_unpriced(advice.unpriced, region),
             *_UNKNOWN,
@@ -425,6 +426,16 @@ def _unfinished(session: Session) -> list[str]:
     return [
         f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
         " Record again for as many as were planned."
+    ]
+
+
+def _left_out(halves: int) -> list[str]:
+    """A warning where I/Os are not whole."""
+    if not halves:
+        return []
+    return [
+        f"Of {halves:,} I/Os the trace has no issue or no completion: they are left out, so their requests"
+        " seem to compute meanwhile."
     ]
 
 

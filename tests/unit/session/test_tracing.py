@@ -77,6 +77,20 @@ def test_another_tools_trace_becomes_a_session_with_requests(
     assert "workload import" in capsys.readouterr().err
 
 
+def test_ios_that_are_not_whole_are_said_with_the_advice(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trace said so; the advice from it did not."""
+    source, made = home / "cut.txt", home / "made"
+    lines = blkparse(home).read_text().splitlines()
+    source.write_text("\n".join(line for number, line in enumerate(lines) if number not in (201, 401)))
+    words = ["--began", "2023-11-14T22:13:20Z", "--log", str(queries(home)), "--output", str(made)]
+    assert main(["trace", "--from", str(source), "--size", "500GiB", *words]) == 0
+    capsys.readouterr()
+    assert main(["advise", str(made), "--keep", "p99=100ms"]) == 0
+    assert "Of 2 I/Os the trace has no issue or no completion: they are left out" in capsys.readouterr().out
+
+
 def test_a_recording_goes_among_the_sessions(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(home) == 0
     assert "requests" not in capsys.readouterr().err
