@@ -1,6 +1,7 @@
 """The commands that choose a volume: from a recorded session, or from a log of what a volume did."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +14,7 @@ import typer
 from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
-from esrally_ebs.advice.recording import recording_of
+from esrally_ebs.advice.recording import MAX_HALVES, recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
@@ -229,12 +230,9 @@ def trace_command(
 ) -> None:
     """Record the I/Os of a mount on any Linux machine, read-only, and say which settings would serve them."""
     today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
-    if (mount is None) == (source is None):
-        raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
-    if mount == "":  # which would be the directory that this runs in
-        raise PlanError("--mount '': an empty path; is a variable of your shell not set?")
-    if mount is not None and seconds is None:
-        raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
+    _require_one_source(
+        mount, source, {"--seconds": seconds, "--pid": pid}, {"--began": began, "--device": device}
+    )
     # by sudo what comes after it is the caller's
     recorder = (
         tracing.MountRecorder(Path(mount), today, seconds=seconds, pid=pid) if mount and seconds else None
@@ -261,8 +259,26 @@ def trace_command(
     report = build_usage(
         name, intervals, options, region=region, unpriced=unpriced, ios=ios, notes=session.warnings
     )
-    step = f"esrally-ebs advise {name} --keep p99=100ms" if logs else ""
+    is_whole = ios["done_s"].null_count <= MAX_HALVES * ios.num_rows
+    is_whole &= not any(event.number("missed") for event in session.events)
+    step = f"esrally-ebs advise {name} --keep p99=100ms" if logs and is_whole else ""
     give(replace(report, next_step=step), "text", None)
+
+
+def _require_one_source(
+    mount: str | None, source: Path | None, of_mount: Mapping[str, object], of_trace: Mapping[str, object]
+) -> None:
+    """Raise PlanError where there is none or two, or an option of the other one alone."""
+    if (mount is None) == (source is None):
+        raise PlanError("trace: name a --mount to record, or a trace of another tool with --from")
+    if mount == "":  # which would be the directory that this runs in
+        raise PlanError("--mount '': an empty path; is a variable of your shell not set?")
+    if mount is not None and of_mount["--seconds"] is None:
+        raise PlanError("trace: for how long? give --seconds, for example --seconds 300")
+    idle, kind = (of_trace, "another tool's trace") if source is None else (of_mount, "a mount")
+    for name, value in idle.items():
+        if value is not None:
+            raise PlanError(f"{name}: says something of {kind} alone; leave it out")
 
 
 def _seconds_of(began: str | None) -> float:

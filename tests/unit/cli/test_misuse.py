@@ -48,6 +48,11 @@ from esrally_ebs.store import SessionFolder
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
         (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
+        (
+            ["trace", "--mount", "/", "--seconds", "2", "--size", "1GiB", "--began", "2026-11-22T10:00:00Z"],
+            "--began: says something of another tool's trace alone; leave it out",
+        ),
+        (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
     ],
 )

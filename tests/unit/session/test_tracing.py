@@ -142,7 +142,9 @@ def test_a_trace_that_says_that_it_lost_events_gives_no_advice(
     source.write_text(f"{blkparse(home).read_text()}\n{line}\n")
     words = ["--began", "2023-11-14T22:13:20Z", "--log", str(queries(home)), "--output", str(made)]
     assert main(["trace", "--from", str(source), "--size", "500GiB", *words]) == 0
-    assert "1,234 events were lost" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1,234 events were lost" in out
+    assert "--keep" not in out
     assert main(["usage", str(made), "--size", "500GiB"]) == 0
     assert "1,234 events were lost" in capsys.readouterr().out
     assert main(["advise", str(made), "--keep", "p99=100ms"]) == 4
@@ -159,6 +161,17 @@ def test_a_trace_of_each_tool_becomes_a_session(
     assert SessionFolder(home / "made").read_trace().num_rows == 3
     assert main(["usage", str(home / "made"), "--size", "500GiB"]) == 0
     assert "What the trace's I/Os do" in capsys.readouterr().out
+
+
+def test_a_trace_without_completions_names_no_advice(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = home / "iolog"
+    reads = [f"{n * 10_000} /dev/a read {n * 4096} 4096" for n in range(READS)]
+    source.write_text("\n".join(("fio version 3 iolog", *reads)))
+    words = ["--began", "2023-11-14T22:13:20Z", "--log", str(queries(home))]
+    assert main(["trace", "--from", str(source), "--size", "500GiB", *words]) == 0
+    out = capsys.readouterr().out
+    assert "requests are not predicted" in out
+    assert "--keep" not in out
 
 
 def test_seconds_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
