@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from esrally_ebs.advice.dependencies import access_patterns
-from esrally_ebs.advice.recording import Recording
+from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
 from esrally_ebs.catalog.limits import Model, Service
 from esrally_ebs.catalog.volume_types import model_for
@@ -158,7 +158,7 @@ class Predictor:
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
                     f" predicted {error:+.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
-                    " volume, whole, and of one client? Record again"
+                    f" volume, whole, and of one client{doubt_of_credits(self._of.spec)}? Record again"
                 )
         if self.slope is not None and not self.slope.agrees:
             raise MeasurementError(

@@ -253,10 +253,16 @@ def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> flo
     if abs(slower_s) > MAX_OFF * usual_s:
         raise MeasurementError(
             f"session {session.id}: reads of arm {spec.name!r} take {slower_s * 1e3:+.2f} ms from those of"
-            f" {spec.type}, which take {usual_s * 1e3:.2f} ms; is that its volume? record with its --type and"
-            " settings"
+            f" {spec.type}, which take {usual_s * 1e3:.2f} ms; is that its volume{doubt_of_credits(spec)}?"
+            " record with its --type and settings"
         )
     return slower_s
+
+
+def doubt_of_credits(spec: VolumeSpec) -> str:
+    """What to ask of a volume that bursts, too: nobody says what credits a volume of one's own had."""
+    bursts = any(limit.of_credits for limit in model_for(spec).limits)
+    return f", and had it {spec.credits:.0%} of its burst credits at first" if bursts else ""
 
 
 def _require_searches_alone(session: Session) -> None:

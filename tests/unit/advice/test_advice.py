@@ -342,6 +342,19 @@ def test_a_trace_of_another_volume_gives_no_advice() -> None:
         Predictor(other, thread_of(other)).require_right()
 
 
+@pytest.mark.parametrize(
+    ("type_", "asked"), [("gp2", "client, and had it 100% of its burst credits at first"), ("gp3", "client")]
+)
+def test_burst_credits_that_were_used_up_are_named_as_a_cause(type_: str, asked: str) -> None:
+    """Nobody can say those of a volume of one's own: one that was throttled is replayed from full."""
+    of = recording(recorded())
+    throttled = replace(of, latency_s=1.5 * of.latency_s)
+    if type_ == "gp2":
+        throttled = replace(throttled, spec=replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None))
+    with pytest.raises(MeasurementError, match=rf"and of one {asked}\? Record again"):
+        Predictor(throttled, thread_of(of)).require_right()
+
+
 def test_a_percentile_that_is_not_predicted_is_refused(predictor: Predictor) -> None:
     with pytest.raises(PlanError, match=r"^--keep p95: p50, p90 and p99 are predicted"):
         advise(predictor, GP3, Bound(percentile=95, seconds=1.0), region="us-east-1")
