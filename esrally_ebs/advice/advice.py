@@ -152,9 +152,15 @@ def _changes(type_: str, today: VolumeSpec) -> Iterator[dict[str, int]]:
 
 
 def advise(
-    predictor: Predictor, today: VolumeSpec, bound: Bound, *, region: str, types: Sequence[str] = TYPES
+    predictor: Predictor,
+    today: VolumeSpec,
+    bound: Bound,
+    *,
+    region: str,
+    types: Sequence[str] = TYPES,
+    prices: cost.PriceList | None = None,
 ) -> Advice:
-    """The cheapest setting whose upper end keeps the bound.
+    """The cheapest setting whose upper end keeps the bound, by these prices or those known anyway.
 
     Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a percentile
     that is not predicted, and for a type or region without settings or prices.
@@ -162,13 +168,14 @@ def advise(
     if bound.percentile not in PERCENTILES:
         raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
     predictor.require_right()
-    priced, unpriced = _priced(settings(today, types), region)
+    prices = prices or cost.price_list()
+    priced, unpriced = _priced(settings(today, types), region, prices)
     options = [Option(usd=usd, prediction=predictor.predict(spec), bound=bound) for spec, usd in priced]
     today = _written_out(today)
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
-    price = cost.of_arms([today], region)[0].price
+    price = cost.of_arms([today], region, prices=prices)[0].price
     check = replace(predictor.check, spec=today)
     own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
     return Advice(
@@ -183,14 +190,14 @@ def advise(
 
 
 def _priced(
-    specs: Iterable[VolumeSpec], region: str
+    specs: Iterable[VolumeSpec], region: str, prices: cost.PriceList
 ) -> tuple[list[tuple[VolumeSpec, float]], tuple[str, ...]]:
     """Those that AWS sells, with USD a month, and the types of which some have no price there.
 
     Raises PlanError where none has one.
     """
     sold = [spec for spec in specs if known_model(spec)]
-    costs = cost.of_arms(sold, region, prices=cost.price_list())
+    costs = cost.of_arms(sold, region, prices=prices)
     priced = [(spec, one.price.usd) for spec, one in zip(sold, costs, strict=True) if one.price]
     if not priced:
         raise PlanError(
@@ -217,11 +224,12 @@ def usage_options(
     And the types of which settings were left out, as they have no price there. Raises PlanError for a type
     or region without settings or prices.
     """
-    today, columns = _written_out(today), columns_of(intervals)
-    priced, unpriced = _priced(settings(today, types), region)
+    today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
+    priced, unpriced = _priced(settings(today, types), region, prices)
     made = [(spec, usd, replay_usage(columns, model_for(spec))) for spec, usd in priced]
     made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))
-    price, usage = cost.of_arms([today], region)[0].price, replay_usage(columns, model_for(today))
+    price = cost.of_arms([today], region, prices=prices)[0].price
+    usage = replay_usage(columns, model_for(today))
     front = [UsageOption(spec=today, usd=price.usd if price else None, usage=usage)]
     for spec, usd, usage in made:
         if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:

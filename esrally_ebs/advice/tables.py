@@ -105,6 +105,11 @@ def plan_text(advice: Advice, session: Session) -> str:
     if plan.race is not None:
         names = ("track", "challenge", "iterations", "warmup_iterations")
         tables.append(("[race]", {name: getattr(plan.race, name) for name in names}))
+    cost = plan.cost
+    prices = str(cost.prices) if cost.prices else None
+    tables.append(
+        ("[cost]", {"region": cost.region, "prices": prices, "read": cost.read, "written": cost.written})
+    )
     tables.append(("[cache]", {"mode": plan.cache.mode, "drop_every": plan.cache.drop_every}))
     design: dict[str, object] = {
         "rounds": plan.design.most_rounds,

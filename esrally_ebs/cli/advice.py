@@ -18,12 +18,14 @@ from esrally_ebs.advice.recording import MAX_HALVES, recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
+from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec, parse_bound
+from esrally_ebs.report.costs import region_of
 from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
@@ -42,7 +44,9 @@ Types = Annotated[str, typer.Option(help="Volume types to choose from, with comm
 def advise_command(
     session: SessionName,
     keep: Annotated[str, typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")],
-    region: Region = "us-east-1",
+    region: Annotated[
+        str | None, typer.Option(help="Whose prices count; default: as in the session's report.")
+    ] = None,
     types: Types = _ALL_TYPES,
     arm: Annotated[
         str | None, typer.Option(metavar="ARM", help="The recorded arm; default: the first.")
@@ -78,7 +82,9 @@ def advise_command(
     arms = [name for name in names if not traced or name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     predictor = Predictor(recording, thread_of(recording))
-    advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types))
+    region, listed = region or region_of(recorded)[0], recorded.plan.cost.prices
+    prices = price_list(str(listed) if listed else None)
+    advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types), prices=prices)
     if plan is not None:
         put(plan_text(advice, recorded), plan)
     proof, code = None, 0

@@ -36,10 +36,10 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
     except PlanError as error:  # the session was moved, its price list was not
         return tuple(ArmCost.without(spec.name, str(error)) for spec in specs)
     used = {spec.name: usage for spec in specs}
-    return cost.of_arms(specs, _region(session)[0], usage=used, prices=prices, on=day)
+    return cost.of_arms(specs, region_of(session)[0], usage=used, prices=prices, on=day)
 
 
-def _region(session: Session) -> tuple[str, bool]:
+def region_of(session: Session) -> tuple[str, bool]:
     """The region, and whether the plan or the machine named it."""
     plan = session.plan
     named = plan.cost.region or (plan.aws and plan.aws.region) or session.environment.get("region")
@@ -49,7 +49,7 @@ def _region(session: Session) -> tuple[str, bool]:
 def table(session: Session, findings: Findings, arm_costs: Sequence[ArmCost]) -> Table | None:
     """A row per arm; None where no arm has a price, nor should: by a price list or a region that is named."""
     sold = any(one.iops or one.bytes_per_s for one in arm_costs)
-    wanted = session.plan.cost.prices or (sold and _region(session)[1])
+    wanted = session.plan.cost.prices or (sold and region_of(session)[1])
     if all(one.price is None for one in arm_costs) and not wanted:
         return None
     p99 = _p99(findings)
@@ -103,7 +103,7 @@ def _times(p99: Mapping[str, float]) -> tuple[Cell, Cell]:
 
 def _notes(session: Session, arm_costs: Sequence[ArmCost], *, has_times: bool) -> list[str]:
     priced = [one.price for one in arm_costs if one.price is not None]
-    region, named = _region(session)
+    region, named = region_of(session)
     dates = ", ".join(dict.fromkeys(price.dated for price in priced))
     chosen = "" if named else "; the plan names no region"
     lists = f", by price lists of {dates}" if dates else ""  # nothing of it may have a price

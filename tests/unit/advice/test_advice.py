@@ -1,5 +1,6 @@
 """What recorded requests would take on another volume, and which is advised."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, ST1, recorded, recording
 from sample_rows import row, table
+from small_plan import small_plan
 
 from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
@@ -22,6 +24,7 @@ from esrally_ebs.model import Bound, Phase, Sample, State
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, KIB, MIB
 from esrally_ebs.volumes.virtual.replay import replay
 
@@ -380,17 +383,39 @@ def test_of_settings_as_dear_and_as_fast_the_newer_type_and_the_wider_limits_com
     assert [(one.type, one.iops) for one in same] == [("gp3", 5000), ("gp3", 4000), ("gp2", None)]
 
 
-def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = recorded()
-    folder = SessionFolder.create(tmp_path, "s1", kind="race", plan=made.plan)
+def folder_of(home: Path, made: Session) -> SessionFolder:
+    folder = SessionFolder.create(home, "s1", kind="race", plan=made.plan)
     folder.update(arms=made.arms)
     with folder.part_writer("samples") as writer:
         writer.add(Sample(**{**one, "phase": Phase.MEASURE}) for one in made.samples.to_pylist())
     folder.write_trace("a", made.telemetry)
     folder.note("trace", arm="a", ios=made.telemetry.num_rows, lost=0)
     folder.finish(State.COMPLETE)
+    return folder
+
+
+def test_prices_are_those_of_the_plan_unless_another_region_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the report of the same session; and the plan of the race has them, too."""
+    listed = tmp_path / "prices.json"
+    rates = {what: [[1.0, "2026-11-21", "a contract"]] for what in ("gb", "iops", "mib_per_s")}
+    listed.write_text(json.dumps({"regions": {"mars-north-1": {"gp3": rates}}}))
+    cost = {"region": "us-east-2", "prices": str(listed), "read": 7}
+    made = replace(recorded(), plan=small_plan(race={}, cost=cost))
+    folder, plan = folder_of(tmp_path, made), tmp_path / "prove.toml"
+    advise_ = ["advise", str(folder.path), "--keep", "p99=10s", "--plan", str(plan), "--types", "gp3"]
+    assert main(advise_) == 0
+    assert "prices of us-east-2" in capsys.readouterr().out
+    assert load_plan(plan).cost == made.plan.cost
+    assert main([*advise_, "--region", "mars-north-1"]) == 0
+    assert "100.00 USD a month" in capsys.readouterr().out
+
+
+def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(tmp_path, recorded())
     plan = tmp_path / "prove.toml"
     advise_ = ["advise", str(folder.path), "--plan", str(plan)]
     assert main([*advise_, "--keep", "p99=10s"]) == 0
