@@ -19,10 +19,12 @@ from esrally_ebs.volumes.virtual.replay import Column, Replayed, Thread, replay
 _PAGE = 16 * KIB  # what is looked up at once: the kernel's own pages are a quarter of it
 PERCENTILES = (50, 90, 99)
 MAX_ERROR = {50: 0.03, 99: 0.10}  # of the self-check, by percentile
+MAX_TASK_ERROR = 0.10  # of one task, beyond what may be the luck of its I/Os
 MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
 MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn so many times
 _CONFIDENCE = 0.95
+_OF_MEDIAN = 1.2533  # its standard error, times that of the mean
 _MIN_S = 1e-6  # a request of a log may have taken none
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
 _BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
@@ -147,6 +149,7 @@ class Predictor:
         self.errors: Mapping[int, float] = {}
         self.check = self.predict(recording.spec)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
+        self.errors_by_task = self._errors_by_task()
         self.check = self.predict(recording.spec)  # with intervals that these widen, as those of settings
         self.slope = self._slope()
 
@@ -159,6 +162,14 @@ class Predictor:
                     f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
                     f" predicted {error:+.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
                     f" volume, whole, and of one client{doubt_of_credits(self._of.spec)}? Record again"
+                )
+        for task, (error, of_luck) in self.errors_by_task.items():
+            if abs(error) - of_luck > MAX_TASK_ERROR:
+                raise MeasurementError(
+                    f"arm {self._of.spec.name}: the self-check fails: requests of {task} are predicted"
+                    f" {error:+.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
+                    f" beyond: {MAX_TASK_ERROR:.0%}); no advice. Is their part of the trace whole?"
+                    " Record again"
                 )
         if self.slope is not None and not self.slope.agrees:
             raise MeasurementError(
@@ -214,6 +225,25 @@ class Predictor:
             apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
             estimates.append(Estimate(value, max(0.0, value / apart - off), value * apart + off))
         return tuple(estimates)
+
+    def _errors_by_task(self) -> dict[str, tuple[float, float]]:
+        """What the middle of a task's requests is off by, and how much of that may be the luck of their I/Os.
+
+        Each request is compared with itself: the p50 of few requests that differ may be far off by chance.
+        """
+        model, credits = model_for(self._of.spec), self._of.spec.credits
+        runs = [replay(self._thread, model, credits=credits, seed=seed).latency_s for seed in _SEEDS]
+        again, recorded = np.log(np.maximum([np.median(runs, axis=0), self._of.latency_s], _MIN_S))
+        confidence = 1 - (1 - _CONFIDENCE) / len(self.check.tasks)  # in that all tasks are within theirs
+        errors = {}
+        for task in self.check.tasks:
+            off = (again - recorded)[self._of.task == task]
+            count, of_luck = len(off), float("inf")
+            if count > 1:
+                error = _OF_MEDIAN * float(np.std(off, ddof=1)) / count**0.5
+                of_luck = float(np.expm1(critical_t(count, confidence) * error))
+            errors[task] = float(np.expm1(np.median(off))), of_luck
+        return errors
 
     def _error(self, percentile: int) -> float:
         measured = float(np.percentile(self._of.latency_s, percentile))

@@ -332,6 +332,7 @@ def _patterns(predictor: Predictor) -> Table:
 
 def _check(predictor: Predictor) -> Table:
     rows = [(f"p{percentile}", f"{error:+.1%}") for percentile, error in predictor.errors.items()]
+    rows += [(f"middle of {task}", f"{error:+.1%}") for task, (error, _) in predictor.errors_by_task.items()]
     return plain_table(
         "self-check",
         "Self-check: the recorded volume itself, predicted against measured",

@@ -14,7 +14,7 @@ from small_plan import small_plan
 
 from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
 from esrally_ebs.catalog.volume_types import model_for
@@ -356,6 +356,46 @@ def test_burst_credits_that_were_used_up_are_named_as_a_cause(type_: str, asked:
         throttled = replace(throttled, spec=replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None))
     with pytest.raises(MeasurementError, match=rf"and of one {asked}\? Record again"):
         Predictor(throttled, thread_of(of)).require_right()
+
+
+def three_tasks(changed: dict[str, float], requests: int = 16) -> Predictor:
+    """Of which the slowest has the p99; measured as so many times as long as they are predicted."""
+    task = np.tile(["quick", "slow", "slowest"], requests)
+    of = of_computing(np.tile([0.02, 0.05, 0.2], requests) * 1.01 ** (np.arange(3 * requests) % 4))
+    of = replace(of, task=task)
+    times = np.array([changed.get(one, 1.0) for one in task])
+    return Predictor(replace(of, latency_s=of.latency_s * times), thread_of(of))
+
+
+def test_a_task_that_is_far_off_gives_no_advice_though_another_makes_up_for_it() -> None:
+    three_tasks({}).require_right()
+    made = three_tasks({"quick": 1 / 1.4, "slow": 1.4})
+    assert abs(made.errors[50]) < 0.01
+    with pytest.raises(MeasurementError, match=r"requests of quick are predicted \+40\.0% off .* luck"):
+        made.require_right()
+    bound = Bound(percentile=99, seconds=1.0)
+    advice = advise(three_tasks({}), GP3, bound, region="us-east-1", types=["gp3"])
+    report = build_advice(recorded(), advice, made, region="us-east-1")
+    (check,) = (table for table in report.tables if table.key == "self-check")
+    off = [(row.item, row.cells[0].text) for row in check.rows[3:5]]
+    assert off == [("middle of quick", "+40.0%"), ("middle of slow", "-28.6%")]
+
+
+def test_a_task_that_is_off_by_the_luck_of_its_ios_gives_advice() -> None:
+    """Requests of one read each, six of a task, recorded on the very model: none of 320 tasks is refused."""
+    count = 48
+    began_s, read_s = np.arange(count) * 10.0, model_for(GP3).read.median_s(BLOCK)
+    at_s = began_s + COMPUTE_S
+    ios = {"at_s": at_s, "done_s": at_s + read_s, "offset": (2 * np.arange(count) + 1) * BLOCK}
+    ios |= {name: np.full(count, value) for name, value in (("bytes", BLOCK), ("write", 0), ("ahead", -1))}
+    of = replace(of_computing(np.full(count, 2 * COMPUTE_S + read_s)), first=np.arange(count + 1))
+    of = replace(of, ios={**ios, "path_s": np.zeros(count)}, task=np.tile([f"t{n}" for n in range(8)], 6))
+    thread, errors = thread_of(of), []
+    for seed in range(100, 140):
+        latency_s = replay(thread, model_for(GP3), seed=seed).latency_s
+        errors += Predictor(replace(of, latency_s=latency_s), thread).errors_by_task.values()
+    assert max(abs(error) for error, _ in errors) > MAX_TASK_ERROR
+    assert max(abs(error) - of_luck for error, of_luck in errors) < MAX_TASK_ERROR
 
 
 def test_a_percentile_that_is_not_predicted_is_refused(predictor: Predictor) -> None:
