@@ -151,6 +151,8 @@ def usage_command(
     today = _today(size, type_, iops, throughput)
     during_s: list[float] = []
     if log.is_dir():
+        if device is not None:
+            raise PlanError("--device: a recording's folder is taken whole; leave it out")
         session = load_session(log)
         text, ios, notes = "", _recorded(log), session.warnings
         during_s = tracing.recorded_during_s(session)

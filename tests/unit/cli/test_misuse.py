@@ -53,6 +53,7 @@ from esrally_ebs.store import SessionFolder
             "--began: says something of another tool's trace alone; leave it out",
         ),
         (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
+        (["usage", "/", "--size", "1GiB", "--device", "sda"], "--device: a recording's folder is taken"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
     ],
 )
