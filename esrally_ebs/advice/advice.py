@@ -159,9 +159,11 @@ def advise(
     region: str,
     types: Sequence[str] = TYPES,
     prices: cost.PriceList | None = None,
+    used: cost.Usage = cost.NO_USAGE,
 ) -> Advice:
     """The cheapest setting whose upper end keeps the bound, by these prices or those known anyway.
 
+    ``used`` is what is paid by use of today's volume, which only EFS asks for.
     Raises MeasurementError when the recorded volume itself is not predicted well, PlanError for a percentile
     that is not predicted, and for a type or region without settings or prices.
     """
@@ -175,7 +177,7 @@ def advise(
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
-    price = cost.of_arms([today], region, prices=prices)[0].price
+    price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
     check = replace(predictor.check, spec=today)
     own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
     return Advice(

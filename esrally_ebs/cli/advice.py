@@ -18,7 +18,7 @@ from esrally_ebs.advice.recording import MAX_HALVES, recording_of
 from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
-from esrally_ebs.catalog.cost import price_list
+from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import format_of, give
@@ -82,9 +82,16 @@ def advise_command(
     arms = [name for name in names if not traced or name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     predictor = Predictor(recording, thread_of(recording))
-    region, listed = region or region_of(recorded)[0], recorded.plan.cost.prices
-    prices = price_list(str(listed) if listed else None)
-    advice = advise(predictor, recording.spec, bound, region=region, types=_listed(types), prices=prices)
+    region, wanted = region or region_of(recorded)[0], recorded.plan.cost
+    advice = advise(
+        predictor,
+        recording.spec,
+        bound,
+        region=region,
+        types=_listed(types),
+        prices=price_list(str(wanted.prices) if wanted.prices else None),
+        used=Usage(read_bytes=wanted.read, written_bytes=wanted.written),
+    )
     if plan is not None:
         put(plan_text(advice, recorded), plan)
     proof, code = None, 0

@@ -17,10 +17,11 @@ from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
+from esrally_ebs.catalog.cost import Usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Bound, Phase, Sample, State
+from esrally_ebs.model import Bound, Phase, Sample, State, VolumeSpec
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
@@ -196,6 +197,17 @@ def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Pr
     assert warnings[1] == "--log: cut"
     warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
     assert not [one for one in warnings if "0123" in one]
+
+
+def test_what_is_paid_by_use_today_is_part_of_todays_price(predictor: Predictor) -> None:
+    """An EFS whose reads cost more than its storage was said to cost its storage, unlike in the report."""
+    efs = VolumeSpec(name="a", type="efs", mode="elastic")
+    bound, where = Bound(percentile=99, seconds=1.0), {"region": "us-east-1", "types": ["gp3"]}
+    today = advise(predictor, efs, bound, **where, used=Usage(read_bytes=5000 * GIB)).today
+    without = advise(predictor, efs, bound, **where).today
+    assert today is not None
+    assert without is not None
+    assert today.usd > without.usd + 100
 
 
 def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
