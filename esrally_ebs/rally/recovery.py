@@ -71,9 +71,10 @@ class Recovery(runner.Runner):  # type: ignore[misc]
         if params["kind"] == NODE_LOSS:
             here = names[0]  # which cannot be lost: the others have its network
         there = names[(names.index(here) + 1) % len(names)]
+        # what an earlier task restored: a node that is lost may have it, and no cluster is ready without it
+        await es.indices.delete(index=_RESTORED, ignore_unavailable=True)
         await _settle(es, index, [here], 0, wait)
         if params["kind"] in (RESTORE, MERGE):
-            await es.indices.delete(index=_RESTORED, ignore_unavailable=True)
             await _require_snapshot(es, index, names[0])
         if params["kind"] == MERGE:
             await _restore(es, index, there, wait)

@@ -1,15 +1,19 @@
-"""How long work with shards may take before it is given up."""
+"""What work with shards begins with, and when it is given up."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from es_gp3 import node_of
+from small_plan import small_plan
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
-from esrally_ebs.plan import parse_plan
-from esrally_ebs.rally.recovery import Wait, patience_s
+from esrally_ebs.plan import Plan, parse_plan
+from esrally_ebs.rally.recovery import Recovery, Wait, patience_s
 from esrally_ebs.store.context import Arm, Member
 from esrally_ebs.units import MIB
 
@@ -77,3 +81,40 @@ def test_a_copy_that_never_comes_is_given_up_in_a_line_that_says_what_is_missing
         "arm a: replica: i is not green after 0 s, which is 10 times what its limits let copies take, and "
         f"120 s: replica 0 is on no node: {why}; see the nodes' logs, start the race again"
     )
+
+
+class Elasticsearch:
+    """One that answers at once, by the name of what it is asked, and keeps that."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.cat = self.cluster = self.indices = self.snapshot = self
+        self.asked: list[str] = []
+        self._answers = answers
+
+    def options(self, **_: object) -> "Elasticsearch":
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def answer(**_: object) -> Any:  # noqa: ANN401 - JSON
+            self.asked.append(name)
+            return self._answers.get(name)
+
+        return answer
+
+
+def cluster_of_two() -> tuple[Arm, Plan]:
+    spec = VolumeSpec(name="a", type="directory")
+    plan = small_plan(node={"count": 2}, race={})
+    volume = Volume(spec=spec, kind=Kind.DIRECTORY, mount=Path("/"))
+    nodes = [replace(node_of(1), arm=name) for name in ("a-1", "a-2")]
+    members = tuple(Member(volume=volume, node=node) for node in nodes)
+    return Arm(name="a", cluster="a", members=members), plan
+
+
+def test_what_was_restored_on_a_node_is_gone_before_that_node_is_lost() -> None:
+    es = Elasticsearch(shards=[{"prirep": "p", "node": "a-1", "store": "1"}])
+    params = {"kind": "node-loss", "index": "i"}
+    asyncio.run(
+        Recovery().prepare(es, params, *cluster_of_two(), lambda name: es.asked.append(f"lose {name}"))
+    )
+    assert es.asked.index("delete") < es.asked.index("lose a-2")
