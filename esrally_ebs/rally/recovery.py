@@ -108,7 +108,8 @@ async def _perform(es: Any, params: dict[str, Any]) -> None:
     elif kind == RESTORE:
         await _restore(es, index, there, params["wait"])
     else:
-        await es.indices.forcemerge(index=_RESTORED, max_num_segments=1)
+        merged = await es.indices.forcemerge(index=_RESTORED, max_num_segments=1)
+        params["wait"].require_whole(merged["_shards"])
 
 
 def patience_s(size: float, arm: Arm, plan: Plan) -> float:
@@ -130,19 +131,26 @@ class Wait:
     kind: str
     patience_s: float
 
-    async def on(self, es: Any, index: str, copied: Awaitable[Any]) -> None:
-        """Raises SetupError, which says what there is not yet, when it takes longer."""
+    async def on(self, es: Any, index: str, copied: Awaitable[Any]) -> Any:
+        """What it gives. Raises SetupError, which says what there is not yet, when it takes longer."""
         work = asyncio.ensure_future(copied)
         done, _ = await asyncio.wait({work}, timeout=self.patience_s)
         if done:
-            await work
-            return
+            return await work
         work.cancel()
         raise SetupError(
             f"arm {self.arm}: {self.kind}: {index} is not green after {self.patience_s:.0f} s, which is "
             f"{_TIMES:.0f} times what its limits let copies take, and {_SPARE_S:.0f} s: "
             f"{await _missing(es, index)}; see the nodes' logs, start the race again"
         )
+
+    def require_whole(self, shards: Mapping[str, Any]) -> None:
+        """Raise SetupError where Elasticsearch has given some of these shards up, which is quicker."""
+        if shards["failed"]:
+            raise SetupError(
+                f"arm {self.arm}: {self.kind}: {shards['failed']} of {shards['total']} shards failed; see "
+                "that the volume has room, and the nodes' logs"
+            )
 
 
 async def _missing(es: Any, index: str) -> str:
@@ -205,7 +213,7 @@ async def _restore(es: Any, index: str, node: str, wait: Wait) -> None:
         include_global_state=False,
         wait_for_completion=True,
     )
-    await wait.on(es, _RESTORED, restored)
+    wait.require_whole((await wait.on(es, _RESTORED, restored))["snapshot"]["shards"])
 
 
 def _moved(params: dict[str, Any]) -> dict[str, Any]:

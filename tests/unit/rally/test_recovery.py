@@ -118,3 +118,12 @@ def test_what_was_restored_on_a_node_is_gone_before_that_node_is_lost() -> None:
         Recovery().prepare(es, params, *cluster_of_two(), lambda name: es.asked.append(f"lose {name}"))
     )
     assert es.asked.index("delete") < es.asked.index("lose a-2")
+
+
+@pytest.mark.parametrize("kind", ["restore", "merge"])
+def test_work_that_elasticsearch_gave_up_on_some_shards_was_not_done(kind: str) -> None:
+    shards = {"total": 2, "successful": 1, "failed": 1}
+    es = Elasticsearch(restore={"snapshot": {"shards": shards}}, forcemerge={"_shards": shards})
+    params = {"kind": kind, "index": "i", "nodes": ("a-1", "a-2"), "port": 1, "wait": Wait("a", kind, 9.0)}
+    with pytest.raises(SetupError, match=f"^arm a: {kind}: 1 of 2 shards failed; see that the volume has"):
+        asyncio.run(Recovery()({"default": es}, params))
