@@ -131,6 +131,10 @@ class Wait:
     kind: str
     patience_s: float
 
+    def patient(self, es: Any) -> Any:
+        """The client, which itself waits longer."""
+        return es.options(request_timeout=2 * self.patience_s)
+
     async def on(self, es: Any, index: str, copied: Awaitable[Any]) -> Any:
         """What it gives. Raises SetupError, which says what there is not yet, when it takes longer."""
         work = asyncio.ensure_future(copied)
@@ -181,8 +185,8 @@ async def _settle(es: Any, index: str, nodes: Sequence[str], replicas: int, wait
     """Allow an index these nodes and this number of replicas, and wait until all copies are there."""
     await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
     green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
-    # longer than is waited for it here
-    await wait.on(es, index, es.cluster.health(index=index, timeout=f"{2 * wait.patience_s:.0f}s", **green))
+    health = wait.patient(es).cluster.health(index=index, timeout=f"{2 * wait.patience_s:.0f}s", **green)
+    await wait.on(es, index, health)
 
 
 def _placed(nodes: Sequence[str], replicas: int) -> dict[str, Any]:
@@ -204,7 +208,7 @@ async def _require_snapshot(es: Any, index: str, first: str) -> None:
 
 
 async def _restore(es: Any, index: str, node: str, wait: Wait) -> None:
-    restored = es.snapshot.restore(
+    restored = wait.patient(es).snapshot.restore(
         **_SNAPSHOT,
         indices=index,
         rename_pattern=".+",

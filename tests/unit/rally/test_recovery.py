@@ -84,19 +84,20 @@ def test_a_copy_that_never_comes_is_given_up_in_a_line_that_says_what_is_missing
 
 
 class Elasticsearch:
-    """One that answers at once, by the name of what it is asked, and keeps that."""
+    """One that answers at once, by the name of what it is asked; keeps that, and how long it may take (s)."""
 
-    def __init__(self, **answers: Any) -> None:
+    def __init__(self, **answers: object) -> None:
         self.cat = self.cluster = self.indices = self.snapshot = self
-        self.asked: list[str] = []
-        self._answers = answers
+        self.asked: list[tuple[str, float]] = []
+        self._answers, self._timeout_s = answers, 0.0
 
-    def options(self, **_: object) -> "Elasticsearch":
+    def options(self, *, request_timeout: float) -> "Elasticsearch":
+        self._timeout_s = request_timeout
         return self
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def answer(**_: object) -> Any:  # noqa: ANN401 - JSON
-            self.asked.append(name)
+            self.asked.append((name, self._timeout_s))
             return self._answers.get(name)
 
         return answer
@@ -114,10 +115,9 @@ def cluster_of_two() -> tuple[Arm, Plan]:
 def test_what_was_restored_on_a_node_is_gone_before_that_node_is_lost() -> None:
     es = Elasticsearch(shards=[{"prirep": "p", "node": "a-1", "store": "1"}])
     params = {"kind": "node-loss", "index": "i"}
-    asyncio.run(
-        Recovery().prepare(es, params, *cluster_of_two(), lambda name: es.asked.append(f"lose {name}"))
-    )
-    assert es.asked.index("delete") < es.asked.index("lose a-2")
+    asyncio.run(Recovery().prepare(es, params, *cluster_of_two(), lambda name: es.asked.append((name, 0.0))))
+    asked = [name for name, _ in es.asked]
+    assert asked.index("delete") < asked.index("a-2")
 
 
 @pytest.mark.parametrize("kind", ["restore", "merge"])
@@ -127,3 +127,17 @@ def test_work_that_elasticsearch_gave_up_on_some_shards_was_not_done(kind: str) 
     params = {"kind": kind, "index": "i", "nodes": ("a-1", "a-2"), "port": 1, "wait": Wait("a", kind, 9.0)}
     with pytest.raises(SetupError, match=f"^arm a: {kind}: 1 of 2 shards failed; see that the volume has"):
         asyncio.run(Recovery()({"default": es}, params))
+
+
+def test_no_client_gives_up_before_the_time_for_copies_is_over() -> None:
+    es = Elasticsearch(
+        shards=[{"prirep": "p", "node": "a-1", "store": str(20 << 30)}],
+        get={"snapshots": ["one"]},
+        restore={"snapshot": {"shards": {"failed": 0}}},
+    )
+    params = {"kind": "merge", "index": "i"}
+    prepared = asyncio.run(Recovery().prepare(es, params, *cluster_of_two(), lambda _: None))
+    assert prepared["wait"].patience_s > 3600
+    waited_for = [(name, seconds) for name, seconds in es.asked if name in ("health", "restore")]
+    assert [name for name, _ in waited_for] == ["health", "restore"]
+    assert all(seconds > prepared["wait"].patience_s for _, seconds in waited_for)
