@@ -15,7 +15,7 @@ from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.node import api
 from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.plan import Plan
-from esrally_ebs.report.recoveries import SETTING, expected, limits_of, setting_of
+from esrally_ebs.report.recoveries import SETTING, expected, limits_of, reading_of, setting_of
 from esrally_ebs.store.context import Arm
 from esrally_ebs.units import one_line
 
@@ -117,8 +117,10 @@ def patience_s(size: float, arm: Arm, plan: Plan) -> float:
 
     Of volumes that may do anything, what the setting lets them where nobody has changed it.
     """
-    setting = {SETTING: min(setting_of(plan.node.params)[SETTING], setting_of({})[SETTING])}
-    of_volume = limits_of(arm.volume.spec, credits_left=0.0)
+    spec = arm.volume.spec
+    slowest = min(setting_of(plan.node.params)[SETTING], setting_of({})[SETTING])
+    setting = {SETTING: slowest, **reading_of(spec)}
+    of_volume = limits_of(spec, credits_left=0.0)
     expected_s, _ = expected(REPLICA, [size], setting=setting, of_volume=of_volume)
     return _SPARE_S + _TIMES * expected_s
 

@@ -79,7 +79,7 @@ def _times(
     setting = setting_of(session.plan.node.params)
     work = str(events[0].fields.get("work"))
     if work not in _OF_NO_VOLUME:
-        setting = {**setting, **_reading(spec)}
+        setting = {**setting, **reading_of(spec)}
     expected_s, limit = expected(work, files, setting=setting, of_volume=limits_of(spec, credits_left))
     share = took_s / expected_s if expected_s else None
     return (
@@ -180,7 +180,7 @@ def limits_of(spec: VolumeSpec, credits_left: float | None = None) -> Limits:
     return limits
 
 
-def _reading(spec: VolumeSpec) -> Limits:
+def reading_of(spec: VolumeSpec) -> Limits:
     """How fast a file is read from a volume of its catalog type: a piece of readahead after the other."""
     model = known_model(spec)
     size = spec.readahead_bytes

@@ -29,6 +29,8 @@ from esrally_ebs.units import MIB
             "40mb",
             120 + 10 * (400 / 5 + 30),
         ),  # credits are spent
+        # 3200 pieces of readahead, of 0.53 ms each, one after the other
+        ({"type": "gp3", "read_latency": 20.0}, "40mb", 120 + 10 * 3200 * 20 * 0.53e-3),
     ],
 )
 def test_copies_get_ten_times_what_the_slowest_limit_lets_them_and_two_minutes(
