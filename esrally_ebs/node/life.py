@@ -267,8 +267,9 @@ def _up(
 
 def lasting_port(also_at: str) -> int:
     """A free port below those that kernel and engine give by themselves: it stays free for a while."""
+    family = socket.AF_INET6 if ":" in also_at else socket.AF_INET
     for port in random.sample(_LASTING, 100):
-        with socket.socket() as probe, socket.socket() as other, suppress(OSError):
+        with socket.socket() as probe, socket.socket(family) as other, suppress(OSError):
             probe.bind((_HOST, port))
             other.bind((also_at or _HOST, port if also_at else 0))
             return port

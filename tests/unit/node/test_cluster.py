@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -117,3 +118,8 @@ def test_a_preference_is_one_with_which_the_same_copies_are_asked(first: list[in
     as_swapped = [other.index(a) < other.index(b) for a, b in homes]
     can_be_alike = len({one == two for one, two in zip(swapped, as_swapped, strict=True)}) == 1
     assert (text is not None) == can_be_alike
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_nodes_on_several_hosts_get_a_port_of_an_address_of_ipv6() -> None:
+    assert life.lasting_port("::1") in life._LASTING
