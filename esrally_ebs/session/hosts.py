@@ -404,18 +404,22 @@ def session_on(host: str, session: str) -> str:
 
 
 def held(home: Path) -> Iterator[tuple[str, bool]]:
-    """What data hosts hold of sessions that did not complete within a day: a line, and whether it is there.
+    """What data hosts hold of sessions that ended within a day: a line, and whether it is there.
 
     Else the line says why a host could not be asked.
     """
     asked: dict[HostPlan, list[str]] = {}
     for session in list_sessions(home):
-        has_failed = session.state in (State.FAILED, State.CANCELLED)
-        if not has_failed or (session.ended_at or session.started_at or 0.0) < time.time() - _DAY_S:
+        ended_at = session.ended_at or session.started_at or 0.0
+        if session.state is State.RUNNING or ended_at < time.time() - _DAY_S:
             continue
         with suppress(FormatError):
-            for host in read_record(session.path).plan.host:
-                asked.setdefault(host, []).append(session_on(host.name, session.id))
+            record = read_record(session.path)
+            for host in record.plan.host:
+                # one that completed has what stays there among its warnings
+                told = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
+                if told or session.state is not State.COMPLETE:
+                    asked.setdefault(host, []).append(session_on(host.name, session.id))
     with ThreadPoolExecutor(len(asked) or 1) as pool:  # one that is gone takes its seconds beside the others
         for of_host in pool.map(_held_by, asked, asked.values()):
             yield from of_host

@@ -547,13 +547,16 @@ def test_a_clock_that_is_set_in_a_race_is_compared_again_at_once(
     assert steps._clocks["a"].ahead_s == pytest.approx(last.ahead_s, abs=1.0)
 
 
-def fails_on(tmp_path: Path, *names: str, more: str = "") -> None:
-    """A record of a session that failed, whose arms were on these hosts."""
+def ended_on(tmp_path: Path, *names: str, more: str = "") -> SessionFolder:
+    """A record of a session whose arms were on these hosts."""
     plan = tmp_path / "p.toml"
     tables = '[[host]]\nname = "{0}"\nssh = "{0}"\n{1}[[arm]]\nname = "{0}"\ntype = "gp3"\nhost = "{0}"\n'
     plan.write_text('name = "p"\n' + "".join(tables.format(name, more) for name in names))
-    folder = SessionFolder.create(tmp_path / "home", "s", kind="race", plan=load_plan(plan))
-    folder.finish(State.FAILED, reason="why")
+    return SessionFolder.create(tmp_path / "home", "s", kind="race", plan=load_plan(plan))
+
+
+def fails_on(tmp_path: Path, *names: str, more: str = "") -> None:
+    ended_on(tmp_path, *names, more=more).finish(State.FAILED, reason="why")
 
 
 @pytest.mark.parametrize(
@@ -609,3 +612,15 @@ sys.exit("Connection refused" if time.monotonic() < until else "alone")""",
     assert not err
     for name in "ab":
         assert f"host {name}: no helper by ssh {name}: Connection refused; see" in out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("warning", "code"), [("host a: /mnt/gp3 is busy", 3), ("host b: is slow", 0)])
+def test_clean_asks_a_host_on_which_a_complete_session_left_something(
+    warning: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ended_on(tmp_path, "a")
+    folder.add_warning(warning)
+    folder.finish(State.COMPLETE)
+    stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
+    running.begin("s-a")
+    assert main(["clean"]) == code
