@@ -240,7 +240,8 @@ class MachineSteps:
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
-        return self._route_equally(arms) if self._plan.node.count > 1 else arms
+        # before each arm indexes by itself, nothing lies anywhere
+        return self._route_equally(arms) if index and self._plan.node.count > 1 else arms
 
     def _start(self, arm: Arm) -> Arm:
         """A node on each of an arm's volumes; they are one cluster."""

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
+from small_plan import small_plan
 
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Kind, State, Volume, VolumeSpec
-from esrally_ebs.node import NodeSettings, dataset
+from esrally_ebs.node import NodeSettings, dataset, identity
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.session.protocol import LiveSession
@@ -84,3 +86,22 @@ def test_what_goes_with_its_session_is_no_fault_of_its_arm(run: Path, tmp_path: 
     assert steps.cause("a") is None
     assert steps.take_down() == []
     assert steps.cause("a") is None
+
+
+def test_nothing_is_said_of_where_shards_lie_before_arms_have_indexed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0)
+    race = RaceNodes(settings=settings, source=None, prepare_corpus=lambda: None)
+    steps = MachineSteps("s", small_plan(node={"count": 2}, race={}), race=race)
+    steps.record()
+    monkeypatch.setattr(MachineSteps, "_start", lambda _, arm: arm)
+    empty = {"nodes": {}, "shards": []}
+    monkeypatch.setattr(identity.api, "get", lambda port, path: [] if "cat" in path else empty)
+    member = Member(
+        volume=Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=tmp_path),
+        node=node_of(1),
+    )
+    arms = tuple(Arm(name=name, cluster=name, members=(member,)) for name in ("gp2", "gp3"))
+    assert steps.start_nodes(arms, None) == arms
+    assert load_session(tmp_path / "home" / "sessions" / "s").checks == ()
