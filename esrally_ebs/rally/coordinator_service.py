@@ -48,8 +48,8 @@ def address_towards(hosts: Sequence[str]) -> str:
         try:
             with socket.create_connection((host, _DAEMONS_PORT), timeout=_SLOW_S) as probe:
                 addresses.add(probe.getsockname()[0])
-        except OSError as error:
-            why = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # the latter of what is no name of a host
+            why = (isinstance(error, OSError) and error.strerror) or str(error)
             raise SetupError(
                 f"load driver host {host}: Rally's daemon does not answer there ({why}); run 'esrallyd start'"
             ) from error

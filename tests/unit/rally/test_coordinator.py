@@ -363,6 +363,8 @@ def test_load_hosts_without_a_daemon_or_on_this_machine_are_refused(
             address_towards([HERE])
     with pytest.raises(SetupError, match=r"load driver host 127.0.0.1: Rally's daemon does not answer"):
         address_towards([HERE])
+    with pytest.raises(SetupError, match=r"load driver host load\.\.lan: Rally's daemon does not answer"):
+        address_towards(["load..lan"])
 
 
 @pytest.mark.parametrize(
