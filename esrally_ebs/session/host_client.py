@@ -42,10 +42,9 @@ _OPTIONS = {  # nobody answers questions; a connection without a network is noti
 _MAX_ANSWER_BYTES = 1 << 26  # of an answer
 _MAX_TEXT_BYTES = 1 << 16  # of a greeting, or what ssh said last
 _GREETINGS = 100  # lines that a shell may print before the helper's first
-_GREETS_S = 60.0
+_GREETS_S = 60.0  # from a login to a helper, or to a way to a node
 _LEAVES_S = 45.0  # to take down all that it has
 _NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # reading other JSON
-_FORWARDS_S = 30.0  # until a node is reached over SSH
 _POLL_S = 0.1
 _WAITS = f"import os, select\nwhile select.select([0], [], [], {PATIENCE_S})[0] and os.read(0, 99): pass"
 _WITH_IPV6 = re.compile(r"ssh://(.*@)?\[(.+)\](?::(\d+))?")
@@ -306,7 +305,7 @@ class Forward:
         command = _python(f"-c {shlex.quote(_WAITS)}")
         self._process = _ssh(host, command, self._errors, "-oExitOnForwardFailure=yes", *ways)
         threading.Thread(target=self._beat, daemon=True).start()
-        until = time.monotonic() + _FORWARDS_S
+        until = time.monotonic() + _GREETS_S
         while not api.is_ready(self.ports[0], nodes=nodes or len(ports)):
             if self._process.poll() is not None or time.monotonic() > until:
                 why = last_said(self._process, self._errors)

@@ -624,3 +624,15 @@ def test_clean_asks_a_host_on_which_a_complete_session_left_something(
     stand_in(tmp_path, monkeypatch, "os.execv('/bin/sh', ['sh', '-c', command])")
     running.begin("s-a")
     assert main(["clean"]) == code
+
+
+def test_a_way_to_a_node_is_waited_for_as_long_as_a_login_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_client, "_GREETS_S", 0.2)
+    monkeypatch.setattr(host_client, "BEAT_S", 0.1)  # for what ssh says last
+    stand_in(tmp_path, monkeypatch, "time.sleep(60)")
+    began = time.monotonic()
+    with pytest.raises(SetupError, match=r"^host a: arm gp3: its node is not reached over SSH"):
+        host_client.Forward(HOST, "gp3", [9200])
+    assert time.monotonic() - began < 15
