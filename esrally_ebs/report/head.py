@@ -152,9 +152,9 @@ def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> s
 
 def _though(result: Overall, findings: Findings) -> str:
     """That arms which count as equivalent are shown to differ all the same; else empty."""
-    is_shown = result.p_different is not None and result.p_different <= 1 - findings.confidence
-    is_within = result.verdict is Verdict.EQUIVALENT
-    return ", with a difference that is shown" if is_within and is_shown else ""
+    if result.verdict is not Verdict.EQUIVALENT or result.p_different is None:
+        return ""
+    return ", with a difference that is shown" if result.p_different <= 1 - findings.confidence else ""
 
 
 def _contrary(findings: Findings, result: Overall) -> str:

@@ -417,8 +417,8 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
             record = read_record(session.path)
             for host in record.plan.host:
                 # one that completed has what stays there among its warnings
-                told = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
-                if told or session.state is not State.COMPLETE:
+                has_warned = any(text.startswith(f"host {host.name}: ") for text in record.warnings)
+                if has_warned or session.state is not State.COMPLETE:
                     asked.setdefault(host, []).append(session_on(host.name, session.id))
     with ThreadPoolExecutor(len(asked) or 1) as pool:  # one that is gone takes its seconds beside the others
         for of_host in pool.map(_held_by, asked, asked.values()):

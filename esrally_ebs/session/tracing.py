@@ -140,7 +140,7 @@ class MountRecorder:
                 self._pipe.send_bytes(_END)
                 while self._pipe.poll(_PATIENCE_S):
                     self._pipe.recv_bytes()
-            self._pipe.close()  # by now it is stuck, and ends without a word
+            self._pipe.close()  # a recorder that is stuck ends with it
             os.waitpid(self._child, 0)
 
     def _record(self, teller: Connection, user: Caller | None) -> NoReturn:
@@ -148,9 +148,9 @@ class MountRecorder:
         ended = threading.Event()
         try:
             os.setpgid(0, 0)  # of Ctrl-C it is told
-            if (told := teller.recv_bytes()) == _END:
-                os._exit(0)  # there was no folder to be made
-            folder = Path(os.fsdecode(told))
+            if (first := teller.recv_bytes()) == _END:
+                os._exit(0)  # the session's folder could not be made
+            folder = Path(os.fsdecode(first))
             running.begin(self._session)
             try:
                 reaper.start(self._session, folder, [os.getpid()], user.uid if user else 0)()

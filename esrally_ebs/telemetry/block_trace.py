@@ -222,8 +222,8 @@ def record(
         tables: list[pa.Table] = []
         stopping = False
         while not stopping:
-            is_told = ended.wait(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
-            stopping = is_told or time.monotonic() >= began_s + seconds or ios >= MAX_IOS
+            is_ended = ended.wait(max(0.0, min(_READ_EVERY_S, began_s + seconds - time.monotonic())))
+            stopping = is_ended or time.monotonic() >= began_s + seconds or ios >= MAX_IOS
             if stopping:
                 ended_s = time.monotonic()
                 traced.instance.stop()
