@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import be_called, race
+from races import append, be_called, lines_of, race
 from scipy.stats import kendalltau
 
 from esrally_ebs.advice.dependencies import thread_of
@@ -244,11 +244,6 @@ def predictions(name: str, sha256: str) -> Predictions:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def lines_of(results: Path) -> list[Mapping[str, Any]]:
-    """The pieces so far: a recording with the hash of its predictions, then races."""
-    return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
-
-
 def piece(done: Sequence[Mapping[str, Any]], rounds: int) -> Mapping[str, Any]:
     """Do the next piece of the protocol; its races have as many rounds as the first one says."""
     began = os.getloadavg()
@@ -271,9 +266,7 @@ def go(results: Path, pieces: int, lock: str = os.devnull, rounds: str = str(ROU
             return
         with Path(lock).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            line = piece(done, int(rounds))
-        with results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            append(results, piece(done, int(rounds)))
 
 
 def raced(name: str) -> dict[str, Recording]:

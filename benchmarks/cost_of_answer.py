@@ -40,7 +40,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from races import be_called, race
+from races import Line, append, be_called, lines_of, race
 from scipy import special
 
 from esrally_ebs import node
@@ -62,8 +62,6 @@ SHARE = 1 / 3
 _NORMAL = float(special.ndtri(0.975))
 _OF_P90 = float(special.ndtri(0.9))
 _OF_MEDIAN = math.sqrt(math.pi / 2)  # a median's standard error against a mean's, for normal values
-
-Line = Mapping[str, Any]
 
 
 def pack(plan: Path, params: Mapping[str, Any], only: Sequence[str]) -> Line:
@@ -223,11 +221,6 @@ def show(lines: Sequence[Line]) -> bool:
     return cost / pair_s <= SHARE
 
 
-def lines_of(results: Path) -> list[Line]:
-    """What was run so far."""
-    return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("pairs", type=int, help="how many sessions, and pairs of plain races, there shall be")
@@ -251,8 +244,7 @@ def main() -> int:
                 line = plain(session, only, warmups=words.warmups, iterations=words.iterations)
         except (EbsError, RuntimeError) as error:
             raise SystemExit(str(error)) from error
-        with words.results.open("a") as results:
-            results.write(json.dumps(line) + "\n")
+        append(words.results, line)
     return 0 if show(lines) else 1
 
 

@@ -30,16 +30,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import data_hosts  # noqa: E402 - after the path of the tests
 import load_hosts  # noqa: E402
 import numpy as np  # noqa: E402
-from races import be_called  # noqa: E402
+from races import Line, append, be_called, lines_of  # noqa: E402
 from scipy import stats  # noqa: E402
-from sessions_aa import CLAIMS, line_of, lines_of, recorded, show  # noqa: E402
+from sessions_aa import CLAIMS, line_of, recorded, show  # noqa: E402
 
 from esrally_ebs.analysis.compare import Verdict  # noqa: E402
 from esrally_ebs.machine.resources import home, plan_path  # noqa: E402
@@ -62,7 +61,6 @@ warmup_iterations = 20
 [design]
 rounds = 12
 """
-Line = dict[str, Any]
 
 
 @contextmanager
@@ -158,11 +156,6 @@ def aa(wanted: int, results: Path, rounds: int) -> bool:
         for line in lines
         for text in [*line["verdicts"].values(), *line["together"].values()]
     )
-
-
-def append(results: Path, line: Mapping[str, Any]) -> None:
-    with results.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def pairs(wanted: int, results: Path) -> bool:

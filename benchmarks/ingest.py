@@ -13,19 +13,16 @@ back; of two alike at most 1 of 20 claims a difference.
 """
 
 import argparse
-import fcntl
 import json
 import os
-import uuid
 from pathlib import Path
 
-from races import be_called, race
-from sessions_aa import CLAIMS, MOST_FAILED, Line, lines_of
+from races import Line, be_called, go_on, lines_of, race
+from sessions_aa import CLAIMS
 
 from esrally_ebs.analysis.beside import compare_rates, writes
 from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.findings import find
-from esrally_ebs.errors import EbsError
 from esrally_ebs.machine.resources import home, plan_path, resource
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
@@ -70,20 +67,12 @@ def main() -> None:
     be_called("ebs-sessions")
     os.umask(0o022)
     plan = alike_plan(words.results.resolve().parent) if words.alike else plan_path("ingest")
-    failed = 0
-    while len(lines_of(words.results)) < words.sessions and failed < MOST_FAILED:
-        session = str(uuid.uuid4())
-        try:
-            with words.lock.open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                race(
-                    f"--race-id={session}", f"--track-params=plan:{plan}", track=resource("tracks/ingest-ebs")
-                )
-            line, failed = line_of(load_session(home() / "sessions" / session)), 0
-        except (EbsError, RuntimeError, ValueError) as error:
-            line, failed = {"session": session, "failed": str(error)[-500:]}, failed + 1
-        with words.results.open("a") as results:
-            results.write(json.dumps(line) + "\n")
+
+    def session(name: str, _: int) -> Line:
+        race(f"--race-id={name}", f"--track-params=plan:{plan}", track=resource("tracks/ingest-ebs"))
+        return line_of(load_session(home() / "sessions" / name))
+
+    go_on(words.results, words.sessions, session, lock=words.lock)
     lines = [line for line in lines_of(words.results) if "failed" not in line]
     for line in lines:
         print(json.dumps(line))

@@ -1,15 +1,20 @@
-"""How near the knee that is found is to the true one, on simulated queues, and how often its interval has it.
+"""How near the knee that is found is to the true one, on simulated queues and on real nodes.
 
-    python benchmarks/knee.py [--runs 100]
+         .venv/bin/python benchmarks/knee.py [--runs 100]
+    sudo .venv/bin/python benchmarks/knee.py --sessions 20 --results knee.jsonl
 
 Queues are first come, first served by some servers, with arrivals as steps make them; true is the rate at
 which just the allowed share of a million requests or more is late. Printed per queue: runs within 5 % of the
 truth (must reach: 95 %), runs whose interval holds it (95 %), pairs of runs within 5 % of one another (95 %),
 half the interval in the mean, and the seconds of one arm. Queues with few requests a second cannot reach it
 in as many seconds: their intervals must say so.
+
+With ``--sessions`` it races the two like volumes of plan ``aa`` with steady caches instead, which have the
+same knee: must reach 19 of 20 within 5 % of each other, each session in at most 15 minutes.
 """
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -22,9 +27,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import simulated_queue
+from races import Line, be_called, go_on, lines_of, race
 
 from esrally_ebs.analysis.knee import KneeSearch
+from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.plan import DesignPlan
+from esrally_ebs.report.knee import knees_of
+from esrally_ebs.store import load_session
 
 Floats = simulated_queue.Floats
 TRUTH = 1_000_000  # requests; sixteen times as many where they are simulated at once
@@ -46,6 +55,7 @@ def service_times(name: str, mean_s: float) -> Floats:
     return np.where(rare, 6.0, 1.0) * draw.gamma(8, mean_s / 1.5 / 8, DRAWS)
 
 
+KNEE = {"design.knee": "p99=100ms", "cache.mode": "steady", "baseline": []}
 QUEUES = (  # law, servers, mean service time, bound
     ("fixed", 2, 0.005, "p99=20ms"),
     ("erlang-4", 4, 0.005, "p99=20ms"),
@@ -70,11 +80,8 @@ def one(
     return knee.rate, knee.low, knee.high, sum(step.requests / step.rate / 0.8 for step in steps if step.rate)
 
 
-def main() -> int:
+def of_queues(runs: int) -> None:
     """Print a line per queue."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100)
-    runs = parser.parse_args().runs
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for queue in QUEUES:
             law, servers, mean_s, bound = queue
@@ -95,6 +102,43 @@ def main() -> int:
                 f" {seconds.mean():.0f} s",
                 flush=True,
             )
+
+
+def of_real_nodes(sessions: int, results: Path, lock: Path) -> None:
+    """Seek the knees of two like volumes, so many times; a line each, then how many are near each other."""
+
+    def session(name: str, number: int) -> Line:
+        params = {"plan": str(plan_path("aa")), "set": {**KNEE, "design.seed": number}}
+        seconds = race(f"--race-id={name}", f"--track-params={json.dumps(params)}")
+        knees = knees_of(load_session(home() / "sessions" / name))
+        assert knees is not None
+        rates = {arm: [knee.rate, knee.low, knee.high, knee.why] for arm, knee in knees.of.items()}
+        return {"session": name, "seconds": round(seconds, 1), "knees": rates}
+
+    go_on(results, sessions, session, lock=lock)
+    lines = [line for line in lines_of(results) if "failed" not in line]
+    near = 0
+    for line in lines:
+        (one, *_), (other, *_) = line["knees"].values()
+        near += abs(math.log(other / one)) <= math.log(1.05)
+        print(json.dumps(line))
+    print(f"two like volumes within 5 % of each other: {near} of {len(lines)}")
+
+
+def main() -> int:
+    """Print a line per queue, or per session."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--sessions", type=int, help="how many there shall be in the file of results")
+    parser.add_argument("--results", type=Path, default=Path("knee.jsonl"))
+    parser.add_argument("--lock", type=Path, default=Path(os.devnull))
+    words = parser.parse_args()
+    if words.sessions is None:
+        of_queues(words.runs)
+        return 0
+    be_called("ebs-sessions")
+    os.umask(0o022)
+    of_real_nodes(words.sessions, words.results, words.lock)
     return 0
 
 

@@ -26,14 +26,12 @@ the session is refused for that.
 """
 
 import argparse
-import fcntl
 import json
 import math
 import os
 import re
 import subprocess
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,20 +39,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import be_called, race
+from races import MOST_FAILED, Line, be_called, go_on, lines_of, race
 from scipy import stats
 
 from esrally_ebs.analysis.compare import Claim, Comparison, Verdict, compare, judge
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import measured_blocks
-from esrally_ebs.errors import EbsError
 from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
-MOST_FAILED = 3  # one after the other: then it is not chance
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
-Line = Mapping[str, Any]
 
 
 def recorded(plan: Path, session: str, params: Mapping[str, Any], *words: str) -> float:
@@ -100,11 +95,6 @@ def line_of(session: Session, seconds: float) -> Line:
 def _what(claim: Claim, task: str, arms: Sequence[str]) -> str:
     """What a claim is about, with its arm where there are several."""
     return task if len(arms) == 2 else f"{claim.b}: {task}"
-
-
-def lines_of(results: Path) -> list[Line]:
-    """The sessions so far."""
-    return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
 
 
 def judged_anew(line: Line) -> Line:
@@ -226,20 +216,14 @@ def main() -> None:
     wanted = words.sessions + (len(lines_of(words.results)) if words.more else 0)
     with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder, beside(words.busy):
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
-        failed = 0
-        while len(lines_of(words.results)) < wanted and (failed < MOST_FAILED or words.busy):
-            session = str(uuid.uuid4())
+
+        def session(name: str, number: int) -> Line:
             # as of ``esrally-ebs run --sessions``: an order of requests of its own
-            params["set"] = {"design.seed": 1 + len(lines_of(words.results))}
-            try:
-                with words.lock.open("w") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                    seconds = recorded(plan, session, params)
-                line, failed = line_of(load_session(home() / "sessions" / session), seconds), 0
-            except (EbsError, RuntimeError) as error:
-                line, failed = {"session": session, "failed": str(error)[-500:]}, failed + 1
-            with words.results.open("a") as results:
-                results.write(json.dumps(line) + "\n")
+            seconds = recorded(plan, name, {**params, "set": {"design.seed": number}})
+            return line_of(load_session(home() / "sessions" / name), seconds)
+
+        most_failed = math.inf if words.busy else MOST_FAILED
+        go_on(words.results, wanted, session, lock=words.lock, most_failed=most_failed)
     show([judged_anew(line) for line in lines_of(words.results)])
 
 
