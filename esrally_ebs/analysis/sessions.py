@@ -97,12 +97,16 @@ def _dataset(session: Session) -> dict[str, Any]:
 
 
 def _nodes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    """What nodes are, and what was asked of them: limits and settings of cars are in no answer of theirs."""
+    facts: dict[str, Any] = {}
+    if session.plan.race is not None:
+        asked = session.plan.node
+        facts = {"nodes of an arm": asked.count, "car": "+".join(asked.car)}
+        facts |= {f"car-params {key}": value for key, value in asked.params.items()}
     nodes = session.environment.get("nodes", {})
-    return {
-        key: value
-        for arm in arms
-        for key, value in pick(nodes.get(arm, {}), NODE_SETTINGS, f"{arm} ").items()
-    }
+    for node in (node for arm in arms for node in session.plan.node_names(arm)):
+        facts |= pick(nodes.get(node, {}), NODE_SETTINGS, f"{node} ")
+    return facts
 
 
 def _volumes(session: Session, arms: Iterable[str]) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def changed(session: Session, part: str, key: str, value: object) -> Session:
         ("plan", "cache", {"mode": "warm"}, "race", "cache mode: cold in the first, warm in the second"),
         ("plan", "design", {"nodes": "one"}, "race", "nodes: auto in the first, one in the second"),
         ("plan", "race", {"track": "x"}, "race", "track: noaa-ebs in the first, x in the second"),
+        ("plan", "node", {"car": ("4g", "niofs")}, "nodes", "car: defaults in the first, 4g+niofs in the"),
+        ("plan", "node", {"params": {"memory_limit": "2g"}}, "nodes", "car-params memory_limit: nothing in"),
     ],
 )
 def test_what_must_agree_is_named_when_it_does_not(
@@ -84,6 +86,19 @@ def test_reads_that_were_perturbed_are_compared_with_no_usual_ones(pair: tuple[S
     assert failing(first, replace(second, plan=slow)) == {
         "race": "trace: nothing in the first, perturb in the second"
     }
+
+
+def test_each_node_of_an_arm_that_is_a_cluster_must_agree(pair: tuple[Session, Session]) -> None:
+    def cluster(session: Session, count: int, jvm: str = "17") -> Session:
+        nodes = {f"{arm}-{n + 1}": {"jvm": jvm} for arm in session.arm_names for n in range(count)}
+        changed_ = changed(session, "plan", "node", {"count": count})
+        return replace(changed_, environment={**session.environment, "nodes": nodes})
+
+    first, second = pair
+    assert failing(cluster(first, 2), cluster(second, 2)) == {}
+    other = failing(cluster(first, 2), cluster(second, 2, jvm="21"))
+    assert "gp2-2 jvm: 17 in the first, 21 in the second" in other["nodes"]
+    assert failing(cluster(first, 2), cluster(second, 3))["nodes"].startswith("nodes of an arm: 2 in the")
 
 
 def test_segments_that_each_arm_made_are_no_copy(pair: tuple[Session, Session]) -> None:
