@@ -44,7 +44,7 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
         _hits(first, second) if first.samples.num_rows or second.samples.num_rows else _jobs(first, second),
         _agree("nodes", _nodes(first, shared), _nodes(second, shared)),
         _agree("volume settings", _volumes(first, shared), _volumes(second, shared)),
-        _agree("race", _race(first), _race(second)),
+        _agree("race", _race(first, second), _race(second, first)),
         _agree("machine", pick(first.environment, _MACHINE), pick(second.environment, _MACHINE)),
         _agree("tools", pick(first.environment, _TOOLS), pick(second.environment, _TOOLS)),
     )
@@ -119,7 +119,7 @@ def _volumes(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _race(session: Session) -> dict[str, Any]:
+def _race(session: Session, other: Session) -> dict[str, Any]:
     race, cache = plain(session.plan.race) or {}, plain(session.plan.cache)
     facts = {**pick(race, _RACE), **pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
     if session.plan.trace == "perturb":
@@ -127,7 +127,21 @@ def _race(session: Session) -> dict[str, Any]:
     if session.plan.cache.mode != "cold" or session.plan.cache.drop_every != 1:
         # Then later requests find what earlier ones read, so their number changes the times.
         facts |= pick(race, ("iterations",))
-    return facts
+    return facts | _loads(session, other)
+
+
+def _loads(session: Session, other: Session) -> dict[str, Any]:
+    """How the tasks of both are asked, of those that are not one request after the other in both.
+
+    Earlier releases did not record it: then nothing is said.
+    """
+    own, others = (one.environment.get("tasks", {}) for one in (session, other))
+    return {
+        f"{task} {key}": value
+        for task in own
+        if task in others and (own[task] or others[task])
+        for key, value in ({"clients": 1} | own[task]).items()
+    }
 
 
 def _facts(session: Session, arms: Iterable[str]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from esrally_ebs.rally.schedule import (
     divide,
     expand,
     has_writes,
+    loads,
     require_requests,
     settled,
     untold,
@@ -179,6 +180,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 prepare_corpus=lambda: self._prepare(indexing),
                 has_writes=has_writes(searches),
                 also_at=self._address(plan, challenge.schedule),
+                loads=loads(searches or building),
             )
             settings = replace(settings, plan=plan)
             self._start(nodes, settings, _untold(building, bool(searches)))

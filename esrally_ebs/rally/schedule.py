@@ -114,6 +114,31 @@ def _require_writes_beside(element: Any) -> None:
         )
 
 
+def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """By what each task is called: its clients unless it is one; where it has a rate, that and its schedule.
+
+    Raises Rally's error for a rate that is none.
+    """
+    measured = [task for element in schedule for task in element if _is_search(task) or not element.nested]
+    tasks = {task.name: task for task in measured}
+    for writes in _writes_of(schedule).values():
+        tasks |= writes
+    return {name: _load(task) for name, task in tasks.items()}
+
+
+def _load(task: Any) -> dict[str, Any]:
+    load = {} if task.clients == 1 else {"clients": task.clients}
+    if scheduler.run_unthrottled(task):
+        return load
+    rate = task.target_throughput
+    if rate is not None:
+        load["target-throughput"] = f"{rate.value:g} {rate.unit}"
+    load["schedule"] = task.schedule or scheduler.DeterministicScheduler.name
+    if "speed" in task.params:
+        load["speed"] = task.params["speed"]
+    return load
+
+
 def has_writes(searches: Sequence[Any]) -> bool:
     """Whether any of these elements has bulk tasks beside its searches."""
     return bool(_writes_of(searches))

@@ -6,10 +6,10 @@ Each records itself in the session folder and leaves to its caller what is to be
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class RaceNodes:
     prepare_corpus: Callable[[], object]  # has ready what each arm indexes
     has_writes: bool = False  # documents are added beside searches: arms are brought back before each block
     also_at: str = ""  # an address that hosts reach the arms' nodes at that make the load
+    loads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by task: clients, rate, schedule
 
 
 class MachineSteps:
@@ -266,7 +267,9 @@ class MachineSteps:
         started = [node for arm in arms for node in arm.nodes]
         engine = self._root.engine_facts(tuple({node.image for node in started}))
         hosts = {"hosts": self.hosts.facts} if self.hosts else {}
-        self._folder.update(environment=environment.describe(started, engine) | hosts | self._aws)
+        tasks = {"tasks": self._race.loads} if self._race else {}
+        described = environment.describe(started, engine)
+        self._folder.update(environment=described | tasks | hosts | self._aws)
         context = self._root.publish(
             Context(
                 session=self.session,

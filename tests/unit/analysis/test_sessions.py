@@ -88,6 +88,27 @@ def test_reads_that_were_perturbed_are_compared_with_no_usual_ones(pair: tuple[S
     }
 
 
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        ({"target-throughput": "10 ops/s"}, "q target-throughput: nothing in the first, 10 ops/s in the"),
+        ({"clients": 4}, "q clients: 1 in the first, 4 in the second"),
+        ({"schedule": "poisson"}, "q schedule: nothing in the first, poisson in the second"),
+    ],
+)
+def test_tasks_that_were_asked_otherwise_are_not_compared(
+    pair: tuple[Session, Session], load: dict[str, object], text: str
+) -> None:
+    first, second = (
+        changed(one, "environment", "tasks", tasks)
+        for one, tasks in zip(pair, ({"q": {}, "r": {}}, {"q": load, "s": {"clients": 9}}), strict=True)
+    )
+    assert failing(first, first) == {}
+    assert text in failing(first, second)["race"]
+    assert "s clients" not in failing(first, second)["race"]  # of a task that one alone has
+    assert failing(pair[0], second) == {}  # an earlier release did not record it
+
+
 def test_each_node_of_an_arm_that_is_a_cluster_must_agree(pair: tuple[Session, Session]) -> None:
     def cluster(session: Session, count: int, jvm: str = "17") -> Session:
         nodes = {f"{arm}-{n + 1}": {"jvm": jvm} for arm in session.arm_names for n in range(count)}

@@ -26,6 +26,7 @@ from esrally_ebs.rally.schedule import (
     block_of,
     divide,
     expand,
+    loads,
     require_requests,
     round_of,
     settled,
@@ -229,6 +230,19 @@ def test_searches_of_an_element_take_turns_and_each_has_all_of_its_bulk_tasks_be
     assert len(elements) == 2 * 2 * (1 + 2)  # searches, arms, the warm-up and rounds
     everything = [each.name for element in made for each in element]
     assert len(set(everything)) == len(everything)
+
+
+def test_how_each_task_is_asked_is_recorded_where_it_is_not_one_request_after_the_other() -> None:
+    paced, usual, write = task("paced"), task("usual"), task("a", "bulk")
+    paced.params, paced.clients = {"target-interval": 0.5}, 4
+    write.params = {"target-throughput": "100 docs/s"}
+    usual.schedule = "poisson"  # of no rate: as fast as answers come
+    assert loads([paced, usual, parallel(task("q"), write)]) == {
+        "paced": {"clients": 4, "target-throughput": "2 ops/s", "schedule": "deterministic"},
+        "usual": {},
+        "q": {},
+        "a-beside-q": {"target-throughput": "100 docs/s", "schedule": "deterministic"},
+    }
 
 
 def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_other() -> None:
