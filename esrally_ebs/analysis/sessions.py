@@ -15,7 +15,7 @@ from esrally_ebs.model import Check, Phase, State
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
 
-_MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes", "instance_type")
+_MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes")
 _TOOLS = ("rally", "engine")
 _RACE = ("track", "challenge", "warmup_iterations")
 _CACHE = ("mode", "drop_every")
@@ -45,7 +45,11 @@ def check_sessions(first: Session, second: Session) -> tuple[Check, ...]:
         _agree("nodes", _nodes(first, shared), _nodes(second, shared)),
         _agree("volume settings", _volumes(first, shared), _volumes(second, shared)),
         _agree("race", _race(first, second), _race(second, first)),
-        _agree("machine", pick(first.environment, _MACHINE), pick(second.environment, _MACHINE)),
+        _agree(
+            "machine",
+            _machine(first, shared) | _instance(first, second),
+            _machine(second, shared) | _instance(second, first),
+        ),
         _agree("tools", pick(first.environment, _TOOLS), pick(second.environment, _TOOLS)),
     )
 
@@ -128,6 +132,25 @@ def _race(session: Session, other: Session) -> dict[str, Any]:
         # Then later requests find what earlier ones read, so their number changes the times.
         facts |= pick(race, ("iterations",))
     return facts | _loads(session, other)
+
+
+def _machine(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    """Of this machine, of the hosts that have the arms, and whether the load came from others."""
+    environment = session.environment
+    facts = pick(environment, _MACHINE)
+    specs = {arm.spec.name: arm.spec for arm in session.arms}
+    hosts = environment.get("hosts", {})
+    for host in dict.fromkeys(host for arm in arms for host in specs[arm].all_hosts):
+        facts |= pick(hosts.get(host, {}), _MACHINE, f"host {host} ")
+    if any("load_host" in event.fields for event in session.events):
+        facts["load from"] = "other machines"  # the way to which is in each service time
+    return facts
+
+
+def _instance(session: Session, other: Session) -> dict[str, Any]:
+    """Its type, where both say it: AWS is asked about real arms alone."""
+    own, others = ((one.environment.get("aws") or {}).get("instance") or {} for one in (session, other))
+    return pick(own, ("instance_type",)) if others.get("instance_type") else {}
 
 
 def _loads(session: Session, other: Session) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class _Environment(TypedDict, total=False):
 
     nodes: dict[str, dict[str, Any]]
     aws: _Aws | None
+    hosts: dict[str, dict[str, Any]]  # that have arms, where they are not this machine
     tasks: dict[str, dict[str, Any]]  # how each is asked: clients, rate, schedule; what is not said is usual
 
 

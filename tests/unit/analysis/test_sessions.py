@@ -11,7 +11,7 @@ from sessions_of_six_rounds import make, volume
 from small_plan import small_plan
 
 from esrally_ebs.analysis.sessions import allowed_differences, check_sessions
-from esrally_ebs.model import Check, Kind, State
+from esrally_ebs.model import Check, Event, Kind, State
 from esrally_ebs.store import load_session
 from esrally_ebs.store.session import Session
 
@@ -107,6 +107,38 @@ def test_tasks_that_were_asked_otherwise_are_not_compared(
     assert text in failing(first, second)["race"]
     assert "s clients" not in failing(first, second)["race"]  # of a task that one alone has
     assert failing(pair[0], second) == {}  # an earlier release did not record it
+
+
+def test_instances_of_other_types_are_not_compared(pair: tuple[Session, Session]) -> None:
+    first, second = (
+        changed(one, "environment", "aws", {"instance": {"instance_type": of}})
+        for one, of in zip(pair, ("m5.large", "m5n.large"), strict=True)
+    )
+    assert failing(first, second) == {
+        "machine": "instance_type: m5.large in the first, m5n.large in the second"
+    }
+    assert failing(first, pair[1]) == {}  # of emulated arms AWS was not asked
+
+
+def test_hosts_of_arms_must_be_alike_whatever_the_coordinator_is(pair: tuple[Session, Session]) -> None:
+    def on_hosts(session: Session, **kernels: str) -> Session:
+        arms = [replace(arm, spec=replace(arm.spec, host=f"of-{arm.spec.name}")) for arm in session.arms]
+        hosts = {f"of-{arm}": {"kernel": kernel} for arm, kernel in kernels.items()}
+        return changed(replace(session, arms=tuple(arms)), "environment", "hosts", hosts)
+
+    first, second = on_hosts(pair[0], gp2="6.1", gp3="6.1"), on_hosts(pair[1], gp2="6.1", gp3="6.8")
+    assert failing(first, second) == {"machine": "host of-gp3 kernel: 6.1 in the first, 6.8 in the second"}
+    of_shared = replace(second, arms=second.arms[:1])
+    assert failing(first, of_shared) == {}
+
+
+def test_load_from_elsewhere_is_not_compared_with_load_from_here(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    elsewhere = replace(second, events=(Event(at_s=1.0, kind="clock", fields={"load_host": "10.0.0.9"}),))
+    assert failing(elsewhere, elsewhere) == {}
+    assert failing(first, elsewhere) == {
+        "machine": "load from: nothing in the first, other machines in the second"
+    }
 
 
 def test_each_node_of_an_arm_that_is_a_cluster_must_agree(pair: tuple[Session, Session]) -> None:
