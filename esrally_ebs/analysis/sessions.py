@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks, pick
-from esrally_ebs.model import Check, Phase, State
+from esrally_ebs.model import Check, Phase, State, Volume
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
 
@@ -58,6 +58,12 @@ def allowed_differences(first: Session, second: Session) -> tuple[str, ...]:
     """What differs and may: volumes, the design of rounds and verdicts, host, releases of the pack."""
     facts = [_facts(session, shared_arms(first, second)) for session in (first, second)]
     return tuple(_differences(*facts))
+
+
+def question_differences(first: Session, second: Session) -> tuple[str, ...]:
+    """What differs of plan, caches and volumes, but for what each session drew anew; then no one verdict."""
+    shared = shared_arms(first, second)
+    return tuple(_differences(_question(first, shared), _question(second, shared)))
 
 
 def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
@@ -171,14 +177,41 @@ def _facts(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     volumes = {arm.spec.name: arm for arm in session.arms}
     facts: dict[str, Any] = {"plan": session.plan.name, "arms": ", ".join(volumes)}
     for arm in arms:
-        facts[f"{arm} kind"] = volumes[arm].kind.value
-        facts |= {f"{arm} {key}": getattr(volumes[arm].spec, key) for key in _SPEC}
+        facts |= _prefixed(arm, _volume(session, volumes[arm]))
     facts |= pick(
         plain(session.plan.design),
         ("rounds", "starts", "volumes", "order", "reference", "margin", "confidence"),
     )
     facts |= pick(plain(session.plan.race) or {}, ("iterations",))
     return facts | pick(session.environment, ("host", "esrally_ebs", "python", "fio"))
+
+
+def _question(session: Session, arms: Iterable[str]) -> dict[str, Any]:
+    volumes, plan = {arm.spec.name: arm for arm in session.arms}, session.plan
+    facts = {"plan": plan.name, "arms": ", ".join(sorted(volumes)), **_prefixed("cache", plain(plan.cache))}
+    mounts = {arm.name: [str(mount) for mount in (arm.mount, *arm.mounts) if mount] for arm in plan.arm}
+    for arm in arms:
+        facts |= _prefixed(arm, {**_volume(session, volumes[arm]), "mounts": mounts.get(arm)})
+        if volumes[arm].spec.spread:
+            del facts[f"{arm} read_latency"]
+    return facts
+
+
+def _volume(session: Session, arm: Volume) -> dict[str, Any]:
+    """Kind, type and limits of an arm's volumes: of real ones what AWS says that they are."""
+    facts = {"kind": arm.kind.value, **{key: getattr(arm.spec, key) for key in _SPEC}}
+    known = (session.environment.get("aws") or {}).get("arms", {})
+    own = [known[name] for name in session.plan.node_names(arm.spec.name) if name in known]
+    if volumes := [volume for one in own for volume in one.get("volumes", ())]:
+        facts["size_bytes"] = sum(volume["size_bytes"] for volume in volumes)
+    for system in (one["file_system"] for one in own if one.get("file_system")):
+        facts["mode"] = system["throughput_mode"]
+        facts["provisioned_bytes_per_s"] = system["provisioned_bytes_per_s"]
+    return facts
+
+
+def _prefixed(what: str, facts: Facts) -> dict[str, Any]:
+    return {f"{what} {key}": value for key, value in facts.items()}
 
 
 def _jobs(first: Session, second: Session) -> Check:

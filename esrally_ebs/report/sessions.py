@@ -1,17 +1,21 @@
 """Recorded sessions side by side, as a report: what must agree first, then times and how they went."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings, find
-from esrally_ebs.analysis.pooling import PooledRatio, pool
-from esrally_ebs.analysis.sessions import allowed_differences, check_sessions, shared_arms
+from esrally_ebs.analysis.pooling import MIN_SESSIONS, PooledRatio, pool
+from esrally_ebs.analysis.sessions import (
+    allowed_differences,
+    check_sessions,
+    question_differences,
+    shared_arms,
+)
 from esrally_ebs.analysis.summary import PERCENTILES, Summary
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Check, State, VolumeSpec
+from esrally_ebs.model import Check, State
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
 from esrally_ebs.report.cells import (
@@ -58,6 +62,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     typed = [by_type(one) for one in ordered]
     arms = _arms(typed)
     tables, pooled = [_sessions_table(ordered, names)], tuple[PooledRatio, ...]()
+    findings: dict[str, Findings] = {}
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
         findings = {name: _found(one, typed[0]) for name, one in zip(names, typed, strict=True)}
@@ -85,7 +90,11 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
             "ended_at": ordered[-1].ended_at,
         },
         verdict=" ".join([_sentence(typed, names, arms, checks), *_claims(typed, pooled)]),
-        details=(*_different(ordered, names), *_accepted(ordered, names)),
+        details=(
+            *_undecided(ordered, names, list(findings.values()), pooled),
+            *_different(ordered, names),
+            *_accepted(ordered, names),
+        ),
         labels=_labels(typed, pooled),
         tables=tuple(tables),
         checks=checks,
@@ -215,16 +224,39 @@ def _sessions_table(sessions: Sequence[Session], names: Sequence[str]) -> Table:
 
 def _pooled(sessions: Sequence[Session], findings: Sequence[Findings]) -> tuple[PooledRatio, ...]:
     """One verdict of all sessions, where they ask the same of the same volumes."""
-    plan = sessions[0].plan
-    for one in sessions:
-        if (one.plan.name, _asked(one), one.plan.cache) != (plan.name, _asked(sessions[0]), plan.cache):
-            return ()
-    return pool(findings, margin=plan.design.margin, confidence=plan.design.confidence)
+    if any(question_differences(sessions[0], one) for one in sessions[1:]):
+        return ()
+    design = sessions[0].plan.design
+    return pool(findings, margin=design.margin, confidence=design.confidence)
 
 
-def _asked(session: Session) -> list[VolumeSpec]:
-    """The plan's arms without what each session drew for the volumes of a type anew."""
-    return [replace(arm, read_latency=1.0) if arm.spread else arm for arm in session.plan.arm]
+def _of_whole(pooled: Sequence[PooledRatio]) -> dict[str, PooledRatio]:
+    """By arm what is said over all tasks, or on the one that all sessions have."""
+    of_arms = {b: [one for one in pooled if one.b == b] for b in dict.fromkeys(one.b for one in pooled)}
+    return {b: own[-1] for b, own in of_arms.items() if own[-1].task is None or len(own) == 1}
+
+
+def _undecided(
+    sessions: Sequence[Session],
+    names: Sequence[str],
+    findings: Sequence[Findings],
+    pooled: Sequence[PooledRatio],
+) -> Iterator[str]:
+    """Why there is no verdict of all sessions, where enough of them compare arms."""
+    pairs = findings[0].pairs if findings else []
+    left = [b for _, b in pairs if b not in _of_whole(pooled)]
+    if len(sessions) < MIN_SESSIONS or not left:
+        return
+    for name, other in zip(names[1:], sessions[1:], strict=True):
+        if different := question_differences(sessions[0], other):
+            yield (
+                f"No verdict of all sessions: {names[0]} asks about other volumes, caches or another plan "
+                f"than {name}: {'; '.join(different)}."
+            )
+            return
+    same_tasks = all(set(one.tasks) == set(findings[0].tasks) for one in findings)
+    why = "not each of them has an interval for every task" if same_tasks else "they have different tasks"
+    yield f"No verdict of all sessions on {', '.join(left)}: {why}."
 
 
 _CLAIMS = {
@@ -238,17 +270,14 @@ _CLAIMS = {
 def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
     """One sentence an arm: what all sessions together say over all tasks, or on the one that all have."""
     called = arm_names(sessions[0])
-    others = list(dict.fromkeys(one.b for one in pooled))
-    for b in others:
-        of_arm = [one for one in pooled if one.b == b]
-        whole = of_arm[-1]
-        if whole.task is None or len(of_arm) == 1:
-            on = f" on {whole.task}" if whole.task else ""
-            claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}{on}"
-            if whole.verdict is Verdict.EQUIVALENT:
-                claim += f" within {sessions[0].plan.design.margin * 100:.3g} %"
-            why = not_proven(whole.verdict, whole.ratio, len(others))
-            yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
+    others = {one.b for one in pooled}
+    for b, whole in _of_whole(pooled).items():
+        on = f" on {whole.task}" if whole.task else ""
+        claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}{on}"
+        if whole.verdict is Verdict.EQUIVALENT:
+            claim += f" within {sessions[0].plan.design.margin * 100:.3g} %"
+        why = not_proven(whole.verdict, whole.ratio, len(others))
+        yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
 
 
 def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:

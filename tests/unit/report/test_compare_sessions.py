@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,6 +158,61 @@ def test_the_margin_of_a_verdict_of_all_sessions_is_said(five: list[Session]) ->
     assert "gp3 (emulated) is as fast as gp2 (emulated) on q within 30 %, -20.0 %" in built.verdict
     assert "margin: 0.3 in the first, 0.05 in the second" in built.details[0]
     assert "scope of one session: these volumes under these JVMs" in built.labels
+
+
+def test_sessions_of_volumes_that_are_others_under_one_name_get_no_verdict_together(
+    five: list[Session],
+) -> None:
+    def of_type(session: Session, type_: str) -> Session:
+        arms = tuple(replace(arm, spec=replace(arm.spec, type=type_)) for arm in session.arms)
+        return replace(session, arms=arms)  # as AWS says of a mount; the plan says the same as the others'
+
+    built = compare_sessions([of_type(one, "st1") if one.id == "day-3" else one for one in five])
+    assert "Over all sessions" not in built.verdict
+    assert built.details[0] == (
+        "No verdict of all sessions: day-0 asks about other volumes, caches or another plan than day-3: gp2 "
+        "type: gp3 in the first, st1 in the second; gp3 type: gp3 in the first, st1 in the second."
+    )
+    assert "all_sessions_p50" not in tables(built)
+
+
+def test_sizes_and_modes_of_real_volumes_are_told(pair: tuple[Session, Session]) -> None:
+    def on_aws(session: Session, gib: int, mode: str) -> Session:
+        volume = {"size_bytes": gib * 1024**3}
+        system = {"throughput_mode": mode, "provisioned_bytes_per_s": None}
+        arms = {"gp2": {"volumes": [volume, volume]}, "gp3": {"volumes": [], "file_system": system}}
+        return replace(session, environment={**session.environment, "aws": {"arms": arms}})
+
+    first, second = pair
+    built = compare_sessions([on_aws(first, 100, "bursting"), on_aws(second, 500, "elastic")])
+    (line,) = built.details
+    assert "gp2 size_bytes: 214748364800 in the first, 1073741824000 in the second" in line
+    assert "gp3 mode: bursting in the first, elastic in the second" in line
+
+
+def test_why_sessions_of_few_rounds_or_of_other_tasks_have_no_verdict_together(five: list[Session]) -> None:
+    def of_tasks(session: Session, *tasks: str) -> Session:
+        samples = session.samples
+        place, type_ = samples.schema.get_field_index("task"), samples.schema.field("task").type
+        parts = [
+            samples.set_column(place, "task", pa.array([task] * samples.num_rows).cast(type_))
+            for task in tasks
+        ]
+        return replace(session, samples=pa.concat_tables(parts).unify_dictionaries())
+
+    def of_rounds(session: Session, count: int) -> Session:
+        return replace(
+            session, samples=session.samples.filter(pc.less_equal(session.samples["round"], count))
+        )
+
+    few = [of_rounds(one, 5 if one.id == "day-3" else 6) for one in five]
+    others = [of_tasks(one, "q", "r", "s" if one.id == "day-3" else "t") for one in five]
+    for sessions, why in (
+        (few, "not each of them has an interval for every task"),
+        (others, "they have different tasks"),
+    ):
+        assert compare_sessions(sessions).details == (f"No verdict of all sessions on gp3: {why}.",)
+    assert compare_sessions(few[:2]).details == ()  # of two sessions none was to be had
 
 
 def test_what_was_accepted_of_a_session_is_said_of_all_together(five: list[Session]) -> None:
