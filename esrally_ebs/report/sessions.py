@@ -53,11 +53,11 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     """What changed from the oldest session to the newest; no times when a check forbids the comparison.
 
     Raises PlanError for fewer than two sessions, or one that is named twice; MeasurementError where some were
-    simulated and others measured.
+    simulated and others measured, and for one that looked for a knee.
     """
     ordered = sorted(sessions, key=lambda session: session.started_at)
     names = _names(ordered)
-    _require_one_kind(ordered, names)
+    _require_comparable_kinds(ordered, names)
     checks = _checks(ordered, names)
     typed = [by_type(one) for one in ordered]
     arms = _arms(typed)
@@ -108,12 +108,18 @@ def _found(session: Session, oldest: Session) -> Findings:
     return find(session, against=next((arm for arm in reference if arm in session.arm_names), None))
 
 
-def _require_one_kind(sessions: Sequence[Session], names: Sequence[str]) -> None:
+def _require_comparable_kinds(sessions: Sequence[Session], names: Sequence[str]) -> None:
     simulated = [name for name, one in zip(names, sessions, strict=True) if one.kind == "simulate"]
     if simulated and len(simulated) < len(names):
         raise MeasurementError(
             f"compare: {', '.join(simulated)}: simulated in virtual time, nothing was measured; compare with"
             " simulated sessions alone"
+        )
+    knees = [name for name, one in zip(names, sessions, strict=True) if one.plan.design.knee is not None]
+    if knees:
+        raise MeasurementError(
+            f"compare: {', '.join(knees)}: looked for a knee, so each arm was asked at rates of its own; see"
+            " 'esrally-ebs report' of each for the rates that its arms keep"
         )
 
 

@@ -78,6 +78,9 @@ def run_sessions(
     plan = load_plan(path, overrides)
     if plan.race is None:
         raise PlanError(f"{path}: has no [race], and fio alone gets no verdict; leave out --sessions")
+    if plan.design.knee is not None or len(plan.arm) < 2:
+        why = "looks for a knee, at rates of each arm's own" if plan.design.knee else "has one arm"
+        raise PlanError(f"{path}: {why}, so sessions get no verdict on how arms differ; leave out --sessions")
     complete: list[str] = []
     failed = 0
     for number in range(count):

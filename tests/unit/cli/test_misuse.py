@@ -55,6 +55,10 @@ from esrally_ebs.store import SessionFolder
         (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
         (["usage", "/", "--size", "1GiB", "--device", "sda"], "--device: a recording's folder is taken"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
+        (
+            ["run", "ingest", "--sessions", "3", "--set", "design.knee=p99=1s", "--set", "cache.mode=warm"],
+            "ingest.toml: looks for a knee",
+        ),
     ],
 )
 def test_words_that_mean_nothing_are_one_line_and_exit_code_2(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions_of_six_rounds import make
 
-from esrally_ebs.errors import PlanError
+from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check
 from esrally_ebs.report import RENDERERS, Report
 from esrally_ebs.report.html.plots import named_places, plot
@@ -100,6 +100,12 @@ def test_one_session_or_one_twice_is_no_comparison(five: list[Session]) -> None:
         compare_sessions(five[:1])
     with pytest.raises(PlanError, match="day-3 is named twice"):
         compare_sessions([*five, five[0]])
+
+
+def test_sessions_that_looked_for_a_knee_are_not_compared_by_their_times(pair: tuple[Session, Session]) -> None:
+    first, second = pair
+    with pytest.raises(MeasurementError, match="^compare: second-2: looked for a knee, .* 'esrally-ebs report'"):
+        compare_sessions([first, designed(second, knee="p99=100ms")])
 
 
 def test_names_are_as_long_as_it_takes_to_tell_them_apart(tmp_path: Path) -> None:
