@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.compare import Comparison, Overall, Verdict
+from esrally_ebs.analysis.compare import Claim, Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.pooling import PooledRatio
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start
 from esrally_ebs.catalog.cost import ArmCost
@@ -138,39 +139,36 @@ def _compared(session: Session, findings: Findings) -> str:
         return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
     claim = f"{_of_pair(names, only, findings)}: {percent_change(only.ratio)} ({scope}, {under})"
-    return f"{claim}{_but(_contrary(findings, only))}."
+    return f"{claim}{contrary(findings.comparisons, only)}."
 
 
 def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> str:
     a, b = names[result.a], names[result.b]
     if result.verdict is Verdict.EQUIVALENT:
-        return f"{b} is as fast as {a} within {findings.margin * 100:.3g} %{_though(result, findings)}"
+        within = f"within {findings.margin * 100:.3g} %"
+        return f"{b} is as fast as {a} {within}{though(result, findings.confidence)}"
     if result.verdict is Verdict.INCONCLUSIVE:
         return f"Inconclusive whether {b} differs from {a}"
     return f"{b} is {result.verdict} than {a}"
 
 
-def _though(result: Overall, findings: Findings) -> str:
+def though(result: Claim, confidence: float) -> str:
     """That arms which count as equivalent are shown to differ all the same; else empty."""
     if result.verdict is not Verdict.EQUIVALENT or result.p_different is None:
         return ""
-    return ", with a difference that is shown" if result.p_different <= 1 - findings.confidence else ""
+    return ", with a difference that is shown" if result.p_different <= 1 - confidence else ""
 
 
-def _contrary(findings: Findings, result: Overall) -> str:
+def contrary(tasks: Sequence[Comparison | PooledRatio], result: Claim) -> str:
     """On how many tasks the opposite is shown of what is said of all together; empty where on none."""
     if result.verdict is Verdict.INCONCLUSIVE:
         return ""
     opposite = Verdict.FASTER if result.verdict is Verdict.SLOWER else Verdict.SLOWER
-    own = [c for c in findings.comparisons if (c.a, c.b) == (result.a, result.b)]
-    other = [c for c in own if c.verdict is opposite]
+    own = [task for task in tasks if (task.a, task.b) == (result.a, result.b)]
+    other = [task for task in own if task.verdict is opposite]
     if not other:
         return ""
-    return f"{opposite} on {len(other)} of {number_of(len(own), 'task')}{_most(opposite, other)}"
-
-
-def _but(contrary: str) -> str:
-    return f", but {contrary}" if contrary else ""
+    return f", but {opposite} on {len(other)} of {number_of(len(own), 'task')}{_most(opposite, other)}"
 
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
@@ -249,8 +247,8 @@ def details(session: Session, findings: Findings) -> tuple[str, ...]:
             lines.append(f"{names[arm]}: the arm that the others are compared with")
         else:
             why = not_proven(result.verdict, result.ratio, len(ranked))
-            words = _words(result.verdict, findings.margin) + _though(result, findings)
-            words += f" ({why})" if why else _but(_contrary(findings, result))
+            words = _words(result.verdict, findings.margin) + though(result, findings.confidence)
+            words += f" ({why})" if why else contrary(findings.comparisons, result)
             lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}")
     return tuple(lines)
 
@@ -298,8 +296,8 @@ def _words(word: Verdict, margin: float) -> str:
     return f"equivalent within {margin * 100:.3g} %" if word is Verdict.EQUIVALENT else word.value
 
 
-def _most(word: Verdict, comparisons: Sequence[Comparison]) -> str:
-    changes = [abs(c.percentiles[0].ratio.value - 1) for c in comparisons]
+def _most(word: Verdict, tasks: Sequence[Comparison | PooledRatio]) -> str:
+    changes = [abs(task.ratio.value - 1) for task in tasks]
     return f" (by up to {max(changes) * 100:.1f} %)" if word in (Verdict.FASTER, Verdict.SLOWER) else ""
 
 
@@ -347,7 +345,7 @@ def next_step(
         return f"measure {number_of(wanted - rounds, 'more round')} (design.rounds = {wanted})."
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     best = _best(ranked, usd)
-    step = _step(session, best, shared, usd, bottlenecks, _but(_contrary(findings, best)))
+    step = _step(session, best, shared, usd, bottlenecks, contrary(findings.comparisons, best))
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )

@@ -26,7 +26,7 @@ from esrally_ebs.report.cells import (
     time_cell,
     verdict_facts,
 )
-from esrally_ebs.report.head import SCOPE, labels, not_proven
+from esrally_ebs.report.head import SCOPE, contrary, labels, not_proven, though
 from esrally_ebs.report.model import (
     NOTHING,
     Cell,
@@ -276,14 +276,16 @@ _CLAIMS = {
 def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
     """One sentence an arm: what all sessions together say over all tasks, or on the one that all have."""
     called = arm_names(sessions[0])
-    others = {one.b for one in pooled}
+    others, design = {one.b for one in pooled}, sessions[0].plan.design
+    tasks = [one for one in pooled if one.task is not None]
     for b, whole in _of_whole(pooled).items():
         on = f" on {whole.task}" if whole.task else ""
         claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}{on}"
         if whole.verdict is Verdict.EQUIVALENT:
-            claim += f" within {sessions[0].plan.design.margin * 100:.3g} %"
+            claim += f" within {design.margin * 100:.3g} %{though(whole, design.confidence)}"
         why = not_proven(whole.verdict, whole.ratio, len(others))
-        yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{f' ({why})' if why else ''}."
+        why = f" ({why})" if why else contrary(tasks, whole)
+        yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{why}."
 
 
 def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:
