@@ -167,7 +167,7 @@ def _caches_of(mount: Mount, nodes: Sequence[Path]) -> list[str]:
         on_disk = "fsc" in mount.super_options.split(",")
         return [f"{where}: {kind} keeps files on a local disk (fsc)"] if on_disk else []
     reason = _KEEPS.get(kind.partition(".")[0])
-    if not reason and not nodes and not mount.source.startswith("/dev/"):
+    if not reason and not nodes:
         reason = f"what lies below {kind} cannot be seen"
     return [f"{where}: {reason}"] if reason else []
 
@@ -186,13 +186,21 @@ def _nodes(mount: Mount, roots: Roots) -> list[Path]:
         return [link.resolve()]
     if not mount.source.startswith("/dev/"):
         return []
-    name = Path(mount.source).name  # btrfs: the number is of no device, and only one of several is named
+    name = _kernel_name(mount.source, roots)  # btrfs: the number is of no device, and one of several is named
     for members in sorted((roots.sys / "fs" / "btrfs").glob("*/devices")):
         names = sorted(path.name for path in members.iterdir())
         if name in names:
             return [(members / member).resolve() for member in names]
     node = roots.sys / "class" / "block" / name
     return [node.resolve()] if node.exists() else []
+
+
+def _kernel_name(device: str, roots: Roots) -> str:
+    """``dm-0`` of ``/dev/mapper/vg-data`` and of ``/dev/vg/data``, which are links to it."""
+    name = (roots.dev / device.removeprefix("/dev/")).resolve().name
+    mapped = (roots.sys / "class" / "block").glob("dm-*")
+    by_name = {text(path / "dm" / "name"): path.name for path in mapped}
+    return by_name.get(name, name)  # where there is no link, as in containers
 
 
 def disk_of(node: Path) -> Path:
@@ -230,15 +238,21 @@ class _Descent:
             yield _disk(disk, partition, self._roots)
 
     def _below_loop(self, disk: Path) -> bool:
-        """Note what the file of a loop device lies on; whether that is a device, as of no other disk."""
+        """Note what the file of a loop device lies on, or the device; whether there is one, as of no disk."""
         backing = text(disk / "loop" / "backing_file")
         if not backing:
             return False
         self.layers.append(f"loop {disk.name} on {backing}")
-        if text(disk / "loop" / "dio") != "1":
-            self.caches.append(f"{disk.name} reads {backing} through the page cache (direct I/O is off)")
-        holding = innermost(Path(backing), mounts_of(self._roots))
-        nodes = _nodes(holding, self._roots) if holding else []
+        device = self._roots.sys / "class" / "block" / _kernel_name(backing, self._roots)
+        is_device = backing.rpartition("/")[0] in ("/dev", "/dev/mapper") and device.exists()
+        holding = None if is_device else innermost(Path(backing), mounts_of(self._roots))
+        nodes = [device.resolve()] if is_device else _nodes(holding, self._roots) if holding else []
+        is_direct = text(disk / "loop" / "dio") == "1"
+        # btrfs reads what it compressed through the page cache, whoever asks for direct I/O
+        compresses = holding and holding.filesystem == "btrfs" and "compress" in holding.super_options
+        if not is_direct or compresses:
+            why = "btrfs compresses it" if is_direct else "direct I/O is off"
+            self.caches.append(f"{disk.name} reads {backing} through the page cache ({why})")
         for node in nodes:
             self.beneath.update(lower.name for lower in self.disks_below(node))
         if holding:

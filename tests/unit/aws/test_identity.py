@@ -138,6 +138,61 @@ def test_a_device_that_is_memory_or_a_process_is_named_at_any_depth(
     assert at(machine).stack.caches == (cache,)
 
 
+@pytest.mark.parametrize(
+    ("source", "link"),
+    [
+        ("/dev/mapper/vg-data", "dev/mapper/vg-data"),
+        ("/dev/vg/data", "dev/vg/data"),
+        ("/dev/mapper/vg-data", ""),  # where nobody makes links
+    ],
+)
+def test_btrfs_on_lvm_is_looked_through(machine: FakeMachine, source: str, link: str) -> None:
+    machine.loop("loop1", "7:1", "/var/a.img", direct=False)
+    machine.array("dm-0", "253:0", ["sys/devices/virtual/loop1"], uuid="LVM-x")
+    machine.write("sys/devices/virtual/dm-0/dm/name", "vg-data")
+    machine.btrfs("0b0b", ["sys/devices/virtual/dm-0"])
+    if link:
+        machine.link(link, "dev/dm-0")
+    machine.mount("/mnt/a", source, "0:45", "btrfs")
+    identity = at(machine)
+    assert identity.stack.device == "dm-0"
+    assert identity.root  # the file is on the system's own disk
+    assert identity.stack.caches == ("loop1 reads /var/a.img through the page cache (direct I/O is off)",)
+
+
+def test_a_device_that_sysfs_does_not_have_is_not_said_to_be_without_caches(machine: FakeMachine) -> None:
+    machine.mount("/mnt/a", "/dev/gone", "0:45", "btrfs")
+    assert at(machine).stack.caches == ("/mnt/a: what lies below btrfs cannot be seen",)
+
+
+@pytest.mark.parametrize("backing", ["/dev/nvme0n1p2", "/dev/mapper/vg-data"])
+def test_a_loop_device_may_be_over_a_device(machine: FakeMachine, backing: str) -> None:
+    machine.mount("/dev", "udev", "0:6", "devtmpfs")
+    machine.partition("sys/devices/pci0/nvme/nvme0n1", "nvme0n1p2", "259:9")
+    machine.array("dm-0", "253:0", ["sys/devices/pci0/nvme/nvme0n1/nvme0n1p2"], uuid="LVM-x")
+    machine.write("sys/devices/virtual/dm-0/dm/name", "vg-data")
+    machine.loop("loop1", "7:1", backing, direct=True)
+    machine.mount("/mnt/a", "/dev/loop1", "7:1")
+    identity = at(machine)
+    assert (identity.root, identity.stack.lowest, identity.stack.caches) == (True, ("nvme0n1",), ())
+
+
+def test_a_file_of_memory_with_the_name_of_a_device_is_none(machine: FakeMachine) -> None:
+    machine.mount("/dev/shm", "tmpfs", "0:7", "tmpfs")
+    machine.loop("loop1", "7:1", "/dev/shm/nvme0n1", direct=True)
+    machine.mount("/mnt/a", "/dev/loop1", "7:1")
+    assert at(machine).stack.caches == ("/dev/shm: a tmpfs is memory",)
+
+
+def test_direct_io_on_what_btrfs_compressed_goes_through_the_page_cache(machine: FakeMachine) -> None:
+    machine.btrfs("0b0b", [machine.nvme("nvme1n1", "259:2", serial=A)])
+    machine.mount("/data", "/dev/nvme1n1", "0:45", "btrfs", of_super="rw,compress-force=zstd:3,subvol=/")
+    machine.loop("loop1", "7:1", "/data/a.img", direct=True)
+    machine.mount("/mnt/a", "/dev/loop1", "7:1")
+    (cache,) = at(machine).stack.caches
+    assert cache == "loop1 reads /data/a.img through the page cache (btrfs compresses it)"
+
+
 def test_a_client_of_nfs_caches_only_with_a_local_disk(machine: FakeMachine) -> None:
     machine.mount("/mnt/n", "server:/", "0:41", "nfs4")
     machine.mount("/mnt/c", "server:/", "0:42", "nfs4", of_super="rw,vers=4.2,fsc")
