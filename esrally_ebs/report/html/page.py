@@ -85,9 +85,12 @@ def _head(report: Report) -> str:
 
 # What a section shows, by the keys of its tables; what no section names stands with the session.
 _ARMS, _COST = r"arms$|sessions$", r"cost"
-_TIMES = r"(first_)?service_time|(first_)?together|recovery$|once$|alone$|between_arms"
-_CAUSES, _COLD, _FIO, _EVENTS = r"io$|expected$|marks$", r"cold_start", r"fio_", r"events$"
-_CONDITIONS = r"coldness$|credits$|load$|exceeded$|cloudwatch$|aws$"
+_TIMES = (
+    r"all_sessions|(first_)?service_time|(first_)?together|latency|volumes$|apart$|writes$|indexing$|"
+    r"recovery$|once$|alone$|between_arms"
+)
+_CAUSES, _COLD, _FIO, _EVENTS = r"io$|processors$|expected$|marks$", r"cold_start", r"fio_", r"events$"
+_CONDITIONS = r"coldness$|credits$|load$|load_hosts$|exceeded$|cloudwatch$|aws$"
 _KNEE = r"knee"
 _NAMED = "|".join((_ARMS, _KNEE, _TIMES, _COST, _CAUSES, _COLD, _FIO, _EVENTS, _CONDITIONS))
 

@@ -171,6 +171,22 @@ def test_a_failed_check_is_said_in_words_and_counted_at_the_top() -> None:
     assert "\u2717 FAILED" in text
 
 
+@pytest.mark.parametrize(
+    ("keys", "section"),
+    [
+        ("all_sessions_p50 latency volumes apart writes indexing", "times"),
+        ("processors", "causes"),
+        ("load_hosts", "conditions"),
+        ("environment", "session"),
+    ],
+)
+def test_a_table_stands_in_the_section_that_it_belongs_to(keys: str, section: str) -> None:
+    row = Row(item="t", cells=())
+    tables = tuple(Table(key=key, title=key, item_title="x", columns=(), rows=(row,)) for key in keys.split())
+    outline = Outline(render_html(report(tables=tables)))
+    assert [e.get("aria-labelledby") for e in outline.all("section")] == [section]
+
+
 def test_an_empty_report_has_no_empty_section() -> None:
     outline = Outline(render_html(report()))
     assert [e.get("aria-labelledby") for e in outline.all("section")] == []
