@@ -211,17 +211,17 @@ def volumes_table(findings: Findings, volumes: Sequence[str]) -> Table:
 
 
 _ONCE = "Measured once on each arm, one arm after the other: a difference here has no interval."
-_ALONE = "Measured in rounds, but no two arms have a request of it that succeeded."
+_ALONE = "Measured in rounds, but requests of it succeeded on no two arms that are compared."
 
 
 def single_tables(session: Session, findings: Findings, arms: Sequence[str]) -> Iterator[Table]:
-    """Tasks without a verdict, with percentiles and rate: run once per arm (indexing), or on one arm only."""
+    """Tasks without a verdict, with percentiles and rate: run once per arm (indexing), or with no pair."""
     compared = set(findings.tasks)
     left = {(s.task, s.arm): s for s in findings.summaries if s.task not in compared}
     repeated = {task for task, arm in left if any(round_ > 0 for round_ in findings.blocks[task, arm])}
     for key, title, note, of in (
         ("once", "Once per arm", _ONCE, {key: s for key, s in left.items() if key[0] not in repeated}),
-        ("alone", "On one arm only", _ALONE, {key: s for key, s in left.items() if key[0] in repeated}),
+        ("alone", "Not compared", _ALONE, {key: s for key, s in left.items() if key[0] in repeated}),
     ):
         if of:
             yield Table(

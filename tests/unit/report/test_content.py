@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import session_in_memory
 from golden_session import ARMS, START, arm, fio, make, record, sample, samples, telemetry
 from small_plan import small_plan
 
@@ -117,6 +119,16 @@ def test_a_task_of_one_arm_only_is_not_said_to_have_run_once(tmp_path: Path) -> 
     assert [row.item for row in tables["alone"].rows] == ["lonely"]
     assert "once" not in tables
     assert "unequal numbers of requests: gp2 6, gp3 0" in built.verdict
+
+
+def test_a_task_that_failed_on_the_reference_alone_is_not_said_to_be_of_one_arm() -> None:
+    of_three = session_in_memory.session(arms=("a", "b", "c"))
+    rows = of_three.samples.to_pylist()
+    rows += [{**row, "task": "u", "success": row["arm"] != "a"} for row in rows]
+    built = report.build(replace(of_three, samples=pa.Table.from_pylist(rows, of_three.samples.schema)))
+    (table,) = [table for table in built.tables if table.key == "alone"]
+    assert (table.title, [row.item for row in table.rows]) == ("Not compared", ["u"])
+    assert "succeeded on no two arms that are compared" in table.notes[0]
 
 
 def test_an_arms_own_percentiles_have_their_intervals_in_csv_and_json(recorded: Path) -> None:
