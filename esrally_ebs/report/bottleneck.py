@@ -40,6 +40,7 @@ STEPS = {
     "instance-throughput-credits": "take an instance with a higher baseline",
     "instance-iops-credits": "take an instance with a higher baseline",
 }
+_FREE = "No limit held back "  # and the names of arms
 _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2")
@@ -97,7 +98,13 @@ def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) 
             lines.append(f"{names[spec.name]} {_sentence(session, spec, loads[spec.name], held_back)}.")
         elif any(counted.values()):
             free.append(names[spec.name])
-    return (*lines, *([f"No limit held back {', '.join(free)}."] if free else ()))
+    return (*lines, *([f"{_FREE}{', '.join(free)}."] if free else ()))
+
+
+def is_free(lines: Sequence[str], name: str) -> bool:
+    """Whether these sentences say that no limit held back the arm of that name: its waits were counted."""
+    free = [line.removeprefix(_FREE).removesuffix(".") for line in lines if line.startswith(_FREE)]
+    return name in ", ".join(free).split(", ")
 
 
 def _shares(load: Profile) -> dict[str, float]:

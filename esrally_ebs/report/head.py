@@ -11,7 +11,7 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
-from esrally_ebs.report.bottleneck import limit_name, step_of
+from esrally_ebs.report.bottleneck import is_free, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, number_of, percent_change
 from esrally_ebs.report.knee import Knees
@@ -462,7 +462,7 @@ def _slower_step(
                 return f"{step} of {b} as Limits says, or keep {a}"
             return f"{step} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
-    known = not is_said and {reason.kind for reason in own} == {"reads"}
+    known = is_free(bottlenecks, name) and {reason.kind for reason in own} == {"reads"}
     useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""
     return f"keep {a}{save}{useless}"
 

@@ -368,6 +368,9 @@ BIG_READS = (("q",), (Explanation(kind="reads", slower="big (emulated)", faster=
     ("shared", "limits", "is_useless"),
     [
         (GP3_READS, "No limit held back gp3 (emulated).", True),
+        (GP3_READS, "No limit held back gp2 (emulated), gp3 (emulated).", True),
+        (GP3_READS, "No limit held back gp2 (emulated).", False),  # waits of this one were not counted
+        (GP3_READS, "", False),
         (BIG_READS, "", False),  # another arm's reason says nothing of this one
         (GP3_READS, "gp3 (emulated) is held back by volume throughput (40% of its I/O time).", False),
     ],
