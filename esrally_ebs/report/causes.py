@@ -168,24 +168,33 @@ def _processors(explained: Explained) -> Table | None:
     pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
     if all(profile.processor_s is None for profile in pools.values()):
         return None
+    # else a window is shorter than its requests together, and what they waited is not to be had from it
+    one_by_one = {
+        key for key, windows in explained.singles.items() if all(one.requests == 1 for one in windows)
+    }
     return Table(
         key="processors",
         title="Where a query's time goes",
         item_title="task",
         columns=arm_columns(explained.arms, ("processors", "the rest")),
-        rows=arm_rows(pools, explained.arms, _processor_cells),
+        rows=arm_rows(
+            {key: (profile, key in one_by_one) for key, profile in pools.items()},
+            explained.arms,
+            lambda observed: _processor_cells(*observed),
+        ),
         notes=(
             "Means of observed requests. Processors: what all threads of the node used meanwhile, added up, "
-            "so it may be more than the request took; the rest is waiting, for the volume above all.",
+            "so it may be more than the request took; the rest is waiting, for the volume above all (unknown "
+            "where requests of several clients overlapped).",
         ),
     )
 
 
-def _processor_cells(profile: Profile) -> tuple[Cell, Cell]:
+def _processor_cells(profile: Profile, one_by_one: bool) -> tuple[Cell, Cell]:
     used_s = profile.processor_s
     if used_s is None:
         return NOTHING, NOTHING
-    rest_s = max(0.0, profile.seconds / profile.requests - used_s)
+    rest_s = max(0.0, profile.seconds / profile.requests - used_s) if one_by_one else None
     return milliseconds("processor_s_per_query", used_s), milliseconds("rest_s_per_query", rest_s)
 
 

@@ -192,6 +192,19 @@ def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_coun
     assert [cell.text for cell in row.cells] == ["12.00 ms", "18.00 ms"] * len(ARMS)
 
 
+def test_what_overlapping_requests_waited_is_not_told_from_the_time_that_they_took_together(
+    tmp_path: Path,
+) -> None:
+    path = make(tmp_path, rows(dict.fromkeys(ARMS, 1.0)))
+    for request in range(4):  # of 30 ms each, in 60 ms
+        started_s = START + 0.01 * request
+        begin, end = ({"node.processor_s": 1.0 + 0.012 * count} for count in (0, request + 1))
+        fields = {"task": "q", "round": 1, "requests": 1, "started_s": started_s, "begin": begin, "end": end}
+        SessionFolder(path).event(Event(at_s=started_s + 0.03, kind="io", arm="gp2", fields=fields))
+    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
+    assert [cell.text for cell in table.rows[0].cells[:2]] == ["12.00 ms", "-"]
+
+
 @pytest.mark.parametrize(
     ("verdict", "interval", "is_riddle"),
     [
