@@ -53,7 +53,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     """What changed from the oldest session to the newest; no times when a check forbids the comparison.
 
     Raises PlanError for fewer than two sessions, or one that is named twice; MeasurementError where some were
-    simulated and others measured, and for one that looked for a knee.
+    simulated and others measured, and for one that looked for a knee or changed a volume.
     """
     ordered = sorted(sessions, key=lambda session: session.started_at)
     names = _names(ordered)
@@ -115,12 +115,17 @@ def _require_comparable_kinds(sessions: Sequence[Session], names: Sequence[str])
             f"compare: {', '.join(simulated)}: simulated in virtual time, nothing was measured; compare with"
             " simulated sessions alone"
         )
-    knees = [name for name, one in zip(names, sessions, strict=True) if one.plan.design.knee is not None]
-    if knees:
-        raise MeasurementError(
-            f"compare: {', '.join(knees)}: looked for a knee, so each arm was asked at rates of its own; see"
-            " 'esrally-ebs report' of each for the rates that its arms keep"
-        )
+    for name, one in zip(names, sessions, strict=True):
+        if one.plan.design.knee is not None:
+            raise MeasurementError(
+                f"compare: {name}: looked for a knee, so each arm was asked at rates of its own; see"
+                f" 'esrally-ebs report {name}' for the rates that its arms keep"
+            )
+        if one.plan.modify is not None:
+            raise MeasurementError(
+                f"compare: {name}: changed the volume of {one.plan.modify.arm} between passes of fio, which"
+                " therefore have no common median; see modification.txt in its folder"
+            )
 
 
 def comparable(checks: Sequence[Check]) -> bool:

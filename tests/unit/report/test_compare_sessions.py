@@ -14,6 +14,7 @@ from sessions_of_six_rounds import make
 
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check
+from esrally_ebs.plan import ModifyPlan
 from esrally_ebs.report import RENDERERS, Report
 from esrally_ebs.report.html.plots import named_places, plot
 from esrally_ebs.report.model import Curve, Plot
@@ -102,10 +103,15 @@ def test_one_session_or_one_twice_is_no_comparison(five: list[Session]) -> None:
         compare_sessions([*five, five[0]])
 
 
-def test_sessions_that_looked_for_a_knee_are_not_compared_by_their_times(pair: tuple[Session, Session]) -> None:
+def test_a_session_that_looked_for_a_knee_or_changed_a_volume_is_not_compared(
+    pair: tuple[Session, Session],
+) -> None:
     first, second = pair
-    with pytest.raises(MeasurementError, match="^compare: second-2: looked for a knee, .* 'esrally-ebs report'"):
+    with pytest.raises(MeasurementError, match="second-2: looked for a knee"):
         compare_sessions([first, designed(second, knee="p99=100ms")])
+    changed = second.plan.model_copy(update={"modify": ModifyPlan(arm="gp2", type="gp3")})
+    with pytest.raises(MeasurementError, match="second-2: changed the volume of gp2 between"):
+        compare_sessions([first, replace(second, plan=changed)])
 
 
 def test_names_are_as_long_as_it_takes_to_tell_them_apart(tmp_path: Path) -> None:
