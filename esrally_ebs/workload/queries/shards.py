@@ -31,10 +31,11 @@ _PARTED_MIN: Final = 20  # requests in parts, that tell
 _ALIKE_US: Final = 100_000  # parts are as far apart as those of most
 _ALIKE_SHARE: Final = 0.8  # of them at least
 _NEIGHBOURS: Final = 8  # of a part, that may be its other
+_FARTHER: Final = 100  # requests in a row that are no nearer: those before them are farther still
 _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
 
-_Key = tuple[str, str | None, int]
+_Key = tuple[str, str | None, int, str]
 
 
 class _Request:
@@ -134,6 +135,21 @@ class _Alike:
             requests.pop(id(request), None)
 
 
+def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part) -> _Request | None:
+    """The request that a line is of; None when it begins one. Those begun last are looked at first."""
+    nearest, least_us, farther = None, 0, 0
+    for request in reversed(lacking.values()):
+        if request.takes(search, part):
+            distance_us = request.distance_us(search, part)
+            if nearest is None or distance_us <= least_us:
+                nearest, least_us, farther = request, distance_us, 0
+                continue
+        farther += 1
+        if farther == _FARTHER:
+            break
+    return nearest
+
+
 class Joiner:
     """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun."""
 
@@ -175,7 +191,8 @@ class Joiner:
     def _take(self, search: LoggedSearch, part: Part) -> None:
         self.lines += 1
         self._log_us = _end(search)
-        key = (part.request, search.body, part.shards)
+        # requests of one shard are told apart by it
+        key = (part.request, search.body, part.shards, part.shard if part.shards == 1 else "")
         alike = self._by_key.get(key)
         if alike is None:
             alike = self._by_key[key] = _Alike()
@@ -183,9 +200,8 @@ class Joiner:
         lacking = alike.lacking.get(step)
         if lacking is None:
             lacking = alike.lacking[step] = dict(alike.open)
-        fitting = [request for request in lacking.values() if request.takes(search, part)]
-        if fitting:
-            nearest = min(fitting, key=lambda request: request.distance_us(search, part))
+        nearest = _nearest(lacking, search, part)
+        if nearest is not None:
             nearest.add(search, part)
             del lacking[id(nearest)]
             self.joined += 1
