@@ -5,12 +5,14 @@ may share), source and number of shards, when no shard has the same phase twice,
 them is no longer than the longest took, at least FAST_SLACK_S (clocks of nodes differ), at most SLACK_S.
 Where several requests can take a line it is of the one that it is nearest to: all shards begin the query
 phase at once, and the fetch phase when the last of them has ended it. So the same query asked again by the
-same client is another request, and two asked at once are told apart as soon as a shard comes twice.
+same client is another request, and two asked at once are told apart as soon as a shard comes twice. A line is
+written when its phase ends: that of a shard which was slower than the others by more than SLACK_S is of the
+request that began when it did.
 
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
 
-Memory is bounded: a request is given out when the log is SLACK_S past its end, or when MAX_OPEN wait; all
+Memory is bounded: a request is given out when the log is WAIT_S past its end, or when MAX_OPEN wait; all
 are when the log goes back by BACK_S, as where logs were put together newest first.
 """
 
@@ -24,6 +26,7 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Part
 
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
+WAIT_S: Final = 10.0  # the most that one shard or its fetch may take longer than what came before
 BACK_S: Final = 60.0
 MAX_OPEN: Final = 20_000  # requests that wait for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
@@ -34,6 +37,7 @@ _NEIGHBOURS: Final = 8  # of a part, that may be its other
 _FARTHER: Final = 100  # requests in a row that are no nearer: those before them are farther still
 _SLACK_US: Final = round(SLACK_S * 1e6)
 _FAST_SLACK_US: Final = round(FAST_SLACK_S * 1e6)
+_WAIT_US: Final = round(WAIT_S * 1e6)
 
 _Key = tuple[str, str | None, int, str]
 
@@ -71,6 +75,8 @@ class _Request:
         """Whether a line of a step that this request lacks can be of it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
+        if part.phase == "query" and _end(search) > self.end_us + _SLACK_US:
+            return abs(search.at_us - self.start_us) <= _FAST_SLACK_US
         slack_us = max(self.slack_us, _slack_us(search))
         return search.at_us <= self.end_us + slack_us and _end(search) >= self.start_us - slack_us
 
@@ -213,7 +219,7 @@ class Joiner:
 
     def _is_over(self, request: _Request) -> bool:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
-        return too_many or request.end_us + _SLACK_US < self._log_us
+        return too_many or request.end_us + _WAIT_US < self._log_us
 
     def _close_all(self) -> Iterator[LoggedSearch]:
         while self._open:
@@ -233,7 +239,8 @@ class Joiner:
     def _look_for_rest(self, request: _Request, alike: _Alike) -> None:
         """Note how far the rest of a request is from it, if one that is open is that."""
         for other in islice(alike.open.values(), _NEIGHBOURS):
-            if not other.is_parted and other.is_rest_of(request):
+            is_near = other.start_us <= request.end_us + _SLACK_US
+            if is_near and not other.is_parted and other.is_rest_of(request):
                 other.is_parted = True
                 self._apart_us.append(abs(other.start_us - request.start_us))
                 return

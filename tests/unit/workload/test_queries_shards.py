@@ -76,6 +76,30 @@ def test_shards_that_waited_for_others_are_of_one_request() -> None:
     assert request.took_ms == 2702
 
 
+def others(until_ms: int) -> list[LoggedSearch]:
+    """Lines of other queries, which tell how far the log is."""
+    return [line(at, 0, body=f'{{"size":{at}}}', total=1) for at in range(0, until_ms, 500)]
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        [line(10, 1, took_ms=9000, total=2), line(9020, 1, phase="fetch", took_ms=3.0, total=2)],
+        [line(0, 1, total=2), line(20, 0, phase="fetch", took_ms=9003.0, total=2)],
+    ],
+)
+def test_a_shard_or_a_fetch_that_took_many_seconds_longer_is_of_its_request(slow: list[LoggedSearch]) -> None:
+    logged = sorted([line(0, 0, total=2), *slow, *others(9000)], key=shards._end)
+    (request,) = [each for each in joined(logged) if each.body == "{}"]
+    assert (request.at_us, request.took_ms, request.hits) == (0, 9023, 2)
+
+
+def test_a_slow_shard_is_not_of_a_query_that_was_asked_while_it_took_its_time() -> None:
+    logged = [line(0, 0, total=2), line(1000, 0, total=2), *others(9000), line(0, 1, took_ms=9000, total=2)]
+    requests = [each for each in joined(logged) if each.body == "{}"]
+    assert [(each.at_us, each.took_ms) for each in requests] == [(0, 9000), (1000 * MS, 5)]
+
+
 def test_what_is_far_apart_in_time_is_not_one_request() -> None:
     assert len(joined([line(0, 0), line(60_000, 1)])) == 2
 
