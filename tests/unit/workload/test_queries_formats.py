@@ -71,6 +71,14 @@ def test_a_slow_log_of_an_upgraded_node_is_read_whole(tmp_path: Path) -> None:
     assert counts[2] == counts[0] + counts[1]
 
 
+def test_a_logger_with_the_id_of_its_index_tells_its_phase(tmp_path: Path) -> None:
+    text = (LOGS / "es-slow-log-7.log").read_text()
+    write(tmp_path / "log", text.replace("i.s.s.query", "i.s.s.q.Ab1").replace("i.s.s.fetch", "i.s.s.f.Ab1"))
+    import_logs([tmp_path / "log"], tmp_path / "out")
+    import_logs([LOGS / "es-slow-log-7.log"], tmp_path / "plain")
+    assert requests(tmp_path / "out") == requests(tmp_path / "plain")
+
+
 def test_a_source_that_is_escaped_twice_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
     rows = [json.loads(line) for line in (LOGS / "es-slow-log-8.log").read_text().splitlines()[:3]]
