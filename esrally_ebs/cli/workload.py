@@ -25,7 +25,8 @@ def workload_import(
         str, typer.Option("--format", help=f"auto, or one of {', '.join(queries.FORMATS)}.")
     ] = "auto",
     index: Annotated[
-        str | None, typer.Option(help="Only what reaches this index, and only to it; '*' is any text.")
+        str | None,
+        typer.Option(help="Only what reaches these indices (a,b), and only to them; '*' is any text."),
     ] = None,
     hash_literals: Annotated[
         bool, typer.Option("--hash-literals", help="Hash strings: the same one always to the same.")

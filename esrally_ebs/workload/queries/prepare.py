@@ -356,14 +356,11 @@ class Preparer:
         names = [name for name in targets.split(",") if name]
         if reason := why_no_index(names):
             return reason
-        if self._index is None:
-            return ",".join(names) if names else Reason.NO_INDEX
-        if "*" in self._index:
-            narrowed = [self._index if name in ("_all", "*") else name for name in names or ["_all"]]
-            kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), self._index)]
-            is_named = any(not name.startswith("-") for name in kept)
-            return ",".join(kept) if is_named else Reason.OTHER_INDEX
-        return self._index if _reaches(names, self._index) else Reason.OTHER_INDEX
+        if self._index is not None:
+            narrowed = [_narrowed(names, index) for index in self._index.split(",")]
+            names = list(dict.fromkeys(name for kept in narrowed for name in kept))
+        targets = ",".join(names)
+        return targets or (Reason.NO_INDEX if self._index is None else Reason.OTHER_INDEX)
 
 
 def why_no_index(names: Sequence[str]) -> Reason | None:
@@ -376,6 +373,17 @@ def why_no_index(names: Sequence[str]) -> Reason | None:
         return Reason.INDEX
     # beside others, _all is as little one to Elasticsearch as any name with an underscore
     return Reason.INDEX if any(name[0] in "_+" for name in names) and names != ["_all"] else None
+
+
+def _narrowed(names: Sequence[str], index: str) -> Sequence[str]:
+    """What of a search of these names stays on an index, or on those that fit a pattern; empty for nothing."""
+    if "*" not in index:
+        return [index] if _reaches(names, index) else []
+    narrowed = [index if name in ("_all", "*") else name for name in names or ["_all"]]
+    kept = [name for name in narrowed if fnmatchcase(name.removeprefix("-"), index)]
+    if all(name.startswith("-") for name in kept):
+        return []
+    return kept
 
 
 def _reaches(names: Sequence[str], index: str) -> bool:

@@ -228,6 +228,10 @@ def test_an_index_of_another_cluster_is_counted_as_such(tmp_path: Path) -> None:
         (["*", "-other"], "logs-*", "logs-*"),
         (["*", "-logs-1"], "logs-*", "logs-*,-logs-1"),
         (["*", "logs-1"], "logs-*", "logs-*,logs-1"),
+        (["logs-1"], "logs-2,logs-1", "logs-1"),
+        (["logs-*"], "logs-1,logs-2", "logs-1,logs-2"),
+        (["other"], "logs-1,logs-2", None),
+        (["logs-2"], "logs-*,*-2", "logs-2"),
     ],
 )
 def test_a_search_is_narrowed_to_what_it_reaches(
