@@ -27,6 +27,7 @@ class Reason(StrEnum):
     CLUSTER = "index of another cluster"
     DATE_INDEX = "date maths in the name of an index"
     OTHER_INDEX = "another index"
+    MANY = "more names of indices than a URL takes (give --index a pattern)"
     SCRIPT = "script that is not painless"
     MODULE = "needs a module that the node lacks"
     AGGREGATION = "unknown aggregation"

@@ -244,6 +244,20 @@ def test_a_search_is_narrowed_to_what_it_reaches(
     assert summary.excluded == ({} if asked else {"another index": 1})
 
 
+@pytest.mark.parametrize(
+    ("index", "asked"), [(None, []), ("logs-*", ["/logs-*/_search"]), ("*-7", ["/logs-2026-7/_search"])]
+)
+def test_more_names_than_a_url_takes_are_asked_by_their_pattern(
+    index: str | None, asked: list[str], tmp_path: Path
+) -> None:
+    days = [f"logs-2026.{number // 28 + 1:02d}.{number % 28 + 1:02d}" for number in range(330)]
+    lines = [query_line({}, indices=[*days, "logs-2026-7"]), query_line({}, indices=["logs-7"])]
+    summary = import_logs([write(tmp_path / "log", *lines)], tmp_path / "out", Options(index=index))
+    assert [row["path"] for row in requests(tmp_path / "out")] == [*asked, "/logs-7/_search"]
+    reason = "more names of indices than a URL takes (give --index a pattern)"
+    assert summary.excluded == ({} if asked else {reason: 1})
+
+
 @pytest.mark.parametrize(("index", "asked"), [(None, "_all"), ("logs-2", "logs-2"), ("logs-*", "logs-*")])
 def test_a_request_that_names_no_index_asks_all_as_one_that_says_so(
     index: str | None, asked: str, tmp_path: Path
