@@ -27,7 +27,7 @@ _READ_BYTES: Final = 128 << 10
 _TIME_DIGITS: Final = 18
 _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
 AUTO: Final = "auto"
-_LINES_TO_LOOK_AT: Final = 200
+_LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with what the node says as it starts
 _NAMES_TO_SHOW: Final = 5
 
 _NOT_READ: Final = (  # how a line of it begins, and what to do
@@ -37,6 +37,7 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
     ),
     (re.compile(rb"\x28\xb5\x2f\xfd|BZh|\xfd7zXZ|PK\x03\x04"), "packed and not by gzip; unpack it"),
     (re.compile(rb"\s*\[\s*(\{|\Z)"), "one list in JSON; write a line for each entry: jq -c '.[]'"),
+    (re.compile(rb"\s*\{\s*\Z"), "JSON over several lines; write one line for each entry: jq -c ."),
     (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (
         re.compile(rb'\{(.*, *)?"log": *"'),
@@ -49,6 +50,10 @@ _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
         re.compile(rb'\{(.*[,{] *)?"(message|original)" *: *"\s*(\{|\[\d{4}-)'),
         "a log within another, as shippers write it; take the lines out: jq -r .message (or .event.original)",
+    ),
+    (
+        re.compile(rb'\{.*"hits" *: *\['),
+        "the answer of a search; take the documents out: jq -c '.hits.hits[]._source'",
     ),
     (
         re.compile(rb'\{(.*, *)?"_source" *: *\{'),

@@ -70,6 +70,11 @@ def test_a_log_that_is_no_file(kind: str, tmp_path: Path, capsys: pytest.Capture
             json.dumps({"_index": "i", "_source": json.loads(query_line(MATCH_ALL))}).encode(),
             "jq -c ._source",
         ),
+        (
+            json.dumps({"hits": {"hits": [{"_source": json.loads(query_line(MATCH_ALL))}]}}).encode(),
+            "jq -c '.hits.hits[]._source'",
+        ),
+        (json.dumps(json.loads(query_line(MATCH_ALL)), indent=2).encode(), "jq -c ."),
         (b"Jan  2 10:00:00 node es[7]: " + query_line(MATCH_ALL).encode(), "take it off: sed"),
         (b"2023-05-16T13:43:25.434Z stdout F " + query_line(MATCH_ALL).encode(), "first three words"),
         (b"[2026-01-01T00:00:00,000][INFO ][o.e.n.Node] [n] started\n" * 300, "known format"),
@@ -112,6 +117,12 @@ def test_a_log_that_is_named_twice(log: Path, capsys: pytest.CaptureFixture[str]
     code, line = refused(capsys, log, log.parent / "same", "--output", log.parent / "out")
     assert code == 2
     assert f"same: is the same file as {log}; name each log once" in line
+
+
+def test_a_log_that_begins_with_how_the_node_starts_is_read(tmp_path: Path) -> None:
+    said = json.dumps({"@timestamp": "2026-01-02T10:00:00.000Z", "log.logger": "o.e.n.Node", "message": "hi"})
+    log = write(tmp_path / "log", *[said] * 500, query_line(MATCH_ALL))
+    assert import_logs([log], tmp_path / "out").excluded == {"no search": 500}
 
 
 def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
