@@ -220,7 +220,7 @@ def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
     is_cut, more = False, b""
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = _unchunked(body)
+        body, more = _unchunked(body)
     elif "content-length" in headers or _REQUEST.match(body):
         length = int(headers.get("content-length", 0))
         is_cut, body, more = len(body) < length, body[:length], body[length:]
@@ -242,13 +242,14 @@ def _unpacked(body: bytes, by: str) -> tuple[bytes, Reason | None]:
     return unpacked, None if unpacker.eof else Reason.LONG if unpacker.unconsumed_tail else Reason.COMPRESSED
 
 
-def _unchunked(body: bytes) -> bytes:
+def _unchunked(body: bytes) -> tuple[bytes, bytes]:
+    """A body put together of its chunks, and what follows the last of them."""
     parts = []
     while body:
-        size, _, rest_of_body = body.partition(b"\r\n")
+        size, _, body = body.partition(b"\r\n")
         length = int(size.partition(b";")[0], 16)
         if length <= 0:
-            break
-        parts.append(rest_of_body[:length])
-        body = rest_of_body[length + 2 :]
-    return b"".join(parts)
+            return b"".join(parts), body.removeprefix(b"\r\n")
+        parts.append(body[:length])
+        body = body[length + 2 :]
+    return b"".join(parts), b""

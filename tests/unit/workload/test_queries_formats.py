@@ -321,6 +321,11 @@ def test_a_group_of_insights_took_the_mean_of_its_queries(tmp_path: Path) -> Non
         ("GET /a/_search HTTP/1.1\r\n\r\nGET /b/_search HTTP/1.1\r\n\r\n", ["a", "b"]),
         ("POST /a/_search HTTP/1.1\r\nContent-Length: 2\r\n\r\n{} \r\n", ["a"]),
         ("GET /a/_search HTTP/1.1\r\n\r\n{}", ["a"]),
+        (
+            "POST /a/_search HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+            "GET /b/_search HTTP/1.1\r\n\r\n",
+            ["a", "b"],
+        ),
         ("POST /a/_search HTTP/1.1\r\nContent-Length: 44\r\n\r\n", ["body cut off or not JSON"]),
         ("", ["line cut off or not of the format"]),
     ],
