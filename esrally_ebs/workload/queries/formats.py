@@ -424,6 +424,8 @@ _SHARDS: Final = (
     f"asked of the indices that have a shard in the log; {_NO_PARAMETERS}"
 )
 
+_SLOW_LOG: Final = _one_entry(_slow_log)  # reads the lines of both versions
+
 _ALL: Final = (
     Format(
         name="es-query-log",
@@ -436,14 +438,14 @@ _ALL: Final = (
         name="es-slow-log-8",
         title="Elasticsearch 8 search slow log",
         matches=_with_keys(_SLOW_8.message, _SLOW_8.source),
-        parse=_one_entry(_slow_log),
+        parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),
     Format(
         name="es-slow-log-7",
         title="Elasticsearch 7 search slow log",
         matches=_with_keys("type", "component", "message", "source", "total_shards"),
-        parse=_one_entry(_slow_log),
+        parse=_SLOW_LOG,
         lacks=_SHARDS,
     ),
     Format(

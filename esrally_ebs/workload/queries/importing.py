@@ -345,7 +345,7 @@ def _format_of(logs: Sequence[Log], name: str) -> Format:
     formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}
     (first, format_), *others = formats.items()
     for path, other in others:
-        if other is not format_:
+        if other.parse is not format_.parse:
             raise PlanError(
                 f"{path}: is of the format {other.name}, {first} of {format_.name}; import them by themselves"
             )

@@ -68,7 +68,8 @@ def test_a_slow_log_of_an_upgraded_node_is_read_whole(tmp_path: Path) -> None:
     for name, content in (("old", old), ("new", new), ("both", old + new)):
         (tmp_path / name).write_bytes(content)
         counts.append(import_logs([tmp_path / name], tmp_path / f"{name}-out").requests)
-    assert counts[2] == counts[0] + counts[1]
+    files = [tmp_path / "old", tmp_path / "new"]
+    assert counts[2] == counts[0] + counts[1] == import_logs(files, tmp_path / "files-out").requests
 
 
 def test_a_logger_with_the_id_of_its_index_tells_its_phase(tmp_path: Path) -> None:
