@@ -172,12 +172,17 @@ class Templates:
         self._other: Template | None = None
 
     def of(self, shape: Shape, target: str) -> Template:
-        """The template of a query with this shape to this target, whatever numbers its name holds."""
+        """The template of a query with this shape to this target, whatever numbers its names hold.
+
+        Names that differ by numbers alone are one: of a week's indices a slow log has those that were slow.
+        """
         template = self._last.get((shape, target))
         if template is None:
             if len(self._last) >= _MAX_LAST:
                 self._last.clear()
-            template = self._last[shape, target] = self._of(shape, re.sub(r"\d+", "?", target))
+            names, mark, params = target.partition("?")  # which no name of an index holds
+            alike = dict.fromkeys(re.sub(r"\d+", "?", names).split(","))
+            template = self._last[shape, target] = self._of(shape, f"{','.join(alike)}{mark}{params}")
         return template
 
     def _of(self, shape: Shape, target: str) -> Template:

@@ -120,6 +120,14 @@ def test_hashing_changes_no_template(tmp_path: Path) -> None:
     assert not {"ann", "bob"} & {row["body"]["query"]["term"]["user"] for row in hashed}
 
 
+def test_a_query_has_one_template_whichever_days_were_slow_enough_for_the_log(tmp_path: Path) -> None:
+    days = (["logs-01"], ["logs-02", "logs-04"], ["logs-01", "logs-02", "logs-03", "other"])
+    log = write(tmp_path / "log", *(query_line({"size": 0}, indices=names) for names in days))
+    import_logs([log], tmp_path / "out")
+    rows = json.loads((tmp_path / "out/templates.json").read_text())["templates"]
+    assert [(row["target"], row["count"]) for row in rows] == [("logs-?", 2), ("logs-?,other", 1)]
+
+
 LINES = st.one_of(
     st.builds(query_line, bodies()),
     st.builds(query_line, bodies(), type=st.sampled_from(["esql", "sql", "dsl"])),
