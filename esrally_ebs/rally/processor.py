@@ -328,7 +328,7 @@ def _untold(building: Sequence[Any], before_search: bool) -> str:
     listed = ", ".join(f"{task.name} ({task.operation.type})" for task in untold(building))
     runs = "once, to make the index, and is not raced" if before_search else "once on each arm, not in rounds"
     return listed and (
-        f"task {listed}: a runner of the track's own before any search, so it runs {runs}; if it searches, "
+        f"task {listed}: nothing tells that it searches, so it runs {runs}; if it does, "
         f'say so in the track, "tags": "{SEARCH_TAG}"'
     )
 

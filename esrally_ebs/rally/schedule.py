@@ -33,6 +33,7 @@ _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how 
 _CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
+_ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
 _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "field-caps")
 _WRITE = "bulk"
@@ -40,7 +41,7 @@ _READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/s
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
-SEARCH_TAG = "search"  # of a task of the track's own runner, which nothing else tells
+SEARCH_TAG = "search"  # of a task that searches, where nothing else tells
 PARAM_SOURCE = "ebs-on-arm"
 
 
@@ -53,7 +54,7 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (number for number, element in enumerate(schedule) if any(map(_is_search, element))), len(schedule)
     )
     after = [element for element in schedule[begins:] if not element.nested]
-    after = [task for task in after if not _is_search(task) and not _is_of_the_track(task)]
+    after = [task for task in after if not _is_search(task) and not _is_untold(task)]
     if after:
         listed = ", ".join(f"{task.name} ({task.operation.type})" for task in after)
         raise PlanError(
@@ -68,11 +69,12 @@ def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 def _is_search(task: Any) -> bool:
     operation = task.operation
+    if SEARCH_TAG in task.tags and _may_search(task):
+        return True
     if operation.type == "composite":
         asked = [_asks(part.get("operation-type"), part) for part in _parts(operation.params)]
         return any(asked) and None not in asked
-    is_tagged = SEARCH_TAG in task.tags and _is_of_the_track(task)
-    return is_tagged or operation.type == recovery.RECOVERY or bool(_asks(operation.type, operation.params))
+    return operation.type == recovery.RECOVERY or bool(_asks(operation.type, operation.params))
 
 
 def _asks(kind: Any, params: Mapping[str, Any]) -> bool | None:
@@ -144,15 +146,28 @@ def has_writes(searches: Sequence[Any]) -> bool:
     return bool(_writes_of(searches))
 
 
-def _is_of_the_track(task: Any) -> bool:
-    """Whether Rally has no such operation: a runner of the track's own, of which a search may be made."""
-    return task.operation.type not in {kind.to_hyphenated_string() for kind in rally_track.OperationType}
+def _is_untold(task: Any) -> bool:
+    """Whether nothing tells if a task searches: Rally has no such operation, or has its requests made."""
+    operation = task.operation
+    if operation.type == "composite":
+        return not _parts(operation.params)
+    if operation.type == "raw-request":
+        return "path" not in operation.params
+    return operation.type not in {kind.to_hyphenated_string() for kind in rally_track.OperationType}
+
+
+def _may_search(task: Any) -> bool:
+    """Whether a task searches if it says so: an untold one, and one that leaves its answers in the node."""
+    parts = _parts(task.operation.params) if task.operation.type == "composite" else ()
+    others = [part for part in parts if part.get("operation-type") not in _ASYNCHRONOUS]
+    asked = [_asks(part.get("operation-type"), part) for part in others]
+    return _is_untold(task) or (bool(parts) and None not in asked)
 
 
 def untold(building: Sequence[Any]) -> list[Any]:
-    """Tasks of the track's own runners after all that is known to make the indices: they may be searches."""
+    """Tasks that may be searches, after all that is known to make the indices."""
     tasks = [task for element in building for task in element]
-    return list(takewhile(_is_of_the_track, reversed(tasks)))[::-1]
+    return list(takewhile(_may_search, reversed(tasks)))[::-1]
 
 
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:

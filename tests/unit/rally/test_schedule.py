@@ -176,6 +176,25 @@ def test_own_runners_after_all_that_makes_the_index_may_be_searches() -> None:
     assert untold([task("a", "my-a"), task("refresh", "refresh")]) == untold([]) == []
 
 
+@pytest.mark.parametrize("kind", ["composite", "raw-request"])
+def test_what_a_parameter_source_makes_is_as_untold_as_a_runner_of_the_tracks_own(kind: str) -> None:
+    made = task("flow", kind)
+    assert untold([task("index", "bulk"), made]) == [made]
+    assert names(divide([task("index", "bulk"), task("q"), made])[1]) == ["q", "flow"]
+    made.tags = ["search"]
+    assert names(divide([task("index", "bulk"), made])[1]) == ["flow"]
+
+
+def test_a_search_that_leaves_its_answer_in_the_node_is_raced_where_its_tag_says_so() -> None:
+    flow = task("flow", "composite")
+    flow.operation.params["requests"] = [{"operation-type": "submit-async-search"}]
+    assert untold([task("index", "bulk"), flow]) == [flow]
+    flow.tags = ["search"]
+    assert names(divide([task("index", "bulk"), flow])[1]) == ["flow"]
+    flow.operation.params["requests"].append({"operation-type": "bulk"})
+    assert names(divide([task("index", "bulk"), flow])[1]) == []
+
+
 def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
     timed = task("q")
     timed.warmup_time_period, timed.time_period = 240, 60
