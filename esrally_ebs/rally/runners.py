@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 import elasticsearch
 from esrally.driver import runner
@@ -107,9 +108,8 @@ class Search:
         self.context = activation.current()
         if "index" in params:
             self.params = {**params, "index": self.arm.named(params["index"])}
-        if self.arm.preference and ("index" in params or _TAKES_PREFERENCE.search(str(params.get("path")))):
-            given = params.get("request-params") or {}
-            self.params = {**self.params, "request-params": {"preference": self.arm.preference, **given}}
+        if self.arm.preference:
+            self.params = _routed(self.params, self.arm.preference)
 
     @property
     def arm(self) -> Arm:
@@ -360,6 +360,20 @@ def register(registry: Any) -> None:
     registry.runner_registry = register_on_arm
 
 
+def _routed(params: dict[str, Any], preference: str) -> dict[str, Any]:
+    """The request with its arm's preference; its own might ask other copies of shards on another arm."""
+    path, has_query, query = str(params.get("path", "")).partition("?")
+    if "index" not in params and not _TAKES_PREFERENCE.search(path):
+        return params
+    own = parse_qsl(query, keep_blank_values=True) if has_query else params.get("request-params")
+    given = dict(own or {})
+    only = _SHARDS.match(str(given.get("preference", "")))  # which shards it asks, and not which copies
+    given["preference"] = f"{only[0]}|{preference}" if only else preference
+    if has_query:  # Rally would put a second question mark before parameters beside the path
+        return {**params, "path": f"{path}?{urlencode(given, quote_via=quote)}"}
+    return {**params, "request-params": given}
+
+
 def _as_dict(result: Any) -> dict[str, Any]:
     if isinstance(result, dict):
         return result
@@ -382,7 +396,8 @@ def _record_fault(error: EbsError, arm: str) -> None:
     folder.note("fault", arm=arm, text=str(error), exit_code=error.exit_code)
 
 
-_TAKES_PREFERENCE = re.compile(r"/_(search|count)(\?(?!.*preference=).*)?$")  # the path of a raw request
+_TAKES_PREFERENCE = re.compile(r"/_(search|count)$")  # the path of a raw request
+_SHARDS = re.compile(r"_shards:[^|]*")  # of a preference
 _BETWEEN: dict[Work, Callable[[Context, Arm, Block], None]] = {
     Work.FIO: _fio_baseline,
     Work.START: _start_nodes,

@@ -16,18 +16,29 @@ BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1,
 @pytest.mark.parametrize(
     ("params", "asked"),
     [
-        ({"index": "i"}, {"preference": "ebs-3"}),
-        ({"index": "i", "request-params": {"preference": "_local"}}, {"preference": "_local"}),
-        ({"path": "/i/_search", "method": "POST"}, {"preference": "ebs-3"}),
-        ({"path": "/_count?q=a", "request-params": {"df": "b"}}, {"preference": "ebs-3", "df": "b"}),
-        ({"path": "/i/_search?size=1&preference=mine"}, None),
-        ({"path": "/_msearch"}, None),
-        ({"path": "/i/_search/template"}, None),
-        ({"body": {"query": "SELECT 1"}}, None),
+        ({"index": "i"}, {"request-params": {"preference": "ebs-3"}}),
+        (
+            {"index": "i", "request-params": {"preference": "_local"}},
+            {"request-params": {"preference": "ebs-3"}},
+        ),
+        (
+            {"index": "i", "request-params": {"preference": "_shards:0,2|mine"}},
+            {"request-params": {"preference": "_shards:0,2|ebs-3"}},
+        ),
+        ({"path": "/i/_search", "method": "POST"}, {"request-params": {"preference": "ebs-3"}}),
+        (
+            {"path": "/_count", "request-params": {"df": "b"}},
+            {"request-params": {"preference": "ebs-3", "df": "b"}},
+        ),
+        ({"path": "/_count?q=a%20b"}, {"path": "/_count?q=a%20b&preference=ebs-3"}),
+        ({"path": "/i/_search?preference=mine&size=1"}, {"path": "/i/_search?preference=ebs-3&size=1"}),
+        ({"path": "/_msearch"}, {}),
+        ({"path": "/i/_search/template"}, {}),
+        ({"body": {"query": "SELECT 1"}}, {}),
     ],
 )
 def test_what_takes_a_preference_has_that_of_its_arm(
-    params: dict[str, Any], asked: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    params: dict[str, Any], asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = VolumeSpec(name="gp2", type="directory", size_bytes=1 << 30)
     member = Member(volume=Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path))
@@ -36,4 +47,4 @@ def test_what_takes_a_preference_has_that_of_its_arm(
     context.save()
     monkeypatch.setattr(activation, "_installed", {"path": context.path})
     search = runners.Search(runners.OnArm(None), None, Request(block=BLOCK, number=1), params)
-    assert search.params.get("request-params") == asked
+    assert search.params == {**params, **asked}
