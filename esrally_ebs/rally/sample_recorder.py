@@ -339,6 +339,11 @@ class DrivenSession:
             return remote.is_over(round_)
         return self._last_round.exists() and round_ > int(self._last_round.read_text())
 
+    @property
+    def notes(self) -> Path | None:
+        """Where processes of this machine leave word for one another; None on a load host."""
+        return None if self._coordinator() else self._session().notes
+
     def attend(self) -> None:
         """On a load host: have the coordinator miss this process once it is gone."""
         if remote := self._coordinator():

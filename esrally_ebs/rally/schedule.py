@@ -29,6 +29,7 @@ from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
 BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
+SEARCH_BESIDE = "ebs-beside"  # key of the name of a search that writes run beside, and of its clients
 _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
 _CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
@@ -246,6 +247,9 @@ def _require_warm(beside: Iterable[str], plan: Plan) -> None:
 
 def _beside(element: Any, write: Any) -> Any:
     """A search and the bulk tasks that end with it."""
+    search = next(iter(element))
+    for task in (search, write):
+        task.operation.params[SEARCH_BESIDE] = search.name, search.clients
     if element.nested:
         element.tasks.append(write)
         return element

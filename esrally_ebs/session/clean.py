@@ -19,13 +19,25 @@ from esrally_ebs.machine.processes import Process, argv_of, booted_at_s, shares_
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
-from esrally_ebs.store.context import ENDING, ENOUGH, FILE, FIO_PID, LOST, NEW, OF_CALLER, STARTS, STAYS, STEP
+from esrally_ebs.store.context import (
+    ENDED,
+    ENDING,
+    ENOUGH,
+    FILE,
+    FIO_PID,
+    LOST,
+    NEW,
+    OF_CALLER,
+    STARTS,
+    STAYS,
+    STEP,
+)
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
 _LINE_SIGNS = 80
-_NOTES = (FIO_PID, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
+_NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
 _FILES = (FILE, NEW, ENDING, STAYS, *_NOTES)  # in its folder
 
 

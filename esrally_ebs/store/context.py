@@ -18,6 +18,7 @@ STAYS = "stays"  # there once it has, all but what could not be
 ENOUGH = "enough-rounds"  # the number of the last round, once that is known
 LOST = "lost"  # why a load host that is gone ends the race, once one is
 STEP = "step"  # the rate and the length of each arm's next step in search of a knee
+ENDED = "ended"  # the search that each client with writes beside it has done
 STARTS = "starts"  # when the first client began each task that keeps to a schedule
 # The folder of what the processes of a session's caller write; no arm's name, which has no underscore.
 OF_CALLER = "of_caller"

@@ -1,6 +1,6 @@
 """Every name of Rally that the pack replaces, in one table, and every one that it leans on besides.
 
-Rally has no plug-in point for any of it. Twenty names are replaced: thirteen in all of Rally's
+Rally has no plug-in point for any of it. Twenty-one names are replaced: fourteen in all of Rally's
 processes, seven in race control alone. Each is wrapped once, whatever is installed how often, and each is
 checked by ``require_signatures`` before the first is replaced, and by ``esrally-ebs doctor``. One
 more, ``sys`` in Rally's own command, is replaced where a failure arrives (``outcome.py``); before
@@ -68,6 +68,13 @@ DRIVING = (
         ("self",),
         "rounds: auto passes over rounds that are not needed",
         worker.current_tasks_and_advance,
+    ),
+    Patch(
+        driver.AsyncExecutor,
+        "__init__",
+        ("self", "client_id", "task", "schedule", "es", "sampler", "cancel", "complete"),
+        "writes beside several clients of a search end with the last of them, not with the first",
+        worker.executor,
     ),
     Patch(
         driver.Driver,

@@ -20,11 +20,13 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esrally import config
 
-from esrally_ebs.rally.schedule import round_of
+from esrally_ebs.rally.schedule import SEARCH_BESIDE, round_of
+from esrally_ebs.store.context import ENDED
 
 if TYPE_CHECKING:
     from esrally_ebs.rally.sample_recorder import DrivenSession
@@ -156,6 +158,47 @@ def current_tasks_and_advance(original: Any, session: "DrivenSession", self: Any
         return allocations
     rounds = [round_of(allocation.task.task) for allocation in allocations]
     return [] if rounds and min(rounds) > 0 and session.is_over(min(rounds)) else allocations
+
+
+class SearchEnd:
+    """In place of the event by which a search ends what runs beside it: set by the last of its clients.
+
+    Rally sets its own in a process as soon as the first client there is done, and waits for no other process.
+    A client that is done adds a line to a file, which all processes of the machine look at.
+    """
+
+    def __init__(self, event: threading.Event, path: Path, search: str, clients: int) -> None:
+        self._event, self._path, self._search, self._clients = event, path, search, clients
+
+    def set(self) -> None:
+        """A client of the search is done."""
+        with self._path.open("a") as file:
+            file.write(f"{self._search!r}\n")
+
+    def is_set(self) -> bool:
+        """Whether all of them are, or Rally ends the task."""
+        ended = self._path.read_text().splitlines() if self._path.exists() else []
+        return ended.count(repr(self._search)) >= self._clients or self._event.is_set()
+
+
+def executor(
+    original: Any,
+    session: "DrivenSession",
+    self: Any,
+    client_id: int,
+    task: Any,
+    schedule: Any,
+    es: Any,
+    sampler: Any,
+    cancel: Any,
+    complete: Any,
+    *more: Any,
+) -> None:
+    """``AsyncExecutor.__init__``: writes beside a search go on until the last of its clients is done."""
+    search, clients = task.operation.params.get(SEARCH_BESIDE, ("", 0))
+    if search and (notes := session.notes):
+        complete = SearchEnd(complete, notes / ENDED, search, clients)
+    original(self, client_id, task, schedule, es, sampler, cancel, complete, *more)
 
 
 def update_progress_message(

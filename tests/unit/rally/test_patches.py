@@ -17,7 +17,7 @@ from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.rally import any_track, patches
 from esrally_ebs.rally.patches import worker
 
-NUMBERS = {"seven": 7, "thirteen": 13, "twenty": 20}
+NUMBERS = {"seven": 7, "fourteen": 14, "twenty-one": 21}
 
 
 class Race:
@@ -42,7 +42,7 @@ def test_each_name_stands_once_in_the_table_and_the_docstring_counts_them() -> N
     names = {(patch.owner, patch.name) for patch in patches.TABLE}
     assert len(names) == len(patches.TABLE)
     every, driving, control = re.search(  # type: ignore[union-attr]
-        r"(\w+) names are replaced: (\w+) in all.*?, (\w+)\s*in race control",
+        r"([\w-]+) names are replaced: (\w+) in all.*?, (\w+)\s*in race control",
         patches.__doc__ or "",
         re.DOTALL,
     ).groups()

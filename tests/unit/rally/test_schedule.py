@@ -21,6 +21,7 @@ from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.recovery import RECOVERY
 from esrally_ebs.rally.schedule import (
     BLOCK,
+    SEARCH_BESIDE,
     SEARCH_TYPES,
     RequestSource,
     block_of,
@@ -283,6 +284,8 @@ def test_bulk_tasks_begin_and_end_with_their_search_and_have_documents_for_as_lo
         assert (write.iterations, write.warmup_iterations, write.time_period) == (None, None, None)
         assert write.operation.params["looped"] is True
         assert block(write).phase is Phase.BESIDE
+        assert write.operation.params[SEARCH_BESIDE] == search.operation.params[SEARCH_BESIDE]
+    assert search.operation.params[SEARCH_BESIDE] == (search.name, search.clients)
 
 
 def test_a_search_beside_writes_warms_up_in_each_block_and_its_hits_are_not_asked_for() -> None:

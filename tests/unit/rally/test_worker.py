@@ -8,6 +8,8 @@ import time
 from concurrent.futures import Future
 from functools import partial
 from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import patches
 from esrally_ebs.rally.patches import worker as waits
 from esrally_ebs.rally.runners import OnArm
-from esrally_ebs.rally.schedule import BLOCK
+from esrally_ebs.rally.schedule import BLOCK, SEARCH_BESIDE
+from esrally_ebs.session import clean
 from esrally_ebs.store.parts import FLUSH_EVERY_S
 
 
@@ -210,6 +213,46 @@ def test_an_operation_on_an_arm_keeps_samples_back_until_it_is_done() -> None:
 
 
 DETAILS = ["hits.total", "hits.total.value", "hits.total.relation", "timed_out", "took", "_shards.total"]
+
+
+def ends_beside(search: str, clients: int, notes: Path | None) -> list[Any]:
+    """What Rally's executors of two processes ask whether their task is over."""
+    params = {SEARCH_BESIDE: (search, clients)} if search else {}
+    task = SimpleNamespace(operation=SimpleNamespace(params=params))
+    given: list[Any] = []
+    for _ in range(2):
+        waits.executor(
+            lambda *arguments: given.append(arguments[7]),
+            SimpleNamespace(notes=notes),  # type: ignore[arg-type]
+            None, 0, task, None, None, None, None, threading.Event(), "continue",
+        )  # fmt: skip
+    return given
+
+
+def test_writes_beside_a_search_go_on_until_the_last_of_its_clients_is_done(tmp_path: Path) -> None:
+    here, there = ends_beside("logs/q-gp3-r2", 3, tmp_path)
+    for end in (here, there):
+        end.set()
+        assert (here.is_set(), there.is_set()) == (False, False)
+    here.set()
+    assert (here.is_set(), there.is_set()) == (True, True)
+    assert not ends_beside("logs/q-gp3-r3", 3, tmp_path)[0].is_set()
+    # what else lay in the session's run directory would stay there, and the session fail at its end
+    assert {path.name for path in tmp_path.iterdir()} <= set(clean._FILES)
+
+
+def test_rally_ends_writes_beside_a_search_all_the_same(tmp_path: Path) -> None:
+    here, there = ends_beside("q-gp3-r2", 3, tmp_path)
+    here._event.set()
+    assert (here.is_set(), there.is_set()) == (True, False)
+
+
+@pytest.mark.parametrize(("search", "has_notes"), [("", True), ("q-gp3-r2", False)])
+def test_what_has_nothing_beside_it_and_load_hosts_have_the_event_of_rally(
+    search: str, has_notes: bool, tmp_path: Path
+) -> None:
+    given = ends_beside(search, 2, tmp_path if has_notes else None)
+    assert all(isinstance(end, threading.Event) for end in given)
 
 
 def answer(*, took: int, hits: object, padding: str = "", documents: int = 10) -> bytes:
