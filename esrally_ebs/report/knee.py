@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 
+import pyarrow.compute as pc
+
 from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, steps_of
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
 from esrally_ebs.report.bottleneck import bottlenecks
@@ -12,7 +14,7 @@ from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share
 
 _NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
-_BUSY_SHARE = 0.8  # of the processors' time: a queue before them is long
+_BUSY_SHARE = 0.8  # of the time of processors, or of clients: a queue before them is long
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -83,19 +85,48 @@ class Knees:
         return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR_KNEE
 
     def binds(self, profiles: Profiles) -> tuple[str, ...]:
-        """A sentence for each arm: the limit, or the processors, that hold it back at its knee."""
+        """A sentence for each arm: the limit, processors or clients that hold it back at its knee."""
         near = self._at_knee(profiles)
-        cores = self._session.environment.get("cores")
         lines = list(bottlenecks(self._session, near)) if near else []
         for arm, name in arm_names(self._session).items():
             own = [p for (_, of), by_round in near.items() if of == arm for p in by_round.values()]
-            busy = _busy(pooled(own), cores) if own and cores else None
-            if busy is not None and busy >= _BUSY_SHARE:
-                lines.append(
-                    f"{name} is held back by the processors (its node has {busy:.0%} of {cores} busy while "
-                    "it answers); take more of them."
-                )
+            text = self._processors(arm, pooled(own)) if own else ""
+            begins = f"{name} is held back by "
+            if not text and not any(line.startswith(begins) for line in lines):
+                text = self._clients(arm)
+            if text:
+                lines.append(f"{begins}{text}.")
         return tuple(lines)
+
+    def _processors(self, arm: str, profile: Profile) -> str:
+        """Those that the node may use, or all of the machine's, which the load generator uses, too."""
+        environment = self._session.environment
+        nodes, cores = environment.get("nodes", {}), environment.get("cores") or 0
+        each = [nodes.get(name, {}).get("processors") for name in self._session.plan.node_names(arm)]
+        own = min(sum(each), cores) if all(each) else cores
+        used, busy = (
+            (profile.grown.get(counter) or 0.0) / profile.seconds if profile.seconds else 0.0
+            for counter in ("node.processor_s", "processor.busy_s")
+        )
+        if own and used >= _BUSY_SHARE * own:
+            share = f"{min(1.0, used / own):.0%} of {own}"
+            return f"the processors (its node has {share} busy while it answers); give the node more of them"
+        if cores and busy >= _BUSY_SHARE * cores:
+            share = f"{min(1.0, busy / cores):.0%} of {cores} are busy, {used / cores:.0%} with its node"
+            return f"the machine's processors ({share}), which also make the load; take more of them"
+        return ""
+
+    def _clients(self, arm: str) -> str:
+        """Those of the load generator, where nearly all of them wait for an answer."""
+        clients = (pc.max(self._session.samples["client"]).as_py() or 0) + 1
+        near = [step for at, step in self._steps[arm].items() if step.requests and self._is_near(arm, at)]
+        busy = sum(min(step.rate * step.mean_s, clients) for step in near) / len(near) if near else 0.0
+        if busy < _BUSY_SHARE * clients:
+            return ""
+        return (
+            f"the load generator ({busy:.0f} of its {clients} clients wait for answers, and no limit shows "
+            "why); give the search more clients"
+        )
 
     def tables(self) -> Iterator[Table]:
         """The knees, and every step."""
@@ -167,12 +198,6 @@ def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:
     down = math.hypot(math.log(b.rate / b.low), math.log(a.high / a.rate))
     up = math.hypot(math.log(b.high / b.rate), math.log(a.rate / a.low))
     return ratio, ratio * math.exp(-down), ratio * math.exp(up)
-
-
-def _busy(profile: Profile, cores: int) -> float | None:
-    """The share of the machine's processors that the node used while requests were observed."""
-    used_s = profile.grown.get("node.processor_s")
-    return None if used_s is None or not profile.seconds else used_s / profile.seconds / cores
 
 
 def _milliseconds(step: StepResult) -> float | None:

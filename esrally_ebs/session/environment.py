@@ -57,7 +57,7 @@ def cpu_model(cpuinfo: str) -> str | None:
 
 def _node(node: Node, image_id: str | None) -> dict[str, Any]:
     version_ = api.get(node.port, "/")["version"]
-    (jvm_node,) = api.get(node.port, "/_nodes/_local/jvm,process,settings")["nodes"].values()
+    (jvm_node,) = api.get(node.port, "/_nodes/_local/jvm,os,process,settings")["nodes"].values()
     return {
         "image": node.image,
         "image_id": image_id,
@@ -66,6 +66,7 @@ def _node(node: Node, image_id: str | None) -> dict[str, Any]:
         "lucene": version_["lucene_version"],
         "jvm": f"{jvm_node['jvm']['vm_name']} {jvm_node['jvm']['version']}",
         "heap_bytes": jvm_node["jvm"]["mem"]["heap_max_in_bytes"],
+        "processors": jvm_node.get("os", {}).get("allocated_processors"),  # that its container lets it use
         # only what may differ in meaning between nodes: no names, paths or ports
         "settings": {"store_type": jvm_node["settings"].get("index", {}).get("store", {}).get("type")},
     }

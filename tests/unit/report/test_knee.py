@@ -121,6 +121,55 @@ def test_a_step_that_is_not_as_it_is_written_is_left_out(
     assert report.build(replace(session, events=(changed, *rest))).verdict.startswith("Highest rate")
 
 
+def busy(session: Session, node_s: float, machine_s: float) -> Session:
+    """Each step of arm a was observed for a second: processor time of its node, and of all processes."""
+    end = {"node.processor_s": node_s, "processor.busy_s": machine_s}
+    counters = {"begin": dict.fromkeys(end, 0.0), "end": end}
+    fields = {"task": "queries", "requests": 1, "started_s": 0.0, **counters}
+    observed = [
+        Event(at_s=1.0, kind="io", arm="a", fields={**fields, "round": event.fields["round"]})
+        for event in session.events
+        if event.arm == "a"
+    ]
+    nodes = {"a": {"processors": 2}, "b": {"processors": 2}}
+    environment = {"cores": 8, "nodes": nodes}
+    return replace(session, events=(*session.events, *observed), environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("node_s", "machine_s", "says"),
+    [
+        (
+            1.8,
+            2.5,
+            "the processors (its node has 90% of 2 busy while it answers); give the node more of them.",
+        ),
+        (
+            1.0,
+            7.2,
+            "the machine's processors (90% of 8 are busy, 12% with its node), which also make the load; take "
+            "more of them.",
+        ),
+        (1.0, 2.5, ""),
+    ],
+)
+def test_processors_bind_that_the_node_may_use_or_that_make_the_load(
+    session: Session, node_s: float, machine_s: float, says: str
+) -> None:
+    clients = pa.array([31] * session.samples.num_rows, SAMPLES.field("client").type)
+    place = session.samples.schema.get_field_index("client")
+    many = replace(session, samples=session.samples.set_column(place, "client", clients))
+    held_back = report.build(busy(many, node_s, machine_s)).bottlenecks
+    assert held_back == ((f"a (emulated) is held back by {says}",) if says else ())
+
+
+def test_a_load_generator_whose_clients_all_wait_is_said_to_bind(session: Session) -> None:
+    assert report.build(session).bottlenecks == (
+        "b (emulated) is held back by the load generator (1 of its 1 clients wait for answers, and no limit "
+        "shows why); give the search more clients.",
+    )
+
+
 def test_a_step_of_one_request_has_a_result() -> None:
     measured = NextStep(purpose=Purpose.MEASURE, rate=1.0, seconds=1.0)
     one = np.ones(1)
