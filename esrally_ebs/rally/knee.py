@@ -166,11 +166,11 @@ class StepRule:
         for arm, step in self._next.items():
             self._steps[arm].append(_observed(step, self._rows.get(arm, ()), self._search))
         self._rows.clear()
-        spent_s = self._now() - self._began_s
-        longest_s = sum(step.seconds for step in self._next.values())
-        if self._budget_s is not None and spent_s + longest_s > self._budget_s:
-            return False
         chosen = {arm: self._search.next(steps) for arm, steps in self._steps.items()}
+        spent_s = self._now() - self._began_s
+        wanted_s = sum(step.seconds + _LEAD_S + open_loop.LEAD_S for step in chosen.values() if step)
+        if self._budget_s is not None and spent_s + wanted_s > self._budget_s:
+            return False
         self._next = {arm: step for arm, step in chosen.items() if step is not None}
         for arm, step in self._next.items():
             self._record(arm, round_, step)

@@ -273,6 +273,7 @@ def _in_turn(searches: Sequence[Any], beside: Iterable[str], plan: Plan) -> dict
                 "not asked by one and the same step; choose with --task"
             )
     together = copy.copy(first)
+    together.clients = max(task.clients for task in searches)
     together.operation = copy.copy(first.operation)
     together.operation.params = {_INNER: tuple(_source_of(task.operation, task.name) for task in searches)}
     return {protocol.QUERIES: together}

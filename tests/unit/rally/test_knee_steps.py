@@ -111,6 +111,13 @@ def test_searches_of_a_step_have_points_of_their_own(monkeypatch: pytest.MonkeyP
     assert len(set(asked[0])) == 4
 
 
+def test_steps_have_as_many_clients_as_any_of_their_searches() -> None:
+    busy = task("r")
+    busy.clients = 64
+    steps = [one for one in expand([task("q"), busy], plan()) if "-r" in one.name]
+    assert {one.clients for one in steps} == {64}
+
+
 def test_searches_of_several_kinds_and_none_are_refused() -> None:
     with pytest.raises(PlanError, match="choose with --task"):
         expand([task("q"), task("r", "scroll-search")], plan())
@@ -208,14 +215,20 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
     assert rule.describe("a") == "a: 141 queries/s"
 
 
-def test_a_budget_ends_the_steps() -> None:
+@pytest.mark.parametrize(("spent_s", "goes_on"), [(21.0, True), (21.1, False)])
+def test_no_steps_are_begun_that_would_end_beyond_the_budget(spent_s: float, goes_on: bool) -> None:
+    """The next takes 8 s on each of two arms, and 2.5 s before it for connections."""
     now = [1.0]
     rule = knee.StepRule(
-        plan(**{"design.budget": 20}),
+        plan(**{"design.budget": 42}),
         publish=lambda text: None,
         record=lambda *words: None,
         now=lambda: now[0],
     )
     assert rule.begins(1)
-    now[0] = 22.0
-    assert not rule.begins(2)
+    for arm in ("a", "b"):
+        block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=1)
+        for number in range(10):
+            rule.take(_sample(number * 0.1, 0.01), arm, block)
+    now[0] += spent_s
+    assert rule.begins(2) is goes_on
