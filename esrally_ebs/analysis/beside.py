@@ -67,16 +67,18 @@ class RateComparison(Claim):
 def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Apart]]:
     """By task and what was beside its requests, by arm. Empty for a session without writes beside searches.
 
-    Times are from when a request was due, where it kept to a schedule.
+    Times are from when a request was due, where it kept to a schedule; so is what was beside it: one that
+    waited for a client may owe its time to a merge that was over when it was sent.
     """
     samples = session.samples
     mask = pc.and_(counted(samples), is_time(samples["latency_s"]))
     own = samples.select(["task", "arm", "started_s", "service_time_s", "latency_s"]).filter(mask)
     starts, lengths, times = (own[name].to_numpy() for name in ("started_s", "service_time_s", "latency_s"))
+    ends = starts + lengths
     busy = {arm.spec.name: _seconds(session.telemetry, arm.spec.name) for arm in session.arms}
     apart: dict[tuple[str, str], dict[str, Apart]] = {}
     for (task, arm), rows in rows_by(own, ["task", "arm"]):
-        places = _places(busy.get(arm, _NONE), starts[rows], starts[rows] + lengths[rows])
+        places = _places(busy.get(arm, _NONE), ends[rows] - times[rows], ends[rows])
         for place, what in enumerate(_WHATS):
             some = times[rows][places == place]
             if len(some):
@@ -229,11 +231,14 @@ def _place(before: Mapping[str, float], now: Mapping[str, float]) -> int:
 
 
 def _places(seconds: _Seconds, starts: Floats, ends: Floats) -> npt.NDArray[np.int64]:
-    """For each request the most that went on in any second that it touches; -1 where nobody looked."""
+    """For each request the most that went on in any second that it touches; -1 if one was not looked at."""
+    if not len(seconds.begins):
+        return np.full(len(starts), -1)
+    seen = (starts >= seconds.begins[0]) & (ends <= seconds.ends[-1])
     first = np.searchsorted(seconds.ends, starts, "right")
     last = np.searchsorted(seconds.begins, ends, "left")
     places = np.full(len(starts), -1)
     for place in range(len(_WHATS)):
         so_far = np.concatenate([[0], np.cumsum(seconds.places == place)])
-        places[(first < last) & (so_far[np.maximum(first, last)] > so_far[first])] = place
+        places[seen & (so_far[last] > so_far[first])] = place
     return places

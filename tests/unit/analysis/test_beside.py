@@ -61,7 +61,14 @@ def test_a_request_is_told_by_the_most_that_went_on_in_any_second_it_touches(
     assert by_arm["a"].p99_s == took_s
 
 
+def test_what_was_beside_a_request_counts_from_when_it_was_due() -> None:
+    late = row(started_s=14.5, service_time_s=0.1, latency_s=1.6)  # due at 13, when a merge began
+    ((_, what),) = searches_apart(session(samples=table(late), telemetry=LOOKS))
+    assert what == MERGE
+
+
 def test_nothing_is_said_of_requests_while_nobody_looked() -> None:
+    assert searches_apart(searched((9.9, 0.2), (14.9, 0.2), looks=LOOKS)) == {}
     assert searches_apart(searched((5.0, 0.1), (20.0, 0.1), looks=LOOKS)) == {}
     assert searches_apart(searched((10.0, 0.1), looks=telemetry())) == {}
 
@@ -75,8 +82,8 @@ def test_counters_that_begin_anew_when_indices_are_opened_again_are_no_merge() -
 @given(st.lists(st.tuples(st.floats(9, 16), st.floats(0.001, 4)), min_size=1, max_size=30))
 def test_every_request_while_somebody_looked_is_in_one_group(times: list[tuple[float, float]]) -> None:
     apart = searches_apart(searched(*times, looks=LOOKS))
-    touches = [at for at, took in times if at < 15 and at + took > 10]
-    assert sum(each.requests for by_arm in apart.values() for each in by_arm.values()) == len(touches)
+    seen = [at for at, took in times if (at + took) - took >= 10 and at + took <= 15]
+    assert sum(each.requests for by_arm in apart.values() for each in by_arm.values()) == len(seen)
 
 
 def written(**changes: Any) -> dict[str, object]:  # noqa: ANN401 - columns
