@@ -17,6 +17,7 @@ from esrally.track import OperationType
 
 from esrally_ebs.analysis.steady import MissRate
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.machine.procfs import parse_memory_stat
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api
 from esrally_ebs.node.eviction import Drop, make_cold
@@ -204,18 +205,21 @@ class Search:
             self.runner.misses = None
             return None
         if self.runner.misses is None or self.runner.misses[0] != block:
-            self.runner.misses = block, MissRate(plan.race.warmup_iterations, self._read_bytes())
+            window = plan.race.warmup_iterations
+            self.runner.misses = block, MissRate(window, self._read_bytes(), self._cached_bytes())
         return self.runner.misses[1]
 
     def _count(self, misses: MissRate) -> None:
         misses.requests += 1
         if not misses.ends_window:
             return
-        misses.add(self._read_bytes())
+        misses.add(self._read_bytes(), self._cached_bytes())
         if misses.is_over:
             task, requests = self.request_.block.task, misses.requests
             kind, word = ("steady", "") if misses.is_steady else ("not-steady", "not ")
             text = f"{task}: misses were {word}steady after {requests:,} requests"
+            if word and misses.is_filling:
+                text += ", the page cache was still filling; raise warmup_iterations, or lower page_cache"
             self._note(kind, task=task, text=text, requests=requests, read_bytes=misses.windows)
 
     def _read_bytes(self) -> float:
@@ -226,6 +230,11 @@ class Search:
                 f"arm {self.arm.name}: has no device whose reads say when misses are steady; take warm"
             )
         return sum(each["device.read_bytes"] for each in counted)
+
+    def _cached_bytes(self) -> float:
+        """What the arm's nodes have in the page cache; 0 where nobody counts it."""
+        files = [node.memory_cgroup / "memory.stat" for node in self.arm.nodes if node.memory_cgroup]
+        return float(sum(parse_memory_stat(file.read_text(), str(file)).cache_bytes for file in files))
 
     def _note(self, kind: str, **fields: Any) -> None:
         SessionFolder(self.context.folder).note(kind, arm=self.arm.name, **fields)

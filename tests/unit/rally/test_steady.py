@@ -86,6 +86,27 @@ def test_what_never_gets_steady_ends_all_the_same_and_says_so(
     )
 
 
+def test_a_cache_that_is_still_filling_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(lambda request: 1e6)
+    folder = session(tmp_path, monkeypatch, node)
+    monkeypatch.setattr(runners.Search, "_cached_bytes", lambda self: node.read_bytes)
+    assert replay(runners.OnArm(node), WARMUP, 400) == 10 * MAX_WINDOWS
+    (event,) = folder.events()
+    assert event.kind == "not-steady"
+    assert ", the page cache was still filling; raise warmup_iterations" in event.fields["text"]
+
+
+def test_what_nodes_have_in_the_page_cache_is_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.stat").write_text("file 4096\nanon 1\nfile_mapped 2\npgmajfault 3\n")
+    session(tmp_path, monkeypatch, Node(lambda request: 0.0))
+    search = runners.Search(runners.OnArm(None), object(), Request(WARMUP, 2), {})
+    groups = (tmp_path, tmp_path, None)
+    search.arm.nodes = tuple(SimpleNamespace(memory_cgroup=each) for each in groups)  # type: ignore[misc]
+    assert search._cached_bytes() == 2 * 4096
+
+
 def test_an_arm_whose_reads_nobody_counts_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
