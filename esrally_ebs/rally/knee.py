@@ -8,6 +8,7 @@ all of them.
 """
 
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ from esrally_ebs.store.context import STEP
 
 NAME = "ebs-steps"
 CLIENTS = 32  # more than a node of few processors answers at once; what waits, waits here instead of there
-_LEAD_S = 2.0  # for the connections of all clients, one after the other
+_LEAD_S = 2.0  # at least, for the connections of all clients, one after the other
+_MIN_CLIENTS = 4
 _LAG_BOUNDS = 5  # times the bound, and a second: a step whose requests are sent so late has run away
 
 
@@ -60,11 +62,11 @@ class StepSchedule(scheduler.Scheduler):  # type: ignore[misc]
         client = self.parameter_source.client
         if self._arrivals is None:
             self._arrivals = _arrivals_of(self._task.name, *self._task.operation.params[open_loop.OPEN])
-            self._arrivals.join(client, self._task.clients)
+            lead_s, share = self._arrivals.join(client, self._task.clients)
             self._began_s = time.perf_counter()
             first_s = open_loop.first_start(self._task.name, self._began_s)
-            self._begins_s = first_s + _LEAD_S + open_loop.LEAD_S - self._began_s
-            return float(_LEAD_S * client / self._task.clients)
+            self._begins_s = first_s + lead_s + open_loop.LEAD_S - self._began_s
+            return lead_s * share
         now_s = time.perf_counter() - self._began_s - self._begins_s
         return self._begins_s + self._arrivals.next(client, now_s)
 
@@ -76,16 +78,29 @@ class _Arrivals:
         self._step = step
         self._seed = seed
         self._lag_s = lag_s
-        self._all = 1  # clients of all processes
+        self._all = 1  # clients of all processes that take part
         self._clients: set[int] = set()  # of this process; all have joined before the first asks for more
         self._due: list[float] | None = None  # that are left, the next one last
 
-    def join(self, client: int, clients: int) -> None:
-        """A client of this process; StopIteration when there is no step."""
-        if self._step is None:
+    def join(self, client: int, clients: int) -> tuple[float, float]:
+        """A client of this process; how long all take to connect, s, and after what share of it it does.
+
+        Each connects by a query. No more do than the step can need, and no faster than it asks: else slow
+        queries would queue up before it begins. StopIteration for the others, and when there is no step.
+        """
+        step = self._step
+        if step is None:
+            raise StopIteration
+        lead_s, needed = _LEAD_S, 1
+        if step.rate:
+            most = 2 * step.rate * self._lag_s  # in flight, in a step that has not run away
+            needed = min(clients, max(_MIN_CLIENTS, math.ceil(most)))
+            lead_s = max(_LEAD_S, min(needed / step.rate, 2 * self._lag_s))
+        self._all = needed
+        if client >= needed:
             raise StopIteration
         self._clients.add(client)
-        self._all = clients
+        return lead_s, client / needed
 
     def next(self, client: int, now_s: float) -> float:
         """The next that is due, whoever asks; StopIteration after the last, or when the step ran away."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +159,24 @@ def test_alone_is_one_client_that_sends_when_it_is_answered(run: Path) -> None:
     for client, now_s in ((1, 3.5), (0, 8.1)):
         with pytest.raises(StopIteration):
             own.next(client, now_s)
+
+
+@pytest.mark.parametrize(
+    ("rate", "clients", "lead_s"),
+    [(0.0, 1, 2.0), (50.0, 32, 2.0), (5.0, 15, 3.0), (0.1, 4, 3.0)],
+)
+def test_no_more_clients_connect_than_a_step_can_need_and_no_faster_than_it_asks(
+    rate: float, clients: int, lead_s: float, run: Path
+) -> None:
+    purpose = Purpose.MEASURE if rate else Purpose.ALONE
+    publish(run, NextStep(purpose=purpose, rate=rate, seconds=10.0))
+    made = first_step()
+    own = knee._arrivals_of(made.name, *made.operation.params[knee.open_loop.OPEN])
+    joined = []
+    for client in range(32):
+        with suppress(StopIteration):
+            joined.append(own.join(client, 32))
+    assert joined == [(pytest.approx(lead_s), client / clients) for client in range(clients)]
 
 
 def test_a_step_that_lags_far_behind_is_ended(run: Path) -> None:
