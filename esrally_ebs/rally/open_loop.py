@@ -23,7 +23,8 @@ from esrally_ebs.store.context import STARTS
 NAME = "ebs-open-loop"
 ARRIVALS = "ebs-arrivals"  # the schedule of a task that has the arrivals of its log
 OPEN = "ebs-open"  # key of the track's own schedule, and of what chance is drawn from
-LEAD_S = 0.5  # for the connections of all clients, before the first request is due
+LEAD_S = 0.5  # for the last client's connection, before the first request is due
+_MAX_LEAD_S = 5.0  # before that for those of all others, one after the other
 
 
 def is_open(task: Any, plan: Plan) -> bool:
@@ -124,9 +125,12 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         """When the next request is due, s since this client began."""
         if self._inner is None:
             self._inner = self._of_client()
+            # each connects by a query: all at once would still queue up when the first request is due
+            clients = self._task.clients
+            lead_s = min(self._gap_s() * clients, _MAX_LEAD_S)
             now = time.perf_counter()
-            self._begins_s = first_start(self._task.name, now) + LEAD_S - now
-            return 0.0
+            self._begins_s = first_start(self._task.name, now) + lead_s + LEAD_S - now
+            return float(lead_s * self.parameter_source.client / clients)
         return self._begins_s + float(self._inner.next(max(0.0, current - self._begins_s)))
 
     def before_request(self, now: float) -> None:
@@ -136,6 +140,13 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
     def after_request(self, now: float, weight: float, unit: str, request_meta_data: Any) -> None:
         """For schedules that want to know."""
         self._inner.after_request(now, weight, unit, request_meta_data)
+
+    def _gap_s(self) -> float:
+        """From one request of the task to its next in the mean, s; 0 where the track's schedule decides."""
+        if self._task.schedule == ARRIVALS:
+            return float(self.parameter_source.gap_s()) / float(self._task.params.get("speed", 1))
+        rate = self._task.target_throughput
+        return 1 / rate.value if rate else 0.0
 
     def _of_client(self) -> Any:
         if self._task.schedule == scheduler.PoissonScheduler.name:

@@ -76,7 +76,15 @@ class Replay:
 
     def due_s(self) -> float:
         """When the log has the next request, s since its first; StopIteration after the last."""
-        return float(self._read(self._position())["at"]) - float(self._read(0)["at"])
+        return self._at(self._position()) - self._at(0)
+
+    def gap_s(self) -> float:
+        """From one request to the next in the mean, s; 0 where there is but one."""
+        count = len(self)
+        return (self._at(count - 1) - self._at(0)) / (count - 1) if count > 1 else 0.0
+
+    def _at(self, position: int) -> float:
+        return float(self._read(position)["at"])
 
     def _position(self) -> int:
         """The place of the next request in ``_offsets``; StopIteration after the last of the log."""

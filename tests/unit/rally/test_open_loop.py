@@ -56,6 +56,7 @@ class Log:
 
     infinite = False
     percent_completed = None
+    client = 0
 
     def __init__(self, count: int, first: int = 0, step: int = 1) -> None:
         self.count, self.next, self.step = count, first, step
@@ -67,6 +68,9 @@ class Log:
         if self.next >= self.count:
             raise StopIteration
         return self.next * 0.02
+
+    def gap_s(self) -> float:
+        return 0.02
 
     def params(self) -> dict[str, Any]:
         self.next += self.step
@@ -206,6 +210,27 @@ def test_a_log_has_its_times_by_its_speed() -> None:
     assert due[2] - due[1] == pytest.approx(0.02)
     with pytest.raises(StopIteration):
         schedule.next(due[-1])
+
+
+@pytest.mark.parametrize(
+    ("made", "lead_s"),
+    [
+        (task("poisson", **{"target-throughput": 4}), 0.5),
+        (task("poisson", **{"target-interval": 30}), 5.0),
+        (task(open_loop.ARRIVALS, speed=2), 0.02),
+    ],
+    ids=["rate", "seldom", "log"],
+)
+def test_clients_connect_one_after_the_other_no_faster_than_the_task_asks(
+    made: rally_track.Task, lead_s: float
+) -> None:
+    block, begins = measured(made), []
+    for client_ in range(CLIENTS):
+        schedule = scheduler.scheduler_for(block)
+        schedule.parameter_source = RequestSource(None, block.operation.params, inner=Log(9), client=client_)
+        assert schedule.next(0) == pytest.approx(lead_s * client_ / CLIENTS)
+        begins.append(schedule._begins_s)
+    assert begins == [pytest.approx(lead_s + open_loop.LEAD_S, abs=0.1)] * CLIENTS
 
 
 def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:

@@ -137,6 +137,7 @@ def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> N
     users = []
     for number in (1, 2, 3):
         replay = source(tmp_path / "out", piece=(number, 3))
+        assert replay.gap_s() == 1
         for second in range(4):  # two of fourteen are left
             assert replay.due_s() == second
             users.append(replay.params()["body"]["query"]["term"]["user"])
