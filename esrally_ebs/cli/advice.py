@@ -68,6 +68,8 @@ def advise_command(
     """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
     form = format_of(form, output)
     bound = parse_bound(keep, "--keep")
+    if accept and not race:
+        raise PlanError("--accept: says something of a race alone; give --race, too, or leave it out")
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
     if recorded.kind == tracing.KIND and (race or plan is not None):

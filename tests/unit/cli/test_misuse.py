@@ -54,6 +54,7 @@ from esrally_ebs.store import SessionFolder
         ),
         (["trace", "--from", "x", "--size", "1GiB", "--pid", "7"], "--pid: says something of a mount alone"),
         (["usage", "/", "--size", "1GiB", "--device", "sda"], "--device: a recording's folder is taken"),
+        (["advise", "x", "--keep", "p99=1s", "--accept", "idle"], "--accept: says something of a race alone"),
         (["run", "burst-2014", "--sessions", "3"], "has no [race], and fio alone gets no verdict"),
         (
             ["run", "ingest", "--sessions", "3", "--set", "design.knee=p99=1s", "--set", "cache.mode=warm"],
