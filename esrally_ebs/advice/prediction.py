@@ -146,11 +146,13 @@ class Predictor:
             by_task = np.lexsort((np.random.default_rng(1).permutation(recording.requests), recording.task))
             self._part = np.empty(recording.requests, np.int64)
             self._part[by_task] = np.arange(recording.requests) % _PARTS
+        runs = _runs(thread, recording.spec)
         self.errors: Mapping[int, float] = {}
-        self.check = self.predict(recording.spec)
+        self.check = self._prediction(recording.spec, runs)
         self.errors = {50: self._error_of_tasks(), 90: self._error(90), 99: self._error(99)}
-        self.errors_by_task = self._errors_by_task()
-        self.check = self.predict(recording.spec)  # with intervals that these widen, as those of settings
+        self.errors_by_task = self._errors_by_task(runs)
+        # with intervals that these widen, as those of settings
+        self.check = self._prediction(recording.spec, runs)
         self.slope = self._slope()
 
     def require_right(self) -> None:
@@ -190,10 +192,11 @@ class Predictor:
         At the pace at which they were recorded; or at that of a race in which volumes take turns, with those
         of ``beside``: then credits come back meanwhile. Raises PlanError when a type does not allow its spec.
         """
-        model = model_for(spec)
         thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
         thread = by_turns(self._of, thread, beside) if beside else thread
-        runs = [replay(thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
+        return self._prediction(spec, _runs(thread, spec))
+
+    def _prediction(self, spec: VolumeSpec, runs: Sequence[Replayed]) -> Prediction:
         latency_s = np.array([run.latency_s for run in runs])
         total_s = float(latency_s.mean(axis=0).sum())
         tasks = {
@@ -226,14 +229,13 @@ class Predictor:
             estimates.append(Estimate(value, max(0.0, value / apart - off), value * apart + off))
         return tuple(estimates)
 
-    def _errors_by_task(self) -> dict[str, tuple[float, float]]:
+    def _errors_by_task(self, runs: Sequence[Replayed]) -> dict[str, tuple[float, float]]:
         """What the middle of a task's requests is off by, and how much of that may be the luck of their I/Os.
 
         Each request is compared with itself: the p50 of few requests that differ may be far off by chance.
         """
-        model, credits = model_for(self._of.spec), self._of.spec.credits
-        runs = [replay(self._thread, model, credits=credits, seed=seed).latency_s for seed in _SEEDS]
-        again, recorded = np.log(np.maximum([np.median(runs, axis=0), self._of.latency_s], _MIN_S))
+        middle_s = np.median([run.latency_s for run in runs], axis=0)
+        again, recorded = np.log(np.maximum([middle_s, self._of.latency_s], _MIN_S))
         confidence = 1 - (1 - _CONFIDENCE) / len(self.check.tasks)  # in that all tasks are within theirs
         errors = {}
         for task in self.check.tasks:
@@ -293,5 +295,11 @@ def _without_limits(model: Model) -> Model:
     return replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
 
 
-def _mean_wait(runs: list[Replayed], name: str) -> float:
+def _runs(thread: Thread, spec: VolumeSpec) -> list[Replayed]:
+    """The requests on a volume, once with each luck."""
+    model = model_for(spec)
+    return [replay(thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
+
+
+def _mean_wait(runs: Sequence[Replayed], name: str) -> float:
     return sum(run.limit_s[name] for run in runs) / len(runs)

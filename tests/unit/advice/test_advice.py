@@ -12,12 +12,14 @@ from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, ST1, recorded,
 from sample_rows import row, table
 from small_plan import small_plan
 
+from esrally_ebs.advice import prediction
 from esrally_ebs.advice.advice import Advice, advise, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
 from esrally_ebs.catalog.cost import Usage
+from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
@@ -27,7 +29,7 @@ from esrally_ebs.report import RENDERERS
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, KIB, MIB
-from esrally_ebs.volumes.virtual.replay import replay
+from esrally_ebs.volumes.virtual.replay import Replayed, Thread, replay
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,20 @@ def test_the_access_pattern_of_a_task_is_told(predictor: Predictor) -> None:
 def test_the_recorded_volume_is_predicted(predictor: Predictor) -> None:
     assert abs(predictor.errors[50]) < 0.02
     assert abs(predictor.errors[99]) < 0.05
+
+
+def test_the_recorded_volume_is_replayed_once_with_each_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was three times, though nothing in between changes what requests take."""
+    seeds: list[int] = []
+
+    def counted(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 0) -> Replayed:
+        seeds.extend([seed] if seed else [])
+        return replay(thread, model, credits=credits, seed=seed or 1)
+
+    monkeypatch.setattr(prediction, "replay", counted)
+    made = recording(recorded())
+    Predictor(made, thread_of(made))
+    assert sorted(seeds) == sorted(set(seeds))
 
 
 def of_computing(latency_s: np.ndarray, rounds: int = 8) -> Recording:
@@ -323,11 +339,11 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
     rows = []
     raced = raced_settings(advice)
     for spec in raced:
-        prediction = predictor.predict(spec, beside=[one for one in raced if one is not spec])
+        made_on = predictor.predict(spec, beside=[one for one in raced if one is not spec])
         times_s = np.interp(
             np.linspace(0, 1, 201),
             [0, 0.5, 0.9, 0.99, 1],
-            [0, *[2 * e.value for e in prediction.whole], 9],
+            [0, *[2 * e.value for e in made_on.whole], 9],
         )
         rows += [row(arm=spec.name, service_time_s=float(seconds)) for seconds in times_s]
     report = build_advice(
