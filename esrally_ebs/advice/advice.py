@@ -1,5 +1,6 @@
 """Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,11 +40,10 @@ class Option:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """The ends of its interval."""
+        """The ends of its interval; the upper one is infinite where too few requests were recorded."""
         estimate = self.prediction.percentile(self.bound.percentile)
-        assert estimate.low is not None  # a prediction always has both
-        assert estimate.high is not None
-        return estimate.low, estimate.high
+        assert estimate.low is not None  # a prediction always has that
+        return estimate.low, math.inf if estimate.high is None else estimate.high
 
     @property
     def keeps(self) -> bool:

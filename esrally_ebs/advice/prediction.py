@@ -1,5 +1,6 @@
 """Recorded requests on another volume, or with more memory: percentiles, and what held them back."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,14 @@ _MIN_S = 1e-6  # a request of a log may have taken none
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
 _BINDING = 0.05  # of all requests' time: waits for a limit that are worth naming
 _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
+
+
+def least_requests(percentile: float) -> int:
+    """So many that the slowest is beyond this percentile in 19 of 20 cases: of fewer nothing bounds it.
+
+    Whatever the distribution: Wilks, Annals of Mathematical Statistics 12 (1941), p. 91.
+    """
+    return math.ceil(math.log(1 - _CONFIDENCE) / math.log(percentile / 100))
 
 
 def footprint_bytes(recording: Recording) -> int:
@@ -132,6 +141,7 @@ class Predictor:
                 f" much they vary takes {_PARTS} or more; record for longer"
             )
         self._of = recording
+        self.requests = recording.requests
         self._thread = thread
         self.patterns = access_patterns(recording, thread)
         self.halves = recording.halves
@@ -215,7 +225,7 @@ class Predictor:
         """Where the percentiles of a race of as many requests will lie, by how they vary from round to round.
 
         Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
-        chance, so it is added whole.
+        chance, so it is added whole. An interval of too few requests has no upper end.
         """
         parts = np.unique(self._part)
         each_s = np.array([np.percentile(latency_s[:, self._part == part], PERCENTILES) for part in parts])
@@ -226,7 +236,9 @@ class Predictor:
             off = abs(self.errors.get(percentile, 0.0)) * value
             error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
             apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
-            estimates.append(Estimate(value, max(0.0, value / apart - off), value * apart + off))
+            bounded = self.requests >= least_requests(percentile)
+            high = value * apart + off if bounded else None
+            estimates.append(Estimate(value, max(0.0, value / apart - off), high))
         return tuple(estimates)
 
     def _errors_by_task(self, runs: Sequence[Replayed]) -> dict[str, tuple[float, float]]:

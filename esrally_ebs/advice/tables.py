@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option, UsageOption
-from esrally_ebs.advice.prediction import PERCENTILES, Predictor
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
 from esrally_ebs.report.model import (
+    Cell,
     Curve,
     Figures,
     Plot,
@@ -76,7 +77,7 @@ def build_advice(
         title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
         about=(),
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
-        verdict=_verdict(advice),
+        verdict=_verdict(advice, predictor.requests),
         details=tuple(_details(advice)),
         next_step=_next_step(advice, session, proof),
         labels=(f"A statement {MODELS}.",),
@@ -186,7 +187,17 @@ def _measured_s(proof: Session, arm: str) -> Column:
     return percentiles
 
 
-def _verdict(advice: Advice) -> str:
+def _unbounded(option: Option) -> bool:
+    """Whether too few requests were recorded to say that it keeps the bound."""
+    return math.isinf(option.interval_s[1])
+
+
+def _verdict(advice: Advice, requests: int) -> str:
+    if advice.doubtful is not None and _unbounded(advice.doubtful):
+        return (
+            f"{setting_text(advice.doubtful.spec)} is the cheapest that may keep {advice.bound}; more is not"
+            f" known, as {requests} requests bound no {advice.bound.name}."
+        )
     if advice.doubtful is not None:
         rival = f"; race it and {setting_text(advice.best.spec)}" if advice.best else ""
         return (
@@ -218,9 +229,10 @@ def _details(advice: Advice) -> list[str]:
 
 
 def _sentence(option: Option) -> str:
-    name = option.bound.name
+    low_s, high_s = option.interval_s
+    upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
     return (
-        f"{name} {_ms(option.interval_s[0])} to {_ms(option.interval_s[1])} for {_usd(option.usd)} a month,"
+        f"{option.bound.name} {_ms(low_s)} {upper} for {_usd(option.usd)} a month,"
         f" held back by {_binds(option)}"
     )
 
@@ -234,6 +246,9 @@ def _binds(option: Option) -> str:
 def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
     if proof is not None:
         return f"read the verdict and costs of that race: 'esrally-ebs report {proof.id}'"
+    if advice.doubtful is not None and _unbounded(advice.doubtful):
+        least = least_requests(advice.bound.percentile)
+        return f"record {least} requests or more: the slowest is beyond their {advice.bound.name} then"
     if len(raced_settings(advice)) > 1:
         if session.kind == "trace":
             return "race it: 'esrally-ebs workload import' makes a track of the log for 'esrally-ebs race'"
@@ -258,7 +273,7 @@ def _front(advice: Advice) -> Table:
                     quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
                 ),
-                quantity("high_s", option.interval_s[1], _ms(option.interval_s[1])),
+                _upper_end(option),
                 word("keeps", option.answer),
                 word("held_back_by", option.prediction.binds),
             ),
@@ -274,6 +289,11 @@ def _front(advice: Advice) -> Table:
         rows=rows,
         notes=(f"{len(advice.options)} settings were predicted, {MODELS}.",),
     )
+
+
+def _upper_end(option: Option) -> Cell:
+    high_s = option.interval_s[1]
+    return quantity("high_s", None if _unbounded(option) else high_s, _ms(high_s))
 
 
 def _tasks(advice: Advice, option: Option) -> Table:

@@ -65,7 +65,7 @@ def advise_command(
     form: Format = None,
     output: Output = None,
 ) -> int:
-    """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: race two first."""
+    """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: measure first."""
     form = format_of(form, output)
     bound = parse_bound(keep, "--keep")
     if accept and not race:
