@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
 from esrally_ebs.advice.usage import Interval, Usage, columns_of, replay_usage
@@ -223,15 +224,16 @@ def usage_options(
 ) -> tuple[list[UsageOption], tuple[str, ...]]:
     """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
 
-    And the types of which settings were left out, as they have no price there. Raises PlanError for a type
-    or region without settings or prices.
+    And the types of which settings were left out, as they have no price there. Burst credits of all are as
+    full at first as today's. Raises PlanError for a type or region without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
     priced, unpriced = _priced(settings(today, types), region, prices)
-    made = [(spec, usd, replay_usage(columns, model_for(spec))) for spec, usd in priced]
+    replayed = partial(replay_usage, columns, credits=today.credits)
+    made = [(spec, usd, replayed(model_for(spec))) for spec, usd in priced]
     made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))
     price = cost.of_arms([today], region, prices=prices)[0].price
-    usage = replay_usage(columns, model_for(today))
+    usage = replayed(model_for(today))
     front = [UsageOption(spec=today, usd=price.usd if price else None, usage=usage)]
     for spec, usd, usage in made:
         if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:

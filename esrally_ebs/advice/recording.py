@@ -261,8 +261,9 @@ def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> flo
 
 def doubt_of_credits(spec: VolumeSpec) -> str:
     """What to ask of a volume that bursts, too: nobody says what credits a volume of one's own had."""
-    bursts = any(limit.of_credits for limit in model_for(spec).limits)
-    return f", and had it {spec.credits:.0%} of its burst credits at first" if bursts else ""
+    if not model_for(spec).bursts:
+        return ""
+    return f", and had it {spec.credits:.0%} of its burst credits at first (of a 'trace' --credits says it)"
 
 
 def _require_searches_alone(session: Session) -> None:

@@ -548,8 +548,8 @@ def build_usage(
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
             *(_CENSORED if today.usage.limited_s else ()),
-            "Credits were full at the start; what a volume does not get done stays owed, as if nobody slowed"
-            " down.",
+            f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
+            " owed, as if nobody slowed down.",
         ),
     )
 

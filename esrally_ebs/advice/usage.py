@@ -368,7 +368,7 @@ def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Usag
     for i, limit in enumerate((*model.limits, *model.instance_limits)):
         stripes = model.stripes if i < len(model.limits) else 1
         gives, takes = limit.rate * seconds, _cost(columns, limit, model) / stripes
-        first = limit.capacity * (credits if limit.of_credits else 1.0)
+        first = limit.capacity * (credits if limit.of_credits and i < len(model.limits) else 1.0)
         # The level after each interval, at most the capacity: as much below the sum of all that came and
         # went as the highest that this sum was above the capacity.
         grown = np.cumsum(gives - takes)

@@ -122,6 +122,11 @@ class Model:
     chunk_bytes: int = 0  # of one volume before the next one's, when striped
     untouched_iops: float | None = None  # of blocks that were never written, where that mattered
 
+    @property
+    def bursts(self) -> bool:
+        """Whether the volume has burst credits; its instance may, too."""
+        return any(limit.of_credits for limit in self.limits)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, for the daemon's settings and for a session's record."""
         return asdict(self)

@@ -36,6 +36,12 @@ from esrally_ebs.workload.queries import require_known_format, timed_requests
 app = typer.Typer()
 _MAX_CHARACTERS = 2**30
 _ALL_TYPES = ",".join(TYPES)
+Credits = Annotated[
+    float | None,
+    typer.Option(
+        "--credits", metavar="SHARE", help="How full its burst credits were at first, 0 to 1; default: 1."
+    ),
+]
 Region = Annotated[str, typer.Option(help="Whose prices count.")]
 Types = Annotated[str, typer.Option(help="Volume types to choose from, with commas.")]
 
@@ -62,6 +68,7 @@ def advise_command(
         list[str] | None,
         typer.Option(metavar="CHECK", help="With --race: race although this check forbids it."),
     ] = None,
+    credits_: Credits = None,
     form: Format = None,
     output: Output = None,
 ) -> int:
@@ -77,12 +84,15 @@ def advise_command(
             f"session {recorded.id}: its requests were logged, not raced; 'esrally-ebs workload import' makes"
             " a track of the log, which 'esrally-ebs race' races on two settings"
         )
+    if recorded.kind != tracing.KIND and credits_ is not None:
+        raise PlanError(f"--credits: what session {recorded.id} raced had those of its plan; leave it out")
     names = [volume.spec.name for volume in recorded.arms]
     if arm not in (None, *names):
         raise PlanError(f"--arm {arm}: no arm of session {recorded.id}; write one of {', '.join(names)}")
     traced = [event.arm for event in recorded.events if event.kind == "trace" and event.arm]
     arms = [name for name in names if not traced or name in traced]
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
+    recording = replace(recording, spec=_with_credits(recording.spec, credits_))
     predictor = Predictor(recording, thread_of(recording))
     region, wanted = region or region_of(recorded)[0], recorded.plan.cost
     advice = advise(
@@ -149,6 +159,7 @@ def usage_command(
     type_: Type = "gp3",
     iops: Iops = None,
     throughput: Throughput = None,
+    credits_: Credits = None,
     device: Device = None,
     region: Region = "us-east-1",
     types: Types = _ALL_TYPES,
@@ -157,7 +168,7 @@ def usage_command(
 ) -> None:
     """Replay a log of what a volume did on every setting: for how long its limits would have been reached."""
     form = format_of(form, output)
-    today = _today(size, type_, iops, throughput)
+    today = _with_credits(_today(size, type_, iops, throughput), credits_)
     during_s: list[float] = []
     if log.is_dir():
         if device is not None:
@@ -202,6 +213,17 @@ def _today(size: str, type_: str, iops: int | None, throughput: str | None) -> V
     return today
 
 
+def _with_credits(spec: VolumeSpec, share: float | None) -> VolumeSpec:
+    """The volume with burst credits so full at first (None: as it is); PlanError for a type without any."""
+    if share is None:
+        return spec
+    if not 0 <= share <= 1:
+        raise PlanError(f"--credits {share:g}: is no share of full ones; write for example 0.25")
+    if not model_for(spec).bursts:
+        raise PlanError(f"--credits: {spec.type} of this size has no burst credits; leave it out")
+    return replace(spec, credits=share)
+
+
 def _text(log: Path) -> str:
     try:
         with log.open(encoding="utf-8-sig", errors="replace") as file:
@@ -238,6 +260,7 @@ def trace_command(
     type_: Type = "gp3",
     iops: Iops = None,
     throughput: Throughput = None,
+    credits_: Credits = None,
     device: Device = None,
     region: Region = "us-east-1",
     types: Types = _ALL_TYPES,
@@ -246,7 +269,8 @@ def trace_command(
     ] = None,
 ) -> None:
     """Record the I/Os of a mount on any Linux machine, read-only, and say which settings would serve them."""
-    today = replace(_today(size, type_, iops, throughput), name=tracing.ARM)
+    today = _with_credits(_today(size, type_, iops, throughput), credits_)
+    today = replace(today, name=tracing.ARM)
     _require_one_source(
         mount, source, {"--seconds": seconds, "--pid": pid}, {"--began": began, "--device": device}
     )

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,6 +38,7 @@ from esrally_ebs.store import SessionFolder, running
 from esrally_ebs.store.session import Session
 from esrally_ebs.telemetry import block_trace
 from esrally_ebs.telemetry.block_trace import threads_at
+from esrally_ebs.volumes.emulated.control import read_state
 
 KIND = "trace"
 ARM = "mount"
@@ -49,9 +51,14 @@ _During = tuple[float, float]  # when I/Os were recorded; of another tool's trac
 
 
 def volume_at(path: Path, today: VolumeSpec) -> Volume:
-    """What ``path`` lies on: an attached arm as it is known, anything else taken to be ``today``."""
+    """What ``path`` lies on: an attached arm as it is now, anything else taken to be ``today``."""
     volume = describe(today, path.resolve(), identify(path.resolve(), Roots()).kind)
-    return next((arm for arm in attached() if arm.device and arm.device == volume.device), volume)
+    arm = next((arm for arm in attached() if arm.device and arm.device == volume.device), volume)
+    state = read_state(arm.control) if arm.control else None
+    if state is None or state.credits is None or not state.credits_capacity:
+        return arm
+    share = min(max(state.credits / state.credits_capacity, 0.0), 1.0)
+    return replace(arm, spec=replace(arm.spec, credits=share))
 
 
 class MountRecorder:

@@ -286,7 +286,7 @@ def test_so_few_requests_bound_no_p99_and_their_advice_says_so(
     advice = advise(made, GP3, Bound(percentile=99, seconds=10.0), region="us-east-1")
     assert (advice.best, advice.doubtful) == (None, advice.options[0])
     report = build_advice(recorded(), advice, made, region="us-east-1")
-    assert "is the cheapest that may keep p99 of 10000 ms; more is not known, as 298 requests" in report.verdict
+    assert "may keep p99 of 10000 ms; more is not known, as 298 requests bound no p99" in report.verdict
     assert report.next_step.startswith("record 299 requests or more")
     assert not [name for name, render in RENDERERS.items() if "inf ms" in render(report)]
     assert '"high_s"' not in RENDERERS["json"](report)
@@ -399,7 +399,11 @@ def test_a_trace_of_another_volume_gives_no_advice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "asked"), [("gp2", "client, and had it 100% of its burst credits at first"), ("gp3", "client")]
+    ("type_", "asked"),
+    [
+        ("gp2", r"client, and had it 100% of its burst credits at first \(of a 'trace' --credits says it\)"),
+        ("gp3", "client"),
+    ],
 )
 def test_burst_credits_that_were_used_up_are_named_as_a_cause(type_: str, asked: str) -> None:
     """Nobody can say those of a volume of one's own: one that was throttled is replayed from full."""
@@ -526,6 +530,8 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert "is the cheapest" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--types=gp3, gp3"]) == 0
     assert "136 settings were predicted" in capsys.readouterr().out
+    assert main([*advise_, "--keep", "p90=10s", "--credits", "0.5"]) == 2
+    assert "--credits: what session s1 raced had those of its plan" in capsys.readouterr().err
     for option in ("--arm=b", "--types="):
         assert main([*advise_, "--keep", "p90=10s", option]) == 2
         assert option.strip("=b") in capsys.readouterr().err

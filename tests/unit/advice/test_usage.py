@@ -381,6 +381,32 @@ def test_credits_are_used_up_at_the_rate_beyond_the_baseline() -> None:
     assert usage.lowest_credits == pytest.approx(1 - 2.52 / 5.4)
 
 
+def test_credits_that_were_left_at_first_are_those_of_every_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody could say them: a volume whose balance was used up seemed to burst for half an hour."""
+    today = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB, credits=0.0)
+    first, *others = usage_options([QUIET] * 10, today, region="us-east-1", types=["gp2"])[0]
+    assert first.usage.at_limit_s["credits"] == 600
+    assert others[0].usage == first.usage
+    log = tmp_path / "iostat.txt"
+    log.write_text(IOSTAT)
+    command = ["usage", str(log), "--size", "100GiB", "--credits"]
+    assert main([*command, "0.25", "--type", "gp2"]) == 0
+    assert "Credits were 25% full at the start" in capsys.readouterr().out
+    for share, says in (("0.25", "gp3 of this size has no burst"), ("nan", "no share"), ("25", "no share")):
+        assert main([*command, share, *([] if "gp3" in says else ["--type", "gp2"])]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_an_instances_credits_are_its_own() -> None:
+    spec = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, instance="t3.small")
+    full, empty = (
+        replay_usage(columns_of([BUSY]), model_for(spec), credits=share).at_limit_s for share in (1.0, 0.0)
+    )
+    assert {name for name in full if full[name] != empty[name]} == {"credits"}
+
+
 def test_random_ios_cost_a_disk_a_mebibyte_each() -> None:
     """1,000 a second are 1,000 MiB/s to st1, of 125 MB/s at 500 GiB."""
     st1 = model_for(replace(GP3, type="st1", iops=None, throughput_bytes_per_s=None))

@@ -4,16 +4,20 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
+from esrally_ebs.advice import prediction
 from esrally_ebs.advice.traces import parse_trace
 from esrally_ebs.cli import main
 from esrally_ebs.machine.disks import RequestQueue
 from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.session import tracing
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.telemetry.block_trace import TraceSummary
+from esrally_ebs.volumes.virtual.replay import Replayed, Thread
 
 READS = 400  # a read each 10 ms
 BEGAN = 1_700_000_000
@@ -75,6 +79,46 @@ def test_another_tools_trace_becomes_a_session_with_requests(
     assert "whole I/Os are missing" in advice.out  # no self-check sees that
     assert main(["advise", str(made), "--keep", "p99=100ms", "--race"]) == 2
     assert "workload import" in capsys.readouterr().err
+
+
+def test_the_credits_of_ones_own_volume_are_said_when_it_is_recorded_or_afterwards(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gp2 that was throttled could not be predicted at all: it was replayed from full credits."""
+    made, of_gp2 = home / "made", ["--type", "gp2", "--log", str(queries(home))]
+    assert run(home, *of_gp2, "--credits", "0.25", "--output", str(made)) == 0
+    assert load_session(made).arms[0].spec.credits == 0.25
+    replayed: list[float] = []
+
+    def counted(thread: Thread, spec: VolumeSpec) -> list[Replayed]:
+        replayed.append(spec.credits)
+        return runs(thread, spec)
+
+    runs = prediction._runs
+    monkeypatch.setattr(prediction, "_runs", counted)
+    advise = ["advise", str(made), "--keep", "p99=1s", "--types", "gp3"]
+    assert main(advise) == 0
+    assert main([*advise, "--credits", "0.5"]) == 0
+    assert [share for share in replayed if share] == [0.25, 0.5]
+    assert main([*advise, "--credits", "nan"]) == 2
+    assert "--credits nan: is no share" in capsys.readouterr().err
+
+
+def test_an_arm_that_is_attached_is_taken_with_the_credits_that_it_has(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = VolumeSpec(name="a", type="gp2")
+    arm = Volume(spec=spec, kind=Kind.EMULATED, mount=home, device="/dev/loop7", control=home / "control")
+    for name, value in (
+        ("describe", arm),
+        ("identify", arm),
+        ("attached", [arm]),
+        ("read_state", SimpleNamespace(credits=-5.0, credits_capacity=100.0)),
+    ):
+        monkeypatch.setattr(tracing, name, lambda *_, value=value: value)
+    assert tracing.volume_at(home, spec).spec.credits == 0.0
+    monkeypatch.setattr(tracing, "read_state", lambda _: SimpleNamespace(credits=None, credits_capacity=None))
+    assert tracing.volume_at(home, spec) == arm
 
 
 def test_ios_that_are_not_whole_are_said_with_the_advice(
