@@ -77,8 +77,11 @@ def build_advice(
         title=f"Advice for session {session.id}, arm {predictor.check.spec.name}, prices of {region}",
         about=(),
         facts={"session": session.id, "state": str(session.state), "plan": session.plan.name},
-        verdict=_verdict(advice, predictor.requests),
-        details=tuple(_details(advice)),
+        verdict=_verdict(advice, predictor.requests) if proof is None else _proven(advice, proof),
+        details=(
+            *([] if proof is None else [f"Predicted: {_verdict(advice, predictor.requests)}"]),
+            *_details(advice),
+        ),
         next_step=_next_step(advice, session, proof),
         labels=(f"A statement {MODELS}.",),
         tables=tuple(tables),
@@ -185,6 +188,25 @@ def _measured_s(proof: Session, arm: str) -> Column:
         raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
     percentiles: Column = np.percentile(times_s, PERCENTILES)
     return percentiles
+
+
+def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
+    """The first of the advised settings, else today's, that kept the bound in the race; None: none did."""
+    today, *advised = raced_settings(advice)
+    most_s = advice.bound.seconds
+    return next((spec for spec in (*advised, today) if _raced_s(advice, proof, spec) <= most_s), None)
+
+
+def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:
+    return float(_measured_s(proof, spec.name)[PERCENTILES.index(int(advice.bound.percentile))])
+
+
+def _proven(advice: Advice, proof: Session) -> str:
+    kept = kept_in_race(advice, proof)
+    if kept is None:
+        return f"In the race no setting kept {advice.bound}."
+    took = _ms(_raced_s(advice, proof, kept))
+    return f"In the race {setting_text(kept)} kept {advice.bound}: {advice.bound.name} was {took}."
 
 
 def _unbounded(option: Option) -> bool:

@@ -15,7 +15,7 @@ from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
-from esrally_ebs.advice.tables import build_advice, build_usage, plan_text, raced_settings
+from esrally_ebs.advice.tables import build_advice, build_usage, kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
 from esrally_ebs.catalog.cost import Usage, price_list
@@ -110,7 +110,7 @@ def advise_command(
     if race and _differs(advice):
         proof, code = _race(plan_text(advice, recorded), accept)
     give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
-    return code or _exit_code(advice)
+    return code or _exit_code(advice, proof)
 
 
 def _differs(advice: Advice) -> bool:
@@ -133,7 +133,9 @@ def _listed(types: str) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in types.split(",")))
 
 
-def _exit_code(advice: Advice) -> int:
+def _exit_code(advice: Advice, proof: Session | None) -> int:
+    if proof is not None:
+        return 0 if kept_in_race(advice, proof) else 1
     if advice.doubtful is not None:
         return 5
     return 0 if advice.best is not None else 1

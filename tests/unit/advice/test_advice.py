@@ -375,6 +375,8 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
         made, advice, predictor, region="us-east-1", proof=replace(made, samples=table(*rows))
     )
     assert report.next_step.endswith(f"that race: 'esrally-ebs report {made.id}'")
+    assert report.verdict == f"In the race no setting kept {bound}."
+    assert report.details[0].startswith("Predicted: ")
     today = report.tables[0].rows[0]
     assert today.item == "today: gp3 100 GiB, 3,000 IOPS, 125 MiB/s"
     for one in report.tables[0].rows:
@@ -382,6 +384,30 @@ def test_a_race_of_the_advice_stands_beside_what_was_predicted(predictor: Predic
         assert texts[3] == "-50.0%"
         assert float(texts[4].rstrip("%")) == 0.0
         assert texts[-1] == ("no" if texts[0] == "p90" else "-")
+
+
+@pytest.mark.parametrize(
+    ("times_s", "code", "verdict"),
+    [
+        ({"today": 9.0, "advised-1": 0.1}, 0, "125 GiB kept p90 of 10000 ms: p90 was 100.0 ms."),
+        ({"today": 0.1, "advised-1": 11.0}, 0, "In the race gp3 100 GiB, 3,000 IOPS, 125 MiB/s kept"),
+        ({"today": 11.0, "advised-1": 11.0}, 1, "In the race no setting kept p90 of 10000 ms."),
+    ],
+)
+def test_what_a_race_measured_is_the_answer(
+    times_s: dict[str, float],
+    code: int,
+    verdict: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer was the prediction's, also where the race had it wrong: "is the cheapest that keeps"."""
+    folder, made = folder_of(tmp_path, recorded()), recorded()
+    rows = [row(arm=arm, service_time_s=seconds) for arm, seconds in times_s.items()]
+    monkeypatch.setattr("esrally_ebs.cli.advice._race", lambda *_: (replace(made, samples=table(*rows)), 0))
+    assert main(["advise", str(folder.path), "--keep", "p90=10s", "--race"]) == code
+    assert verdict in capsys.readouterr().out
 
 
 def test_a_race_without_requests_of_an_arm_is_no_proof(predictor: Predictor) -> None:
