@@ -527,8 +527,9 @@ def build_usage(
 
     ``unpriced`` types were left out; ``ios`` are those of a trace, ``notes`` what must be known of it.
     """
-    today, *others = options
-    free = next((one for one in others if not one.usage.limited_s), None)
+    today = options[0]
+    below = [one for one in options if not one.usage.limited_s]
+    free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
     length = format_seconds(sum(one.seconds for one in intervals))
     verdict = "No setting that was looked at stays below its limits."
     if free is not None:

@@ -434,6 +434,25 @@ def test_todays_own_setting_is_one_of_those_that_suffice() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("type_", "iops", "ios", "region", "types"),
+    [
+        ("sc1", None, 1, "us-east-1", ["gp3"]),  # 50 USD a month more were asked for
+        ("io1", 20_000, 18_000, "us-east-1", ["gp2"]),  # none was said to stay below its limits
+        ("io1", 20_000, 18_000, "us-east-2", ["gp2"]),  # where its price is not known
+    ],
+)
+def test_a_volume_of_today_that_suffices_is_among_those_that_do(
+    type_: str, iops: int | None, ios: int, region: str, types: list[str]
+) -> None:
+    today = VolumeSpec(name="a", type=type_, size_bytes=500 * GIB, iops=iops)
+    log = [Interval(seconds=60, reads=60 * ios, read_bytes=60 * ios * KIB, writes=0, written_bytes=0)]
+    options, _ = usage_options(log, today, region=region, types=types)
+    verdict = build_usage("log", log, options, region=region).verdict
+    assert verdict.startswith(f"{type_} 500 GiB")
+    assert verdict.endswith("is the cheapest that stays below its limits: that of today.")
+
+
 def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
