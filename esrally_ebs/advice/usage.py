@@ -45,6 +45,7 @@ _TIME = re.compile(  # of a day, as languages write it
 _AT_LIMIT = 0.95
 _LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any number
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
+_NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +139,19 @@ def _values(result: Mapping[str, Any]) -> Iterator[tuple[datetime, float]]:
     return zip(map(_moment, times), map(float, values), strict=True)
 
 
-def _cloudwatch(documents: Iterable[Mapping[str, Any]], device: str | None) -> list[Interval]:
+def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> list[Interval]:
     """The answers of CloudWatch: sums of ``_METRICS``, by their labels, in which ``device`` stands.
 
     Of more than 100,800 values the AWS CLI gives several results of one label, one after another.
     """
     sums: dict[str, dict[datetime, float]] = {}
     labels: dict[str, str] = {}
+    if all(document.get("NextToken") for document in documents):
+        raise ValueError("a page of an answer (NextToken) without the last one; add the others")
     for result in (one for document in documents for one in _results(document)):
         label = result["Label"]
+        if result.get("StatusCode") in _NOT_ANSWERED:
+            raise ValueError(f"{label}: not answered ({result['StatusCode']}); ask again, with the rights to")
         metric = next((name for name in _METRICS if name in label), None)
         if metric is not None and (device is None or _names(label, device)):
             if labels.setdefault(metric, label) != label:
@@ -157,6 +162,9 @@ def _cloudwatch(documents: Iterable[Mapping[str, Any]], device: str | None) -> l
                     raise ValueError(f"{label}: two values of {time}; give those of one volume")
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
+    for counts, sizes in (_METRICS[:2], _METRICS[2:]):
+        if any(sums[counts].values()) != any(sums[sizes].values()):
+            raise ValueError(f"of {counts} and {sizes} one has nothing; give both of one volume and time")
     periods = sorted(set().union(*sums.values()))
     if len(periods) < 2:
         raise ValueError("fewer than two periods")

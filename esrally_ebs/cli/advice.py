@@ -196,6 +196,8 @@ def _recorded(folder: Path) -> pa.Table:
     ios = SessionFolder(folder).read_trace().sort_by("at_s")
     if len(ios["arm"].unique()) > 1:
         raise PlanError(f"{folder}: a session of several arms; 'esrally-ebs advise' takes it")
+    if not ios.num_rows:
+        raise PlanError(f"{folder}: a session without a trace; name a log, or what 'esrally-ebs trace' made")
     return ios
 
 

@@ -565,6 +565,8 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     trace.unlink()
     assert main([*advise_, "--keep", "p90=1s"]) == 4
     assert "trace = true" in capsys.readouterr().err
+    assert main(["usage", str(folder.path), "--size", "1GiB"]) == 2
+    assert "s1: a session without a trace; name a log" in capsys.readouterr().err
 
 
 def test_what_is_in_memory_is_neither_waited_for_nor_charged(predictor: Predictor) -> None:

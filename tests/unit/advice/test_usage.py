@@ -268,6 +268,32 @@ def test_answers_of_cloudwatch_that_were_added_to_one_file_are_read_together() -
         parse_usage(statistics("Average"), "log")
 
 
+@pytest.mark.parametrize(
+    ("metric", "changed", "says"),
+    [
+        (0, {"Values": [0, 0]}, "of VolumeReadOps and VolumeReadBytes one has nothing"),
+        (3, {"Values": [], "Timestamps": []}, "of VolumeWriteOps and VolumeWriteBytes one has nothing"),
+        (0, {"StatusCode": "Forbidden"}, r"vol-1 VolumeReadOps: not answered \(Forbidden\); ask again"),
+    ],
+)
+def test_sums_that_cloudwatch_does_not_give_are_not_taken_for_none(
+    metric: int, changed: dict[str, object], says: str
+) -> None:
+    """Bytes of no I/Os reach no limit, and I/Os of no bytes none of throughput."""
+    document = json.loads(CLOUDWATCH)
+    document["MetricDataResults"][metric].update(changed)
+    with pytest.raises(FormatError, match=f"log: {says}"):
+        parse_usage(json.dumps(document), "log")
+
+
+def test_a_page_of_cloudwatch_is_not_taken_for_the_month() -> None:
+    page = json.dumps({**json.loads(CLOUDWATCH), "NextToken": "abc"})
+    with pytest.raises(FormatError, match=r"log: a page of an answer \(NextToken\) without the last one"):
+        parse_usage(page, "log")
+    both = parse_usage(page + CLOUDWATCH.replace("T10", "T11"), "log")
+    assert [one.reads for one in both] == [600, 1200, 0, 600, 1200]
+
+
 def test_times_of_cloudwatch_may_be_seconds_since_the_epoch() -> None:
     text = CLOUDWATCH.replace(f'"{TIMES[0]}"', "1795341600").replace(f'"{TIMES[1]}"', "1795341660.0")
     assert parse_usage(text, "log") == parse_usage(CLOUDWATCH, "log")
