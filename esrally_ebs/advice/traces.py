@@ -55,8 +55,12 @@ _LOST = re.compile(
 _NUMBERED = re.compile(
     rf"^ *(\d+,\d+) +(\d+) +({_NUMBER}) +{_TIME} +{_NUMBER} +([A-Z]{{1,2}}) ", re.MULTILINE
 )
+# The kernel's trace says how many events its buffers had, and where each begins if any began to overwrite.
+_IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,18})/", re.MULTILINE)
+_EVENT = re.compile(rf"^ *\S.{{0,100}}? \[\d+\] .{{0,20}}?{_TIME}: ", re.MULTILINE)
+_BEGINS = re.compile(r"##### CPU \d+ buffer started ####")
 _ALL_KINDS = {"Q", "G", "D", "C"}  # of events, where none was left out when it was printed
-_MAX_PASSED_OVER = 0.01  # of numbers
+_MAX_PASSED_OVER = 0.01  # of numbers, or of events that a buffer had
 _TOOLS = (_BLKPARSE, _PERF, _BIOSNOOP)
 
 
@@ -128,9 +132,20 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _events(lines: Iterator[str], *, has_queue: bool) -> list[dict[str, Any]]:
-    """What the lines say, in the order of time: a file may have one processor after the other."""
-    matches = (next((match for tool in _TOOLS if (match := tool.match(line))), None) for line in lines)
-    events = [match.groupdict() for match in matches if match]
+    """What the lines say, in the order of time: a file may have one processor after the other.
+
+    From when on all processors' are there: what one of them overwrote is missing among the others'.
+    """
+    events, since_s, begins = [], 0.0, False
+    for line in lines:
+        begins = begins or bool(_BEGINS.match(line))
+        match = next((match for tool in _TOOLS if (match := tool.match(line))), None)
+        if match is None:
+            continue
+        events.append(match.groupdict())
+        if begins:
+            since_s, begins = max(since_s, float(match["s"])), False
+    events = [of for of in events if float(of["s"]) >= since_s]
     if has_queue:  # a line that was cut has one time, which is of the queue
         events = [of for of in events if of.get("queue", "-")]
     return sorted(events, key=lambda of: float(of["s"]))
@@ -165,7 +180,14 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
 def lost_events(text: str) -> int:
     """Events that a trace says it lost, at least, or that its numbers pass over."""
     told = sum(int(("".join(counts) or "1").replace(",", "")) for counts in _LOST.findall(text))
-    return told + _passed_over(text)
+    return told + _passed_over(text) + _not_printed(text)
+
+
+def _not_printed(text: str) -> int:
+    """How many of the events in the kernel's buffers its trace has no line of; of few it is said: none."""
+    count = max(map(int, _IN_BUFFER.findall(text)), default=0)
+    missing = count - len(_EVENT.findall(text)) if count else 0
+    return missing if missing > _MAX_PASSED_OVER * count else 0
 
 
 def _passed_over(text: str) -> int:

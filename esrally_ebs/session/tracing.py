@@ -229,14 +229,9 @@ def _of_missing(summary: block_trace.TraceSummary) -> Iterator[str]:
             f" ({summary.ios:,}): what came later, requests of a log too, is not in it"
         )
     if summary.lost:
-        yield lost_text(summary.lost)
+        yield f"{summary.lost:,} events were lost: the machine was too busy to read them in time"
     if summary.lost_waits:
         yield f"{summary.lost_waits:,} events of threads were lost: what requests wait for will be inferred"
-
-
-def lost_text(events: int) -> str:
-    """What a recording that lost events must say."""
-    return f"{events:,} events were lost: the machine was too busy to read them in time"
 
 
 def foreign_notes(lost: int) -> tuple[str, ...]:
@@ -245,7 +240,7 @@ def foreign_notes(lost: int) -> tuple[str, ...]:
         "A trace in which whole I/Os are missing, and whose tool does not say so, looks like any other:"
         " requests seem to compute meanwhile, so slower volumes to do, and limits to be reached less often"
     )
-    return (lost_text(lost), untold) if lost else (untold,)
+    return (f"{lost:,} events were lost, as the trace itself says", untold) if lost else (untold,)
 
 
 def _note(

@@ -184,6 +184,38 @@ def test_ios_that_were_taken_out_whole_are_missing_in_the_numbers_of_blkparse() 
     assert lost_events(without_issues) == 0  # printed so: what else was not is not known
 
 
+def kernels(keep: Callable[[int], bool], *heads: str) -> str:
+    """The kernel's trace of 60 I/Os of two processors, of those that are kept."""
+    lines = [
+        f"            java-697     [00{io % 2}] d..1. {io}.{place}00000:"
+        f" {event}: 259,0 R {rest}{io * 800} + 8 [java]\n"
+        for io in range(60)
+        if keep(io)
+        for place, (event, rest) in enumerate((("block_rq_issue", "4096 () "), ("block_rq_complete", "() ")))
+    ]
+    return "".join([*heads, *lines])
+
+
+def test_ios_that_were_taken_out_whole_are_missing_in_the_count_of_the_kernels_trace() -> None:
+    """Its head says how many events the buffers had."""
+    head = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 120/120   #P:2\n#\n"
+    assert lost_events(kernels(lambda _: True, head)) == 0
+    assert lost_events(kernels(lambda _: True, head.replace("120/120", "121/4000"))) == 0  # read meanwhile
+    assert lost_events(kernels(lambda io: io % 3 != 1, head)) == 40
+    assert lost_events(kernels(lambda io: io % 3 != 1)) == 0  # without a head nobody knows
+    apart = kernels(lambda io: io % 2 == 0, head) + kernels(lambda io: io % 2 == 1, head)
+    assert lost_events(apart) == 0  # per_cpu/cpu*/trace, each with the count of all
+
+
+def test_what_one_processor_overwrote_is_left_out_on_all() -> None:
+    """The I/Os of the one that was busy were missing among the others' without a word."""
+    text = kernels(lambda io: io % 2 == 0 or io >= 30, "##### CPU 0 buffer started ####\n")
+    place = text.index("            java-697     [001]")
+    ios = parse_trace(f"{text[:place]}##### CPU 1 buffer started ####\n{text[place:]}", "t")
+    assert ios["at_s"].to_pylist() == [float(io) for io in range(31, 60)]
+    assert ios["done_s"].null_count == 0
+
+
 def test_a_line_that_was_cut_is_no_io_that_took_no_time() -> None:
     """What it had waited in the queue was taken for what it took."""
     cut = text("biosnoop").rstrip()[: -len("  1.00")]
