@@ -37,7 +37,8 @@ _OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(  # of a day, as languages write it
-    r"(?P<hour>\d\d)[:時时](?P<minute>\d\d)[:分](?P<second>\d\d)秒?(\s?(?P<half>[AP])\.?M\b\.?)?",
+    r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
+    r"(\s?(?P<half>[AP])\.?M\b\.?)?",
     re.IGNORECASE,
 )
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's

@@ -168,6 +168,9 @@ def test_averages_of_sar_have_titles_and_are_left_out(average: str, last: bool) 
         ("12:59:50\u202fPM", "01:00:00\u202fPM"),
         ("23時59分50秒", "00時00分00秒"),
         ("23时59分50秒", "00时00分00秒"),
+        ("23시 59분 50초", "00시 00분 00초"),
+        ("9:59:50 AM", "10:00:00 AM"),  # each hour before ten was passed over
+        ("12:59:50 PM", "1:00:00 PM"),
     ],
 )
 def test_times_of_day_are_read_as_other_languages_write_them(before: str, after: str) -> None:
