@@ -7,7 +7,7 @@ trace. That says nothing of latency, and nothing of bursts shorter than an inter
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -46,6 +46,7 @@ _TIME = re.compile(  # of a day, as languages write it
 _AT_LIMIT = 0.95
 _LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any number
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
+_MIN_PERIODS = 12  # of a result, of which some follow one another: of fewer all may lie apart
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
 
 
@@ -141,38 +142,64 @@ def _values(result: Mapping[str, Any]) -> Iterator[tuple[datetime, float]]:
 
 
 def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> list[Interval]:
-    """The answers of CloudWatch: sums of ``_METRICS``, by their labels, in which ``device`` stands.
+    """The answers of CloudWatch: sums of ``_METRICS`` of one volume.
 
-    Of more than 100,800 values the AWS CLI gives several results of one label, one after another.
+    Of more than 100,800 values the AWS CLI gives several results of one label, one after another. None says
+    how long its periods are, and they may differ: a month has no more minutes of its first weeks.
     """
-    sums: dict[str, dict[datetime, float]] = {}
-    labels: dict[str, str] = {}
     if all(document.get("NextToken") for document in documents):
         raise ValueError("a page of an answer (NextToken) without the last one; add the others")
+    sums: dict[str, dict[datetime, float]] = {}
+    periods_s: dict[datetime, float] = {}
+    for metric, label, values in _chosen(documents, device):
+        of_metric, period_s = sums.setdefault(metric, {}), _period_s(dict(values), _MIN_PERIODS)
+        for time, value in values:
+            periods_s[time] = min(period_s, periods_s.get(time, math.inf))
+            if of_metric.setdefault(time, value) != value:
+                raise ValueError(f"{label}: two values of {time}; give those of one volume")
+    _require_all(sums, device)
+    periods = sorted(periods_s)
+    if len(periods) < 2:
+        raise ValueError("fewer than two periods")
+    first, least_s = periods[0], _period_s(periods, 2)
+    lengths_s = (least_s if math.isinf(periods_s[time]) else periods_s[time] for time in periods)
+    rows = [
+        ((time - first).total_seconds(), length_s, _at(sums, time))
+        for time, length_s in zip(periods, lengths_s, strict=True)
+    ]
+    return list(_without_gaps(rows))
+
+
+def _chosen(
+    documents: Iterable[Mapping[str, Any]], device: str | None
+) -> Iterator[tuple[str, str, list[tuple[datetime, float]]]]:
+    """Metric, label and values of each result, by labels, in which ``device`` stands."""
+    labels: dict[str, str] = {}
     for result in (one for document in documents for one in _results(document)):
         label = result["Label"]
-        if result.get("StatusCode") in _NOT_ANSWERED:
-            raise ValueError(f"{label}: not answered ({result['StatusCode']}); ask again, with the rights to")
         metric = next((name for name in _METRICS if name in label), None)
         if metric is not None and (device is None or _names(label, device)):
             if labels.setdefault(metric, label) != label:
                 raise ValueError(f"of several volumes, {labels[metric]} and {label}: name one with --device")
-            of_metric = sums.setdefault(metric, {})
-            for time, value in _values(result):
-                if of_metric.setdefault(time, value) != value:
-                    raise ValueError(f"{label}: two values of {time}; give those of one volume")
+            if result.get("StatusCode") in _NOT_ANSWERED:
+                raise ValueError(f"{label}: not answered, {result['StatusCode']}; ask again, with rights")
+            yield metric, label, list(_values(result))
+
+
+def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | None) -> None:
+    """Raise ValueError where a metric is missing, or says of no I/Os how large they are."""
     if missing := [name for name in _METRICS if name not in sums]:
         raise ValueError(f"no sums of {missing[0]}" + (f" in whose label {device} stands" if device else ""))
     for counts, sizes in (_METRICS[:2], _METRICS[2:]):
         if any(sums[counts].values()) != any(sums[sizes].values()):
             raise ValueError(f"of {counts} and {sizes} one has nothing; give both of one volume and time")
-    periods = sorted(set().union(*sums.values()))
-    if len(periods) < 2:
-        raise ValueError("fewer than two periods")
-    period_s = min((after - before).total_seconds() for before, after in pairwise(periods))
-    first = periods[0]
-    rows = [((time - first).total_seconds(), period_s, _at(sums, time)) for time in periods]
-    return list(_without_gaps(rows))
+
+
+def _period_s(times: Collection[datetime], least: int) -> float:
+    """The shortest time between two of them; infinite where there are fewer than ``least``."""
+    if len(times) < least:
+        return math.inf
+    return min((after - before).total_seconds() for before, after in pairwise(sorted(times)))
 
 
 def _names(label: str, device: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ SAR = """12:00:01          DEV       tps     rkB/s     wkB/s   areq-sz
 12:20:01      nvme1n1    200.00   3200.00      0.00     16.00
 Average:      nvme1n1    150.00   2400.00      0.00     16.00
 """
+METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 TIMES = ["2026-11-22T10:00:00+00:00", "2026-11-22T10:01:00+00:00"]
 CLOUDWATCH = json.dumps(
     {
@@ -276,7 +278,7 @@ def test_answers_of_cloudwatch_that_were_added_to_one_file_are_read_together() -
     [
         (0, {"Values": [0, 0]}, "of VolumeReadOps and VolumeReadBytes one has nothing"),
         (3, {"Values": [], "Timestamps": []}, "of VolumeWriteOps and VolumeWriteBytes one has nothing"),
-        (0, {"StatusCode": "Forbidden"}, r"vol-1 VolumeReadOps: not answered \(Forbidden\); ask again"),
+        (0, {"StatusCode": "Forbidden"}, "vol-1 VolumeReadOps: not answered, Forbidden; ask again"),
     ],
 )
 def test_sums_that_cloudwatch_does_not_give_are_not_taken_for_none(
@@ -295,6 +297,22 @@ def test_a_page_of_cloudwatch_is_not_taken_for_the_month() -> None:
         parse_usage(page, "log")
     both = parse_usage(page + CLOUDWATCH.replace("T10", "T11"), "log")
     assert [one.reads for one in both] == [600, 1200, 0, 600, 1200]
+
+
+def answer(minute: int, count: int, step: int, ios: int) -> str:
+    """An answer of get-metric-data: so many periods of ``step`` minutes."""
+    began = datetime(2026, 11, 22, tzinfo=UTC) + timedelta(minutes=minute)
+    times = [(began + n * timedelta(minutes=step)).isoformat() for n in reversed(range(count))]
+    result = {"Timestamps": times, "Values": [ios] * count}
+    return json.dumps({"MetricDataResults": [{"Label": name, **result} for name in METRICS]})
+
+
+def test_answers_of_other_periods_are_each_of_their_own() -> None:
+    """CloudWatch keeps no minutes of the first weeks of a month: five minutes' sums were taken for one's."""
+    month = parse_usage(answer(0, 12, 5, 300) + answer(60, 20, 1, 60), "log")
+    assert [(one.seconds, one.reads) for one in month] == [(300, 300)] * 12 + [(60, 60)] * 20
+    few_and_apart = parse_usage(answer(0, 3, 7, 60) + answer(60, 20, 1, 60), "log")
+    assert few_and_apart[0].seconds == 60
 
 
 def test_times_of_cloudwatch_may_be_seconds_since_the_epoch() -> None:
