@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.advice.advice import Advice, Option, UsageOption
+from esrally_ebs.advice.advice import Advice, Option
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
-from esrally_ebs.advice.traces import access_of, lacks
-from esrally_ebs.advice.usage import Interval
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
@@ -30,7 +27,7 @@ from esrally_ebs.report.model import (
     word,
 )
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import GIB, KIB, MIB, format_bytes, format_seconds
+from esrally_ebs.units import GIB, MIB, format_bytes
 from esrally_ebs.volumes.virtual.replay import Column
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
@@ -90,7 +87,7 @@ def build_advice(
             *session.warnings,
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
-            *_unpriced(advice.unpriced, region),
+            *unpriced_warnings(advice.unpriced, region),
             *_UNKNOWN,
         ),
         figures=Figures(tradeoffs=(_plot(advice),)),
@@ -228,8 +225,8 @@ def _verdict(advice: Advice, requests: int) -> str:
         )
     if advice.best is None:
         return f"No setting that was looked at keeps {advice.bound}."
-    best = advice.best
-    return f"{setting_text(best.spec)} is the cheapest that keeps {advice.bound}: {_usd(best.usd)} a month."
+    price = f"{usd_text(advice.best.usd)} a month"
+    return f"{setting_text(advice.best.spec)} is the cheapest that keeps {advice.bound}: {price}."
 
 
 def _details(advice: Advice) -> list[str]:
@@ -242,8 +239,9 @@ def _details(advice: Advice) -> list[str]:
     if advice.best is not None:
         below, above = advice.neighbours()
         lines += [
-            f"One step {way}: {setting_text(option.spec)} for {_usd(option.usd - advice.best.usd, sign=True)}"
-            f" a month gives {1e3 * (option.value_s - advice.best.value_s):+.1f} ms."
+            f"One step {way}: {setting_text(option.spec)} for"
+            f" {usd_text(option.usd - advice.best.usd, sign=True)} a month gives"
+            f" {1e3 * (option.value_s - advice.best.value_s):+.1f} ms."
             for way, option in (("down", below), ("up", above))
             if option is not None
         ]
@@ -254,7 +252,7 @@ def _sentence(option: Option) -> str:
     low_s, high_s = option.interval_s
     upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
     return (
-        f"{option.bound.name} {_ms(low_s)} {upper} for {_usd(option.usd)} a month,"
+        f"{option.bound.name} {_ms(low_s)} {upper} for {usd_text(option.usd)} a month,"
         f" held back by {_binds(option)}"
     )
 
@@ -290,7 +288,7 @@ def _front(advice: Advice) -> Table:
         Row(
             item=setting_text(option.spec) + (" (today)" if shows(option) == today else ""),
             cells=(
-                quantity("usd_month", option.usd, _usd(option.usd)),
+                quantity("usd_month", option.usd, usd_text(option.usd)),
                 *(
                     quantity(f"p{percentile}_s", estimate.value, _ms(estimate.value))
                     for percentile, estimate in zip(PERCENTILES, option.prediction.whole, strict=True)
@@ -419,7 +417,7 @@ def _types(advice: Advice) -> list[str]:
 
 
 def _marks(name: str, options: Sequence[Option]) -> Curve:
-    hover = tuple(f"{setting_text(o.spec)}: {_usd(o.usd)}, {_ms(o.value_s)}" for o in options)
+    hover = tuple(f"{setting_text(o.spec)}: {usd_text(o.usd)}, {_ms(o.value_s)}" for o in options)
     return Curve(
         name=name, x=_x(options), y=_y(options), style="marks", hover=hover, summary="; ".join(hover[:3])
     )
@@ -433,36 +431,12 @@ def _y(options: Sequence[Option]) -> tuple[float, ...]:
     return tuple(option.value_s * 1e3 for option in options)
 
 
-def _access(ios: pa.Table) -> Table:
-    rows = []
-    for name, op in (("reads", "read"), ("writes", "write")):
-        own = ios.filter(pc.equal(ios["op"], op))
-        if own.num_rows:
-            of = access_of(own)
-            times = [None if s is None else f"{s * 1e3:.2f} ms" for s in (of.median_s, of.p99_s)]
-            size = f"{of.median_bytes / KIB:g} KiB"
-            depth = None if of.in_flight is None else f"{of.in_flight:.1f}"
-            ahead = None if of.ahead is None else f"{of.ahead:.0%}"
-            row = (
-                f"{of.ios:,}",
-                f"{of.bytes / MIB:,.1f}",
-                size,
-                f"{of.continuing:.0%}",
-                ahead,
-                depth,
-                *times,
-            )
-            rows.append((name, *row))
-    titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "readahead", "in flight", "p50", "p99"]
-    note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
-    return plain_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
-
-
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
 
 
-def _usd(usd: float, *, sign: bool = False) -> str:
+def usd_text(usd: float, *, sign: bool = False) -> str:
+    """``+1,234.00 USD``; without ``sign`` a plus is left out."""
     return f"{usd:{'+' if sign else ''},.2f} USD"
 
 
@@ -497,7 +471,7 @@ def _warming_up(quickening: float) -> list[str]:
     ]
 
 
-def _unpriced(types: Sequence[str], region: str) -> list[str]:
+def unpriced_warnings(types: Sequence[str], region: str) -> list[str]:
     """A warning where settings were left out."""
     if not types:
         return []
@@ -505,78 +479,3 @@ def _unpriced(types: Sequence[str], region: str) -> list[str]:
         f"Settings of {', '.join(types)} were left out, as prices of theirs in {region} are not known; name a"
         f" file that has them in {PRICES_VARIABLE}, see docs/studies.md."
     ]
-
-
-_CENSORED = (
-    "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
-    " may be more, so log again there.",
-)
-
-
-def build_usage(
-    source: str,
-    intervals: Sequence[Interval],
-    options: Sequence[UsageOption],
-    *,
-    region: str,
-    unpriced: Sequence[str] = (),
-    ios: pa.Table | None = None,
-    notes: Sequence[str] = (),
-) -> Report:
-    """What a log says that a volume did, on today's setting (the first) and on others.
-
-    ``unpriced`` types were left out; ``ios`` are those of a trace, ``notes`` what must be known of it.
-    """
-    today = options[0]
-    below = [one for one in options if not one.usage.limited_s]
-    free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
-    length = format_seconds(sum(one.seconds for one in intervals))
-    verdict = "No setting that was looked at stays below its limits."
-    if free is not None:
-        saves = _saves(today, free)
-        if setting_text(free.spec) == setting_text(today.spec):
-            against = "that of today"
-        elif saves is None:
-            against = f"{_usd(free.usd or 0.0)} a month"
-        else:
-            against = f"{_usd(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
-        verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
-    rows = [
-        (
-            setting_text(one.spec) + (" (today)" if one is today else ""),
-            None if one.usd is None else _usd(one.usd),
-            None if (saves := _saves(today, one)) is None else _usd(saves, sign=True),
-            format_seconds(one.usage.limited_s) if one.usage.limited_s else "never",
-            max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
-            None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
-        )
-        for one in options
-    ]
-    titles = ["setting", "a month", "saves", "at its limit for", "which limit", "lowest credits"]
-    return Report(
-        kind="usage",
-        title=f"Usage of {source}: {len(intervals):,} intervals, {length}, prices of {region}",
-        about=(),
-        facts={"session": source, "state": "usage", "plan": ""},
-        verdict=verdict,
-        labels=(f"A statement {MODELS}.",),
-        tables=(
-            plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
-            *([] if ios is None else [_access(ios)]),
-        ),
-        warnings=(
-            *notes,
-            *_unpriced(unpriced, region),
-            "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
-            "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
-            "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
-            *(_CENSORED if today.usage.limited_s else ()),
-            f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
-            " owed, as if nobody slowed down.",
-        ),
-    )
-
-
-def _saves(today: UsageOption, other: UsageOption) -> float | None:
-    """USD a month; None where one of them has no price."""
-    return None if today.usd is None or other.usd is None else today.usd - other.usd

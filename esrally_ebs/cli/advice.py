@@ -15,9 +15,10 @@ from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import Predictor
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
-from esrally_ebs.advice.tables import build_advice, build_usage, kept_in_race, plan_text, raced_settings
+from esrally_ebs.advice.tables import build_advice, kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
 from esrally_ebs.advice.usage import intervals_of, parse_usage
+from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli.output import Format, Output, SessionName, complain, put

@@ -25,9 +25,9 @@ from stored import GP2
 
 from esrally_ebs import report
 from esrally_ebs.advice.advice import usage_options
-from esrally_ebs.advice.tables import build_usage
 from esrally_ebs.advice.traces import lacks, parse_trace
 from esrally_ebs.advice.usage import parse_usage
+from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.analysis.gate import parse_limit
 from esrally_ebs.aws.ebs_statistics import COUNTERS, PAGE_BYTES, parse_log_page, parse_stats_json
 from esrally_ebs.catalog.cost import read_prices

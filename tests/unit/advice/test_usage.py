@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.advice.advice import usage_options
-from esrally_ebs.advice.tables import build_usage
 from esrally_ebs.advice.usage import Interval, columns_of, parse_usage, replay_usage
+from esrally_ebs.advice.usage_tables import build_usage
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError

@@ -1,0 +1,113 @@
+"""What a log says that a volume did, as a report: for how long settings would have been at their limits."""
+
+import math
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esrally_ebs.advice.advice import UsageOption
+from esrally_ebs.advice.tables import MODELS, setting_text, unpriced_warnings, usd_text
+from esrally_ebs.advice.traces import access_of, lacks
+from esrally_ebs.advice.usage import Interval
+from esrally_ebs.report.model import Report, Table, plain_table
+from esrally_ebs.units import KIB, MIB, format_seconds
+
+_CENSORED = (
+    "Where today's volume was at a limit, the log has what it did, not what was wanted: on a larger one it"
+    " may be more, so log again there.",
+)
+
+
+def build_usage(
+    source: str,
+    intervals: Sequence[Interval],
+    options: Sequence[UsageOption],
+    *,
+    region: str,
+    unpriced: Sequence[str] = (),
+    ios: pa.Table | None = None,
+    notes: Sequence[str] = (),
+) -> Report:
+    """What a log says that a volume did, on today's setting (the first) and on others.
+
+    ``unpriced`` types were left out; ``ios`` are those of a trace, ``notes`` what must be known of it.
+    """
+    today = options[0]
+    below = [one for one in options if not one.usage.limited_s]
+    free = min(below, key=lambda one: math.inf if one.usd is None else one.usd, default=None)
+    length = format_seconds(sum(one.seconds for one in intervals))
+    verdict = "No setting that was looked at stays below its limits."
+    if free is not None:
+        saves = _saves(today, free)
+        if setting_text(free.spec) == setting_text(today.spec):
+            against = "that of today"
+        elif saves is None:
+            against = f"{usd_text(free.usd or 0.0)} a month"
+        else:
+            against = f"{usd_text(abs(saves))} a month {'less' if saves >= 0 else 'more'} than today"
+        verdict = f"{setting_text(free.spec)} is the cheapest that stays below its limits: {against}."
+    rows = [
+        (
+            setting_text(one.spec) + (" (today)" if one is today else ""),
+            None if one.usd is None else usd_text(one.usd),
+            None if (saves := _saves(today, one)) is None else usd_text(saves, sign=True),
+            format_seconds(one.usage.limited_s) if one.usage.limited_s else "never",
+            max(one.usage.at_limit_s, key=one.usage.at_limit_s.__getitem__) if one.usage.limited_s else None,
+            None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
+        )
+        for one in options
+    ]
+    titles = ["setting", "a month", "saves", "at its limit for", "which limit", "lowest credits"]
+    return Report(
+        kind="usage",
+        title=f"Usage of {source}: {len(intervals):,} intervals, {length}, prices of {region}",
+        about=(),
+        facts={"session": source, "state": "usage", "plan": ""},
+        verdict=verdict,
+        labels=(f"A statement {MODELS}.",),
+        tables=(
+            plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
+            *([] if ios is None else [_access(ios)]),
+        ),
+        warnings=(
+            *notes,
+            *unpriced_warnings(unpriced, region),
+            "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
+            "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
+            "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",
+            *(_CENSORED if today.usage.limited_s else ()),
+            f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
+            " owed, as if nobody slowed down.",
+        ),
+    )
+
+
+def _access(ios: pa.Table) -> Table:
+    rows = []
+    for name, op in (("reads", "read"), ("writes", "write")):
+        own = ios.filter(pc.equal(ios["op"], op))
+        if own.num_rows:
+            of = access_of(own)
+            times = [None if s is None else f"{s * 1e3:.2f} ms" for s in (of.median_s, of.p99_s)]
+            size = f"{of.median_bytes / KIB:g} KiB"
+            depth = None if of.in_flight is None else f"{of.in_flight:.1f}"
+            ahead = None if of.ahead is None else f"{of.ahead:.0%}"
+            row = (
+                f"{of.ios:,}",
+                f"{of.bytes / MIB:,.1f}",
+                size,
+                f"{of.continuing:.0%}",
+                ahead,
+                depth,
+                *times,
+            )
+            rows.append((name, *row))
+    titles = ["", "I/Os", "MiB", "size, middle", "read or written on", "readahead", "in flight", "p50", "p99"]
+    note = "To read on is to begin where one of the last 64 ended. In flight: as one is issued, it included."
+    return plain_table("access", "What the trace's I/Os do", titles, rows, note, *lacks(ios))
+
+
+def _saves(today: UsageOption, other: UsageOption) -> float | None:
+    """USD a month; None where one of them has no price."""
+    return None if today.usd is None or other.usd is None else today.usd - other.usd
