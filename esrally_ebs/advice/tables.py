@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import Advice, Option
@@ -84,6 +85,7 @@ def build_advice(
         tables=tuple(tables),
         warnings=(
             *_unfinished(session),
+            *_failed(session, predictor.check.spec.name),
             *session.warnings,
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
@@ -178,13 +180,20 @@ def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
 
 def _measured_s(proof: Session, arm: str) -> Column:
     """The percentiles of an arm's requests, in the order of PERCENTILES."""
-    samples = proof.samples
-    own = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    times_s = samples.filter(pc.and_(own, samples["success"]))["service_time_s"].to_numpy()
+    measured = _of_arm(proof, arm)
+    times_s = measured.filter(measured["success"])["service_time_s"].to_numpy()
     if not len(times_s):
         raise MeasurementError(f"session {proof.id}: no requests of arm {arm!r} were measured; race again")
     percentiles: Column = np.percentile(times_s, PERCENTILES)
     return percentiles
+
+
+def _of_arm(session: Session, arm: str) -> pa.Table:
+    """The samples of the arm's measured requests."""
+    samples = session.samples
+    return samples.filter(
+        pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
+    )
 
 
 def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
@@ -449,6 +458,15 @@ def _unfinished(session: Session) -> list[str]:
         f"Session {session.id} is {session.state}{reason}: predicted are the requests that it has."
         " Record again for as many as were planned."
     ]
+
+
+def _failed(session: Session, arm: str) -> list[str]:
+    """A warning where requests of the arm failed."""
+    measured = _of_arm(session, arm)
+    failed = measured.filter(pc.invert(measured["success"])).num_rows
+    if not failed:
+        return []
+    return [f"{failed:,} of {measured.num_rows:,} requests failed while recorded: those are left out."]
 
 
 def _left_out(halves: int) -> list[str]:

@@ -215,6 +215,15 @@ def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Pr
     assert not [one for one in warnings if "0123" in one]
 
 
+def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> None:
+    """The report of the same session said so; the advice was of those that were left, without a word."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
+    rows = [{**one, "success": number > 2} for number, one in enumerate(recorded().samples.to_pylist())]
+    made = replace(recorded(), samples=table(*rows, row(arm="b", success=False)))
+    warnings = build_advice(made, advice, predictor, region="us-east-1").warnings
+    assert warnings[0] == "3 of 48 requests failed while recorded: those are left out."
+
+
 def test_what_is_paid_by_use_today_is_part_of_todays_price(predictor: Predictor) -> None:
     """An EFS whose reads cost more than its storage was said to cost its storage, unlike in the report."""
     efs = VolumeSpec(name="a", type="efs", mode="elastic")
