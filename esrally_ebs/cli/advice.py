@@ -13,7 +13,7 @@ import typer
 
 from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
 from esrally_ebs.advice.tables import build_advice, kept_in_race, plan_text, raced_settings
 from esrally_ebs.advice.traces import lost_events, parse_trace
@@ -307,7 +307,8 @@ def trace_command(
     )
     is_whole = ios["done_s"].null_count <= MAX_HALVES * ios.num_rows
     is_whole &= not any(event.number("missed") for event in session.events)
-    step = f"esrally-ebs advise {name} --keep p99=100ms" if logs and is_whole else ""
+    bounded = [one for one in PERCENTILES if session.samples.num_rows >= least_requests(one)]
+    step = f"esrally-ebs advise {name} --keep p{bounded[-1]}=100ms" if bounded and is_whole else ""
     give(replace(report, next_step=step), "text", None)
 
 

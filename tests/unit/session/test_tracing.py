@@ -67,7 +67,7 @@ def test_another_tools_trace_becomes_a_session_with_requests(
     assert run(home, "--log", str(queries(home)), "--output", str(made)) == 0
     out = capsys.readouterr().out
     assert "What the trace's I/Os do" in out
-    assert f"esrally-ebs advise {made} --keep" in out
+    assert f"esrally-ebs advise {made} --keep p99=" in out
     session = load_session(made)
     assert session.kind == "trace"
     assert session.samples.num_rows == READS - 2
@@ -119,6 +119,15 @@ def test_an_arm_that_is_attached_is_taken_with_the_credits_that_it_has(
     assert tracing.volume_at(home, spec).spec.credits == 0.0
     monkeypatch.setattr(tracing, "read_state", lambda _: SimpleNamespace(credits=None, credits_capacity=None))
     assert tracing.volume_at(home, spec) == arm
+
+
+def test_a_recording_names_a_percentile_that_its_requests_bound(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = home / "few.ndjson"
+    few.write_text("".join(queries(home).read_text().splitlines(keepends=True)[:100]))
+    assert run(home, "--log", str(few)) == 0
+    assert "--keep p90=100ms" in capsys.readouterr().out
 
 
 def test_ios_that_are_not_whole_are_said_with_the_advice(
