@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
 from esrally_ebs.advice.usage import Interval, Usage, columns_of, replay_usage
 from esrally_ebs.catalog import cost
@@ -12,6 +14,7 @@ from esrally_ebs.catalog.volume_types import known_model, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import GIB, MIB
+from esrally_ebs.volumes.virtual.replay import Column
 
 TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
@@ -19,6 +22,8 @@ _LOW_IOPS = (500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
+_MONTH_S = 730 * 3600  # by which AWS bills
+_MOST_USED = 2.0**62  # a log may say any number
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 
 
@@ -225,17 +230,28 @@ def usage_options(
     """Today's volume, then each setting that is cheaper or less at its limits than all before it, by price.
 
     And the types of which settings were left out, as they have no price there. Burst credits of all are as
-    full at first as today's. Raises PlanError for a type or region without settings or prices.
+    full at first as today's; what is paid by use is that of the log. Raises PlanError for a type or region
+    without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
     priced, unpriced = _priced(settings(today, types), region, prices)
     replayed = partial(replay_usage, columns, credits=today.credits)
     made = [(spec, usd, replayed(model_for(spec))) for spec, usd in priced]
     made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))
-    price = cost.of_arms([today], region, prices=prices)[0].price
+    used = {today.name: _used(columns)}
+    price = cost.of_arms([today], region, usage=used, prices=prices)[0].price
     usage = replayed(model_for(today))
     front = [UsageOption(spec=today, usd=price.usd if price else None, usage=usage)]
     for spec, usd, usage in made:
         if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:
             front.append(UsageOption(spec=spec, usd=usd, usage=usage))
     return front, unpriced
+
+
+def _used(columns: Column) -> cost.Usage:
+    """What a month at the pace of these intervals uses."""
+    with np.errstate(all="ignore"):
+        seconds, *sums = columns.sum(axis=1)
+        a_month = np.nan_to_num(np.array(sums) * (_MONTH_S / seconds))
+    reads, read, writes, written = np.minimum(a_month, _MOST_USED).astype(np.int64).tolist()
+    return cost.Usage(read_bytes=read, written_bytes=written, ios=reads + writes)

@@ -500,6 +500,20 @@ def test_a_volume_of_today_that_suffices_is_among_those_that_do(
     assert verdict.endswith("is the cheapest that stays below its limits: that of today.")
 
 
+@pytest.mark.parametrize(
+    ("today", "log", "usd"),
+    [
+        (VolumeSpec(name="a", type="standard"), QUIET, 5 + 0.05 * 2628),
+        (VolumeSpec(name="a", type="efs", mode="elastic"), QUIET, 30 + 0.03 * 40_100.1),
+        (VolumeSpec(name="a", type="standard"), replace(QUIET, reads=1e300), 5 + 0.05 * 2**62 / 1e6),
+    ],
+)
+def test_what_is_paid_by_use_is_that_of_the_log(today: VolumeSpec, log: Interval, usd: float) -> None:
+    """A magnetic volume of 1,000 I/Os a second was cheaper than the gp3 that costs a quarter of it."""
+    first = usage_options([log] * 2, today, region="us-east-1", types=["gp3"])[0][0]
+    assert first.usd == pytest.approx(usd, rel=1e-4)
+
+
 def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
