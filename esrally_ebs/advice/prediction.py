@@ -33,9 +33,14 @@ _NO_TIME = Service(base_us=0.0, per_kib_us=0.0, sigma=0.0)
 
 
 def least_requests(percentile: float) -> int:
-    """So many that the slowest is beyond this percentile in 19 of 20 cases: of fewer nothing bounds it.
+    """So many that one is beyond this percentile in the mean: of fewer nothing bounds it."""
+    return math.ceil(round(100 / (100 - percentile), 6))
 
-    Whatever the distribution: Wilks, Annals of Mathematical Statistics 12 (1941), p. 91.
+
+def _surely_beyond(percentile: float) -> int:
+    """So many that the slowest is beyond this percentile in 19 of 20 cases, whatever the distribution.
+
+    Wilks, Annals of Mathematical Statistics 12 (1941), p. 91.
     """
     return math.ceil(math.log(1 - _CONFIDENCE) / math.log(percentile / 100))
 
@@ -225,8 +230,10 @@ class Predictor:
         """Where the percentiles of a race of as many requests will lie, by how they vary from round to round.
 
         Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
-        chance, so it is added whole. An interval of too few requests has no upper end.
+        chance, so it is added whole. The percentile of a part of a few requests is its slowest, which varies
+        too little: of few requests the upper end is the slowest of all, if that is more, and of fewer none.
         """
+        slowest_s = float(latency_s.max(axis=1).mean())
         parts = np.unique(self._part)
         each_s = np.array([np.percentile(latency_s[:, self._part == part], PERCENTILES) for part in parts])
         logs = np.log(np.maximum(each_s, _MIN_S))
@@ -236,9 +243,12 @@ class Predictor:
             off = abs(self.errors.get(percentile, 0.0)) * value
             error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
             apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
-            bounded = self.requests >= least_requests(percentile)
-            high = value * apart + off if bounded else None
-            estimates.append(Estimate(value, max(0.0, value / apart - off), high))
+            high = value * apart
+            if self.requests < _surely_beyond(percentile):
+                high = max(high, slowest_s)
+            is_bounded = self.requests >= least_requests(percentile)
+            low = max(0.0, value / apart - off)
+            estimates.append(Estimate(value, low, high + off if is_bounded else None))
         return tuple(estimates)
 
     def _errors_by_task(self, runs: Sequence[Replayed]) -> dict[str, tuple[float, float]]:
