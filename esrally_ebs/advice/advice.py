@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
-from esrally_ebs.advice.usage import Interval, Usage, columns_of, replay_usage
+from esrally_ebs.advice.usage import Interval, ReplayedUsage, columns_of, replay_usage
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import known_model, model_for
 from esrally_ebs.errors import PlanError
@@ -221,7 +221,7 @@ class UsageOption:
 
     spec: VolumeSpec
     usd: float | None  # only today's may have no price
-    usage: Usage
+    usage: ReplayedUsage
 
 
 def usage_options(

@@ -62,7 +62,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ReplayedUsage:
     """What the intervals would have been on one volume."""
 
     at_limit_s: Mapping[str, float]  # seconds of the intervals in which this limit was reached
@@ -397,7 +397,7 @@ def columns_of(intervals: Sequence[Interval]) -> Column:
     return columns
 
 
-def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Usage:
+def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> ReplayedUsage:
     """Charge intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
     seconds = columns[0]
     at_limit_s, lowest = {}, []
@@ -418,7 +418,7 @@ def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Usag
         at_limit_s[limit.name] = float(np.sum(seconds * np.where(whole, 1.0, parts)))
         if limit.of_credits:
             lowest.append(float(np.clip(levels / limit.capacity, 0.0, 1.0).min(initial=1.0)))
-    return Usage(at_limit_s=at_limit_s, lowest_credits=min(lowest, default=None))
+    return ReplayedUsage(at_limit_s=at_limit_s, lowest_credits=min(lowest, default=None))
 
 
 def _cost(columns: Column, limit: Limit, model: Model) -> Column:

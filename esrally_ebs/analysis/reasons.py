@@ -37,7 +37,7 @@ FioReadTimes = Mapping[int, Mapping[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class FioPrediction:
     """How much longer a query should take on arm b than on arm a; seconds, negative when b is faster."""
 
     difference_s: Estimate  # without an interval where fio ran once, or in one round only
@@ -74,7 +74,7 @@ def predict(
     fio_b: FioReadTimes,
     *,
     confidence: float,
-) -> Prediction | None:
+) -> FioPrediction | None:
     """The expected difference over the rounds that both arms have; None where anything for it is missing."""
     rounds = sorted(a.keys() & b.keys())
     differences = [_difference(a[r], b[r], fio_a, fio_b) for r in rounds]
@@ -90,7 +90,7 @@ def predict(
         return None
     value = fmean(known)
     half = _half(known, _fio_error(all_a, all_b, fio_a, fio_b), confidence)
-    return Prediction(
+    return FioPrediction(
         difference_s=Estimate(value) if half is None else Estimate(value, value - half, value + half),
         reads=all_b.reads,
         io_bytes=size,
@@ -230,7 +230,7 @@ def why(
     b: str,
     of_a: Sequence[Profile],
     of_b: Sequence[Profile],
-    prediction: Prediction | None,
+    prediction: FioPrediction | None,
     measured: Estimate,
 ) -> tuple[Explanation, ...]:
     """Why ``b`` (as it is to be called) differs from ``a``; nothing when the data do not say.
@@ -317,7 +317,7 @@ def _waits(profile: Profile, limit: str) -> float:
 
 
 def _fio(
-    slower: _Requests, faster: _Requests, prediction: Prediction | None, measured: Estimate
+    slower: _Requests, faster: _Requests, prediction: FioPrediction | None, measured: Estimate
 ) -> Iterator[Explanation]:
     if prediction is None or not _agree(prediction, measured):
         return
@@ -333,7 +333,7 @@ def _fio(
     )
 
 
-def _agree(prediction: Prediction, measured: Estimate) -> bool:
+def _agree(prediction: FioPrediction, measured: Estimate) -> bool:
     """Same direction beyond doubt, and intervals that meet."""
     low, high = prediction.difference_s.low, prediction.difference_s.high
     if low is None or high is None or measured.low is None or measured.high is None:

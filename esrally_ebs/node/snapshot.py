@@ -37,7 +37,7 @@ _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
 
 
-class Objects(Protocol):
+class ObjectStore(Protocol):
     """A repository in S3; see ``aws.s3``."""
 
     def sizes(self, below: str) -> Mapping[str, int]: ...
@@ -52,7 +52,7 @@ class Snapshot:
     """A source that restores a snapshot; see ``dataset.Source``."""
 
     path: Path  # of the repository, and below it the snapshot's name
-    objects: Objects | None = None  # of a repository in S3
+    objects: ObjectStore | None = None  # of a repository in S3
     indices: Sequence[str] = ()  # indices or data streams to take; none named: all that there are
     searched: Sequence[str] = ()  # what the track searches, by name
 

@@ -67,7 +67,7 @@ class Recovery(runner.Runner):  # type: ignore[misc]
         shards = await es.cat.shards(index=index, format="json", h="prirep,node,store", bytes="b")
         here = next(shard["node"] for shard in shards if shard["prirep"] == "p")
         size = sum(float(shard["store"] or 0) for shard in shards if shard["prirep"] == "p")
-        wait = Wait(arm.name, params["kind"], patience_s(size, arm, plan))
+        wait = CopyDeadline(arm.name, params["kind"], patience_s(size, arm, plan))
         if params["kind"] == NODE_LOSS:
             here = names[0]  # which cannot be lost: the others have its network
         there = names[(names.index(here) + 1) % len(names)]
@@ -126,7 +126,7 @@ def patience_s(size: float, arm: Arm, plan: Plan) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class CopyDeadline:
     """For copies of one arm, which get no more time than that."""
 
     arm: str
@@ -183,7 +183,7 @@ def _reason(explained: Mapping[str, Any]) -> str:
     return one_line("; ".join(reasons) or "it does not say why")[:_REASON_SIGNS]
 
 
-async def _settle(es: Any, index: str, nodes: Sequence[str], replicas: int, wait: Wait) -> None:
+async def _settle(es: Any, index: str, nodes: Sequence[str], replicas: int, wait: CopyDeadline) -> None:
     """Allow an index these nodes and this number of replicas, and wait until all copies are there."""
     await es.indices.put_settings(index=index, settings=_placed(nodes, replicas))
     green = {"wait_for_status": "green", "wait_for_no_relocating_shards": True}
@@ -209,7 +209,7 @@ async def _require_snapshot(es: Any, index: str, first: str) -> None:
         )
 
 
-async def _restore(es: Any, index: str, node: str, wait: Wait) -> None:
+async def _restore(es: Any, index: str, node: str, wait: CopyDeadline) -> None:
     restored = wait.patient(es).snapshot.restore(
         **_SNAPSHOT,
         indices=index,

@@ -15,7 +15,7 @@ from esrally_ebs.analysis.profile import (
     read_windows,
     singles,
 )
-from esrally_ebs.analysis.reasons import Explanation, Prediction, fio_read_times, predict, sentence, why
+from esrally_ebs.analysis.reasons import Explanation, FioPrediction, fio_read_times, predict, sentence, why
 from esrally_ebs.model import STEAL_TO_WARN_OF
 from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, number_of, time_difference_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
@@ -44,7 +44,7 @@ class Explained:
     profiles: Profiles
     singles: Mapping[tuple[str, str], Sequence[Profile]]  # by task and arm: one after the other
     broken: int  # observations that are no use
-    expected: Mapping[tuple[str, str, str], Prediction]  # by task, a, b
+    expected: Mapping[tuple[str, str, str], FioPrediction]  # by task, a, b
     marked: Marked
     without_marked: Findings
 
@@ -269,7 +269,7 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
     )
 
 
-def _expected_cells(expected: Prediction | None, comparison: Comparison | None) -> tuple[Cell, ...]:
+def _expected_cells(expected: FioPrediction | None, comparison: Comparison | None) -> tuple[Cell, ...]:
     measured = NOTHING
     if comparison is not None:
         measured = time_difference_cell("measured", comparison.percentiles[0].difference_s)

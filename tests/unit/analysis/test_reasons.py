@@ -11,8 +11,8 @@ from small_plan import small_plan
 from esrally_ebs.analysis.profile import Profile
 from esrally_ebs.analysis.reasons import (
     Explanation,
+    FioPrediction,
     FioReadTimes,
-    Prediction,
     fio_read_times,
     predict,
     sentence,
@@ -59,7 +59,7 @@ def twice(by_size: Mapping[int, float]) -> FioReadTimes:
 
 def between(
     a: Profile, b: Profile, fio_a: FioReadTimes, fio_b: FioReadTimes, rounds: int = 4
-) -> Prediction | None:
+) -> FioPrediction | None:
     of_a, of_b = ({round_: one for round_ in range(1, rounds + 1)} for one in (a, b))
     return predict(of_a, of_b, fio_a, fio_b, confidence=0.95)
 
@@ -177,7 +177,7 @@ def test_only_random_reads_one_at_a_time_tell_of_a_cold_search(tmp_path: Path) -
 
 
 PROVEN = Estimate(-0.36e-3, -0.5e-3, -0.2e-3)
-EXPECTED = Prediction(
+EXPECTED = FioPrediction(
     difference_s=Estimate(-0.34e-3, -0.4e-3, -0.3e-3),
     reads=4.2,
     io_bytes=12 * KIB,
@@ -221,7 +221,9 @@ def test_arms_that_read_unequally_often_are_said_to() -> None:
         (None, PROVEN),
     ],
 )
-def test_no_sentence_where_the_data_do_not_say_why(prediction: Prediction | None, measured: Estimate) -> None:
+def test_no_sentence_where_the_data_do_not_say_why(
+    prediction: FioPrediction | None, measured: Estimate
+) -> None:
     assert why("gp2", "gp3", [profile()], [profile()], prediction, measured) == ()
 
 

@@ -13,7 +13,7 @@ from small_plan import small_plan
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan import Plan, parse_plan
-from esrally_ebs.rally.recovery import Recovery, Wait, patience_s
+from esrally_ebs.rally.recovery import CopyDeadline, Recovery, patience_s
 from esrally_ebs.store.context import Arm, Member
 from esrally_ebs.units import MIB
 
@@ -78,7 +78,7 @@ def test_a_copy_that_never_comes_is_given_up_in_a_line_that_says_what_is_missing
 ) -> None:
     es = Cluster({"node_allocation_decisions": decisions})
     with pytest.raises(SetupError) as given_up:
-        asyncio.run(Wait("a", "replica", 0.1).on(es, "i", asyncio.sleep(60)))
+        asyncio.run(CopyDeadline("a", "replica", 0.1).on(es, "i", asyncio.sleep(60)))
     assert str(given_up.value) == (
         "arm a: replica: i is not green after 0 s, which is 10 times what its limits let copies take, and "
         f"120 s: replica 0 is on no node: {why}; see the nodes' logs, start the race again"
@@ -126,7 +126,13 @@ def test_what_was_restored_on_a_node_is_gone_before_that_node_is_lost() -> None:
 def test_work_that_elasticsearch_gave_up_on_some_shards_was_not_done(kind: str) -> None:
     shards = {"total": 2, "successful": 1, "failed": 1}
     es = Elasticsearch(restore={"snapshot": {"shards": shards}}, forcemerge={"_shards": shards})
-    params = {"kind": kind, "index": "i", "nodes": ("a-1", "a-2"), "port": 1, "wait": Wait("a", kind, 9.0)}
+    params = {
+        "kind": kind,
+        "index": "i",
+        "nodes": ("a-1", "a-2"),
+        "port": 1,
+        "wait": CopyDeadline("a", kind, 9.0),
+    }
     with pytest.raises(SetupError, match=f"^arm a: {kind}: 1 of 2 shards failed; see that the volume has"):
         asyncio.run(Recovery()({"default": es}, params))
 
