@@ -28,7 +28,7 @@ from steal import steal_reported
 
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import activation, runners
-from esrally_ebs.rally.schedule import BLOCK
+from esrally_ebs.rally.request_source import BLOCK
 
 _WARMUPS = 6000
 _REQUESTS, _UNCOUNTED = 100, 5

@@ -10,7 +10,7 @@ from typing import Any
 from esrally import config
 from esrally.track import loader
 
-from esrally_ebs.rally import runners, schedule
+from esrally_ebs.rally import request_source, runners, schedule
 from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.store.context import load_context
 
@@ -36,6 +36,6 @@ class OnRunningNode(loader.TrackProcessor):  # type: ignore[misc]
 def register(registry: Any) -> None:  # noqa: ANN401 - Rally is untyped
     """Called by Rally."""
     registry.register_track_processor(OnRunningNode())
-    registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)
+    registry.register_param_source(request_source.PARAM_SOURCE, request_source.RequestSource)
     if registry.runner_registry:
         runners.register(registry)

@@ -20,14 +20,14 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
     from esrally.exceptions import SystemSetupError
     from esrally.track import loader
 
-    from esrally_ebs.rally import knee, open_loop, processor, runners, schedule
+    from esrally_ebs.rally import knee, open_loop, processor, request_source, runners
     from esrally_ebs.workload.corpus import vectors
     from esrally_ebs.workload.queries import replay
 
     registry.register_track_processor(processor.Pack(plan, of_track=of_track))
     # Rally drops its own preparator when another processor is registered; it must come last.
     registry.register_track_processor(loader.DefaultTrackPreparator())
-    registry.register_param_source(schedule.PARAM_SOURCE, schedule.RequestSource)
+    registry.register_param_source(request_source.PARAM_SOURCE, request_source.RequestSource)
     registry.register_param_source(replay.PARAM_SOURCE, replay.Replay)
     registry.register_param_source(vectors.PARAM_SOURCE, vectors.Nearest)
     if registry.runner_registry:

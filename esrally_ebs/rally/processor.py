@@ -35,17 +35,9 @@ from esrally_ebs.rally.activation import ACTIVATION, Activation, install
 from esrally_ebs.rally.cars import load_settings
 from esrally_ebs.rally.coordinator_service import CoordinatorService, address_towards, require_able_elsewhere
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.request_source import require_requests
 from esrally_ebs.rally.sample_recorder import line_writer
-from esrally_ebs.rally.schedule import (
-    SEARCH_TAG,
-    divide,
-    expand,
-    has_writes,
-    loads,
-    require_requests,
-    settled,
-    untold,
-)
+from esrally_ebs.rally.schedule import SEARCH_TAG, divide, expand, has_writes, loads, settled, untold
 from esrally_ebs.rally.settings import PLAIN, RaceSettings, race_settings, updated, use_nodes
 from esrally_ebs.session.protocol import LiveSession
 from esrally_ebs.session.steps import MachineSteps, RaceNodes, objects_of

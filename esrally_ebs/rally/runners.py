@@ -25,7 +25,8 @@ from esrally_ebs.rally import activation
 from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.schedule import BLOCK, BRING_BACK, FIO, START
+from esrally_ebs.rally.request_source import BLOCK
+from esrally_ebs.rally.schedule import BRING_BACK, FIO, START
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps

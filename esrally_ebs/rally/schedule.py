@@ -5,7 +5,6 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 
 import copy
 import math
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,24 +14,19 @@ from urllib.parse import unquote
 
 from esrally import track as rally_track
 from esrally.driver import scheduler
-from esrally.track import params as rally_params
 
 from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Block, Phase, Request, Work
+from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import knee, open_loop, recovery
+from esrally_ebs.rally import recovery, request_source
+from esrally_ebs.rally.request_source import BLOCK
 from esrally_ebs.rally.settings import updated
 from esrally_ebs.session import protocol
 from esrally_ebs.session.root_steps import MAX_LENT
-from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
-BLOCK = "ebs"  # key of a task's Block in its operation's parameters, and of what race.json says of it
 SEARCH_BESIDE = "ebs-beside"  # key of the name of a search that writes run beside, and of its clients
-_TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how their order is drawn
-_CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
-_INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
 _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
@@ -43,7 +37,6 @@ FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
 SEARCH_TAG = "search"  # of a task that searches, where nothing else tells
-PARAM_SOURCE = "ebs-on-arm"
 
 
 def divide(schedule: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -275,13 +268,8 @@ def _in_turn(searches: Sequence[Any], beside: Iterable[str], plan: Plan) -> dict
     together = copy.copy(first)
     together.clients = max(task.clients for task in searches)
     together.operation = copy.copy(first.operation)
-    together.operation.params = {_INNER: tuple(_source_of(task.operation, task.name) for task in searches)}
+    together.operation.params = request_source.of_several(searches)
     return {protocol.QUERIES: together}
-
-
-def _source_of(operation: Any, name: str) -> tuple[Any, ...]:
-    """What makes an operation's requests: type, parameter source, name and parameters."""
-    return operation.type, operation.param_source, name, operation.params
 
 
 def _without_arm(block: Block) -> Block:
@@ -364,14 +352,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
         # Hits and took, read after the service time; hits of an index that grows say nothing.
         operation.params["detailed-results"] = not is_beside
-        if task.operation.param_source == vectors.PARAM_SOURCE:
-            operation.params.setdefault("seed", plan.dataset.seed)  # points in the clusters of the documents
-        if block.task == protocol.QUERIES:
-            knee.apply(clone, block, plan)
-            if task.operation.param_source in (replay.PARAM_SOURCE, vectors.PARAM_SOURCE):
-                _begin_elsewhere(clone, block, plan)
-        else:
-            _choose_requests(clone, task, block, plan)
+        request_source.choose(clone, task, block, plan)
         if is_beside and measures:
             # no page of the bytes that it was brought back to is in the page cache
             clone.warmup_iterations += plan.race.warmup_iterations
@@ -408,65 +389,8 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     clone.params = dict(task.params)
     clone.tags = list(task.tags)
     clone.meta_data = {**task.meta_data, **_meta_data(block)}
-    operation = clone.operation = copy.copy(task.operation)
-    operation.params = {
-        **operation.params,
-        BLOCK: block,
-        _TURNS: (blocks, f"{plan.design.seed} {clone.name}", plan.design.order == "fixed"),
-        _CHANCE: f"{plan.design.seed} {block.task} {0 if _same_again(plan) else block.round}",
-        _INNER: operation.params.get(_INNER) or (_source_of(operation, clone.name),),
-    }
-    operation.param_source = PARAM_SOURCE
+    clone.operation = request_source.operation_of(task, clone.name, block, blocks, plan)
     return clone
-
-
-def _choose_requests(clone: Any, task: Any, block: Block, plan: Plan) -> None:
-    """Which requests a block asks, and when they are due."""
-    measures = block.phase is Phase.MEASURE
-    is_log = task.operation.param_source == replay.PARAM_SOURCE
-    is_template = is_log and "template" in task.operation.params
-    if measures and task.operation.param_source == vectors.PARAM_SOURCE:
-        _begin_elsewhere(clone, block, plan)
-    if measures and is_template and plan.race and not _same_again(plan):
-        # other requests in each round, the same on all arms; Rally's iterations are each client's
-        clone.operation.params["first"] = (block.round - 1) * plan.race.iterations * task.clients
-    if open_loop.is_open(task, plan):
-        if measures:
-            open_loop.apply(clone, block, plan)
-        else:
-            open_loop.lift(clone)
-    elif is_log and not is_template:
-        if not measures:
-            clone.operation.params["cycle"] = True
-        elif task.iterations is None:
-            open_loop.take_piece(clone, block, plan)
-
-
-def _begin_elsewhere(clone: Any, block: Block, plan: Plan) -> None:
-    """Have a round ask what no other and no warm-up has asked, whose pages may be in memory."""
-    if not _same_again(plan):
-        place = random.Random(f"{plan.design.seed} {block.task} {block.round}")
-        clone.operation.params["first"] = place.getrandbits(32)
-
-
-def require_requests(track: Any, schedule: Iterable[Any]) -> None:
-    """Raise PlanError where an imported log has not the requests that these tasks ask of it."""
-    for task in (task for element in schedule for task in element):
-        params = task.operation.params
-        if all(source != replay.PARAM_SOURCE for _, source, *_ in params.get(_INNER, ())):
-            continue
-        log = replay.Replay(track, {"piece": params["piece"]} if "piece" in params else {})
-        warms = task.clients * (task.warmup_iterations - (open_loop.OPEN in params))
-        if "piece" in params and len(log) <= warms:
-            raise PlanError(
-                f"task {params[BLOCK].task}: each round has {len(log)} requests of the log, and {warms} are "
-                "to warm it up beside writes; set fewer rounds or warmup_iterations"
-            )
-
-
-def _same_again(plan: Plan) -> bool:
-    """Whether each round asks what the others ask: slower reads are set beside usual ones."""
-    return plan.cache.mode == "warm" or plan.trace == "perturb"
 
 
 def _between_requests(block: Block) -> Any:
@@ -494,86 +418,3 @@ def _meta_data(block: Block) -> dict[str, Any]:
     """For race.json and Rally's metrics store, which take nothing but JSON."""
     fields = {"arm": block.arm, "cluster": block.cluster, "round": block.round, "task": block.task}
     return {BLOCK: {**fields, "phase": block.phase.value}}
-
-
-class RequestSource:
-    """Rally's own parameter source, with the Request in ``params["ebs"]``.
-
-    Rally's sources keep only the keys that they know, so this one adds its own to what they give.
-    """
-
-    def __init__(
-        self, track: Any, params: dict[str, Any], *, inner: Any = None, client: int = 0, **_: Any
-    ) -> None:
-        self.client = client
-        self._track = track
-        self._params = params
-        blocks, seed, fixed = params[_TURNS]
-        self._orders = protocol.orders(blocks, seed=seed, fixed=fixed)
-        self._turns: list[Block] = []  # that are left of this pair
-        self._pairs = 0
-        self._request: dict[str, Any] = {}
-        if inner is None:
-            random.seed(params[_CHANCE])  # which a track's own source may draw from, or seed anew
-            inner = _inner(track, params)
-        self.inner = inner
-
-    def partition(self, index: int, total: int) -> "RequestSource":
-        """The part of one client; it counts its own requests."""
-        random.seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
-        inner = self.inner.partition(index, total)
-        return RequestSource(self._track, self._params, inner=inner, client=index)
-
-    def params(self) -> dict[str, Any]:
-        """The next request: the same for each arm of a pair."""
-        if not self._turns:
-            self._turns = next(self._orders)
-            self._pairs += 1
-            # what opens a connection comes before the schedule, and takes nothing from a log's piece
-            leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
-            self._request = (copy.copy(self.inner) if leads else self.inner).params()
-        block = self._turns.pop(0)
-        # a runner may change what it is given
-        request = copy.deepcopy(self._request) if self._turns else self._request
-        return {**request, BLOCK: Request(block=block, number=self._pairs)}
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":  # not yet set while unpickling
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-
-class _InTurn:
-    """Rally's parameter sources of several searches: a request of each, one after the other."""
-
-    infinite = False  # the steps decide
-
-    def __init__(self, sources: Sequence[Any], client: int = 0) -> None:
-        self._sources = sources
-        self._next = client
-
-    def partition(self, index: int, total: int) -> "_InTurn":
-        """Each client begins with another search."""
-        return _InTurn([source.partition(index, total) for source in self._sources], index)
-
-    def params(self) -> Any:
-        source = self._sources[self._next % len(self._sources)]
-        self._next += 1
-        return source.params()
-
-
-def _inner(track: Any, params: dict[str, Any]) -> Any:
-    own = {key: value for key, value in params.items() if key != _INNER}
-    sources = []
-    for type_, source, name, of_track in params[_INNER]:
-        merged = {**of_track, **own}
-        if params[BLOCK].task == protocol.QUERIES and "first" in own:
-            # else a client asks for one point by each search in turn, whose pages the first of them has read
-            merged["first"] = random.Random(f"{own['first']} {name}").getrandbits(32)
-        if merged.get("detailed-results") is False:
-            merged.pop("assertions", None)  # of hits, which Rally refuses then
-        if source:
-            sources.append(rally_params.param_source_for_name(source, track, merged))
-        else:
-            sources.append(rally_params.param_source_for_operation(type_, track, merged, name))
-    return _InTurn(sources) if params[BLOCK].task == protocol.QUERIES else sources[0]

@@ -30,8 +30,9 @@ from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
+from esrally_ebs.rally.request_source import RequestSource
 from esrally_ebs.rally.runners import OnArm
-from esrally_ebs.rally.schedule import RequestSource, divide, expand
+from esrally_ebs.rally.schedule import divide, expand
 from esrally_ebs.rally.settings import race_settings
 from esrally_ebs.workload.queries import replay
 from esrally_ebs.workload.queries.output import TRACK_PY

@@ -18,7 +18,8 @@ from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.plan.tables import MAX_PROBES
 from esrally_ebs.rally import activation, knee
-from esrally_ebs.rally.schedule import BLOCK, RequestSource, block_of, expand
+from esrally_ebs.rally.request_source import BLOCK, RequestSource
+from esrally_ebs.rally.schedule import block_of, expand
 from esrally_ebs.store.context import STEP
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay

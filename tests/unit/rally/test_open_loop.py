@@ -18,7 +18,8 @@ from small_plan import TWO_ARMS
 from esrally_ebs.errors import PlanError
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally import activation, open_loop
-from esrally_ebs.rally.schedule import BLOCK, RequestSource, expand
+from esrally_ebs.rally.request_source import BLOCK, RequestSource
+from esrally_ebs.rally.schedule import expand
 from esrally_ebs.session import clean
 
 PLAN = f"""{TWO_ARMS}[cache]

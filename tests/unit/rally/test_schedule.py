@@ -19,16 +19,14 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.rally.recovery import RECOVERY
+from esrally_ebs.rally.request_source import BLOCK, RequestSource, require_requests
 from esrally_ebs.rally.schedule import (
-    BLOCK,
     SEARCH_BESIDE,
     SEARCH_TYPES,
-    RequestSource,
     block_of,
     divide,
     expand,
     loads,
-    require_requests,
     round_of,
     settled,
     untold,

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import patches
 from esrally_ebs.rally.patches import worker as waits
+from esrally_ebs.rally.request_source import BLOCK
 from esrally_ebs.rally.runners import OnArm
-from esrally_ebs.rally.schedule import BLOCK, SEARCH_BESIDE
+from esrally_ebs.rally.schedule import SEARCH_BESIDE
 from esrally_ebs.session import clean
 from esrally_ebs.store.parts import FLUSH_EVERY_S
 
