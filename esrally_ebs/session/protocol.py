@@ -26,6 +26,7 @@ from esrally_ebs.plan import BaselineJob, Plan
 from esrally_ebs.plan.tables import CachePlan
 from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.context import Context
+from esrally_ebs.store.folder import CANCELLED
 
 if TYPE_CHECKING:
     from esrally_ebs.session.steps import MachineSteps
@@ -116,9 +117,7 @@ class LiveSession:
         finally:  # Ctrl-C again leaves the rest to the reaper, and must not leave the end unsaid
             fault = self.first_fault()
             reason = fault[0] if fault else "the race ended early; see Rally's log"
-            state, reason = (
-                (State.CANCELLED, "cancelled by the user") if cancelled else (State.FAILED, reason)
-            )
+            state, reason = (State.CANCELLED, CANCELLED) if cancelled else (State.FAILED, reason)
             self._steps.folder.finish(state, reason="; ".join([reason, *problems]))
 
     def first_fault(self) -> tuple[str, int] | None:

@@ -22,7 +22,7 @@ from esrally_ebs.checks.requirements import running_races
 from esrally_ebs.errors import PlanError, near
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, be_called, run_in_terminal
 from esrally_ebs.machine.resources import home, plan_path, resource
-from esrally_ebs.model import Kind, State, Volume, parse_bound
+from esrally_ebs.model import Kind, Volume, parse_bound
 from esrally_ebs.plan import BaselineJob, ModifyPlan, Plan, load_plan
 from esrally_ebs.session import migration
 from esrally_ebs.session.measure import Prepare, measure_baseline
@@ -208,18 +208,13 @@ def simulate_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str
     for volume, job in itertools.product(volumes, plan.baseline):
         check_room(job, volume.spec)
     folder = SessionFolder.create(home(), str(uuid.uuid4()), kind="simulate", plan=plan)
-    try:
+    with folder.failing_with():
         folder.update(
             arms=[Volume(spec=arm, kind=Kind.EMULATED, mount=Path("virtual-time")) for arm in plan.arm],
             environment={"esrally_ebs": esrally_ebs.__version__, "python": platform.python_version()},
         )
         _record(folder, plan, volumes, say)
         text, _ = conclude(folder)  # arms of one model each: there is no machine that could differ
-    except BaseException as error:
-        cancelled = isinstance(error, KeyboardInterrupt)
-        reason = "cancelled by the user" if cancelled else str(error) or repr(error)
-        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=reason)
-        raise
     say(f"every job's JSON, as fio writes it: {folder.path / 'baseline'}")
     return text
 

@@ -211,14 +211,9 @@ def _folder(volume: Volume, session: str, output: Path | None) -> Iterator[tuple
     """A session's folder and its arm; complete when the block ends well."""
     plan = Plan(name=KIND, arm=(volume.spec,), cache=CachePlan(mode="warm"))
     folder = SessionFolder.create(home(), session, kind=KIND, plan=plan, path=output)
-    try:
+    with folder.failing_with():
         folder.update(arms=[volume])
         yield folder, volume.spec.name
-    except BaseException as error:
-        cancelled = isinstance(error, KeyboardInterrupt)
-        reason = "cancelled by the user" if cancelled else str(error) or repr(error)
-        folder.finish(State.CANCELLED if cancelled else State.FAILED, reason=reason)
-        raise
     folder.finish(State.COMPLETE)
 
 

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,6 +19,7 @@ from esrally_ebs.store.parts import SCHEMAS, Growing, PartWriter, compact, read_
 from esrally_ebs.store.reading import read_baseline, read_events, read_record, this_process
 from esrally_ebs.store.session import SessionRecord, changed, document_of
 
+CANCELLED = "cancelled by the user"  # the reason
 _GIVEN_AT_CREATION = frozenset({"format", "id", "kind", "owner", "started_at"})
 
 
@@ -104,6 +105,18 @@ class SessionFolder:
 
         self._edit(end)
         self.compact()
+
+    @contextmanager
+    def failing_with(self) -> Iterator[None]:
+        """What the block raises, Ctrl-C too, ends the session and stands in its record."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.finish(State.CANCELLED, CANCELLED)
+            raise
+        except BaseException as error:
+            self.finish(State.FAILED, str(error) or repr(error))
+            raise
 
     def compact(self) -> None:
         """Merge the parts of each table into one file; readers and writers may go on meanwhile."""
