@@ -205,8 +205,7 @@ def _why(error: OSError) -> str:
 
 
 def _check_room(arm: str, data_dir: Path) -> None:
-    filesystem = os.statvfs(data_dir)
-    free = filesystem.f_bavail * filesystem.f_frsize
+    free = shutil.disk_usage(data_dir).free
     if free < _ROOM_BYTES:
         raise SetupError(
             f"arm {arm}: {data_dir} is full ({format_bytes(free)} left); make room on the volume"

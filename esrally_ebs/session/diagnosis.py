@@ -1,6 +1,6 @@
 """Why an arm stopped working: looks at its volume's daemon, its mount and its node; gives one line."""
 
-import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,10 +70,9 @@ def _room(volume: Volume) -> str | None:
     places += [("the backing store", path) for path in (record.created if record else ()) if path.is_file()]
     for what, path in places:
         try:
-            filesystem = os.statvfs(path)
+            free = shutil.disk_usage(path).free
         except OSError as error:
             return f"arm {name}: {path}: {error.strerror}; its volume has failed, start the race again"
-        free = filesystem.f_bavail * filesystem.f_frsize
         if free < _ROOM_BYTES:
             return f"arm {name}: {what} {path} is full ({format_bytes(free)} left); make room there"
     return None

@@ -39,10 +39,7 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     own.mkdir()
-    usage = os.statvfs(own)
-    spec = replace(
-        spec, size_bytes=usage.f_blocks * usage.f_frsize
-    )  # what is mounted, whatever was asked for
+    spec = replace(spec, size_bytes=shutil.disk_usage(own).total)  # as mounted, whatever was asked for
     identity = identify(own, Roots())
     return describe(spec, own, identity.kind, identity=identity.name)
 
@@ -78,8 +75,7 @@ def check_mount(path: Path, *, name: str, min_free_bytes: int = MIN_FREE_BYTES) 
     if mount.read_only or not (KEEPER in os.environ or _takes_files(path)):  # root's process looks again
         raise SetupError(f"volume '{name}': {path} is read-only; mount it for writing")
     require_unchangeable(mount.mount_point, name=f"volume '{name}': ")
-    usage = os.statvfs(path)
-    free = usage.f_bavail * usage.f_frsize
+    free = shutil.disk_usage(path).free
     if free < min_free_bytes:
         raise SetupError(
             f"volume '{name}': {path} is full: {format_bytes(free)} free,"

@@ -214,8 +214,7 @@ def _check_machine() -> None:
 
 def _default_image(directory: Path) -> Path:
     memory, disk = image_roots()
-    usage = os.statvfs(memory.parent)
-    free = min(usage.f_bavail * usage.f_frsize, psutil.virtual_memory().available)
+    free = min(shutil.disk_usage(memory.parent).free, psutil.virtual_memory().available)
     return image_of(memory if free >= _ROOM_BYTES else disk, directory)
 
 
