@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -198,10 +198,7 @@ class HostSteps(RootSteps):
         return diagnosis.cause(self._arm(arm))
 
     def _arm(self, name: str) -> Arm:
-        """An arm with the nodes that it has now."""
-        arm: Arm = self._of(self._arms, name)
-        members = (replace(member, node=self._nodes.get(member.volume.spec.name)) for member in arm.members)
-        return replace(arm, members=tuple(members))
+        return self._with_nodes(self._of(self._arms, name))
 
 
 def engine_of(docker: str | None) -> dict[str, str]:

@@ -31,7 +31,7 @@ from esrally_ebs.node.eviction import Eviction, evict_node
 from esrally_ebs.session import clean, diagnosis, environment, reaper
 from esrally_ebs.session.asking import Say, say_nothing
 from esrally_ebs.store import running
-from esrally_ebs.store.context import ENDING, OF_CALLER, STAYS, Context, Member
+from esrally_ebs.store.context import ENDING, OF_CALLER, STAYS, Arm, Context, Member
 from esrally_ebs.telemetry.gc_log import log_of
 from esrally_ebs.telemetry.sources import readers_of
 from esrally_ebs.volumes import backends as volumes
@@ -87,8 +87,7 @@ class RootSteps:
             run = running.begin(session)
             self._session = session
             try:
-                uid = self.caller.uid if self.caller else 0
-                self._wait_for_reaper = self._start_reaper(session, folder, watched, uid)
+                self._wait_for_reaper = self._start_reaper(session, folder, watched, self._caller_uid or 0)
                 if self.caller is not None:
                     for path in (run.parent, run):
                         path.chmod(0o711)  # to be passed through, by names that one knows
@@ -140,6 +139,7 @@ class RootSteps:
         if not chosen:
             raise SetupError("no volume is named; name those of an arm")
         self._require_local(settings)
+        is_cluster_here = len(on) > 1 and on[0] in self._volumes and not settings.apart
         with self._counted():
             started = nodes.start_cluster(
                 chosen,
@@ -147,10 +147,8 @@ class RootSteps:
                 session=self._session,
                 image=self.image(),
                 repository=self._of(self._lent, repository).mount / "elasticsearch" if repository else None,
-                snapshots=self._snapshots()
-                if len(on) > 1 and on[0] in self._volumes and not settings.apart
-                else None,
-                data_of=self.caller.uid if self.caller else None,
+                snapshots=self._snapshots() if is_cluster_here else None,
+                data_of=self._caller_uid,
             )
         self._nodes.update({node.arm: node for node in started})
         return started
@@ -172,11 +170,10 @@ class RootSteps:
         self._require_local(settings)
         neutral = self._of(self._volumes, ALL_ARMS)
         chosen = {name: self._of(self._volumes, name) for name in copies}
-        data_of = self.caller.uid if self.caller else None
         elsewhere: dict[str, Path] = {}
         with self._lock:
             for name, volume in chosen.items():
-                nodes.prepare_data_dir(volume, data_of)
+                nodes.prepare_data_dir(volume, self._caller_uid)
                 for folder, copy in copies[name].items():
                     # bound, so that the engine looks no name up that the caller may exchange
                     with opened_below(volume.mount, "elasticsearch", "indices", folder) as data:
@@ -188,7 +185,7 @@ class RootSteps:
                 session=self._session,
                 image=self.image(),
                 elsewhere=elsewhere,
-                data_of=data_of,
+                data_of=self._caller_uid,
             )
         parts = tuple(
             replace(node, arm=name, data_dir=volume.mount / "elasticsearch")
@@ -226,17 +223,13 @@ class RootSteps:
     def _renew(self, started: Sequence[Node]) -> None:
         assert self._context is not None
         self._nodes.update({node.arm: node for node in started})
-        arms = tuple(
-            replace(
-                arm,
-                members=tuple(
-                    replace(one, node=self._nodes.get(one.volume.spec.name)) for one in arm.members
-                ),
-            )
-            for arm in self._context.arms
-        )
-        self._context = replace(self._context, arms=arms)
+        self._context = replace(self._context, arms=tuple(map(self._with_nodes, self._context.arms)))
         self._context.save()
+
+    def _with_nodes(self, arm: Arm) -> Arm:
+        """An arm with the nodes that it has now."""
+        members = (replace(one, node=self._nodes.get(one.volume.spec.name)) for one in arm.members)
+        return replace(arm, members=tuple(members))
 
     def remove_nodes(self) -> None:
         """Remove all nodes of the session at once, also those that another thread is about to start."""
@@ -251,7 +244,7 @@ class RootSteps:
 
     def keep(self, arm: str) -> None:
         """Keep the index on an arm, for ``bring_back``."""
-        kept.keep(self._of(self._volumes, arm), of=self.caller.uid if self.caller else None)
+        kept.keep(self._of(self._volumes, arm), of=self._caller_uid)
 
     def bring_back(self, arm: str) -> kept.BroughtBack:
         """Give an arm's node the files that were kept."""
@@ -396,6 +389,10 @@ class RootSteps:
         finally:
             with self._lock:
                 self._starting -= 1
+
+    @property
+    def _caller_uid(self) -> int | None:
+        return self.caller.uid if self.caller else None
 
     @property
     def _run(self) -> Path:
