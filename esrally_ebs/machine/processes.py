@@ -29,6 +29,15 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
     epoch: Callable[[], float] = time.time
 
+    def wait_until(self, done: Callable[[], object], *, limit_s: float, poll_s: float = 0.1) -> bool:
+        """Ask until the answer is true, with a pause between; False where it is not after ``limit_s``."""
+        until = self.monotonic() + limit_s
+        while not done():
+            if self.monotonic() >= until:
+                return False
+            self.sleep(poll_s)
+        return True
+
 
 SYSTEM_CLOCK = Clock()
 _CLOCK_QUESTIONS = 8

@@ -189,13 +189,13 @@ def _build(
 def _let_settle(node: Node) -> None:
     """Everything on disk and no merge running: what is copied then is what every arm's node opens."""
     api.post(node.port, f"/_flush?wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
-    until = SYSTEM_CLOCK.monotonic() + _TIMEOUT_S
-    while api.get(node.port, f"/_stats/merge?{_ALL_OPEN}")["_all"]["total"]["merges"]["current"]:
-        if SYSTEM_CLOCK.monotonic() > until:
-            raise SetupError(
-                f"{node.data_dir}: still merging after {_TIMEOUT_S:.0f} s; merge it, then copy it"
-            )
-        SYSTEM_CLOCK.sleep(_POLL_S)
+
+    def is_merged() -> bool:
+        merges = api.get(node.port, f"/_stats/merge?{_ALL_OPEN}")["_all"]["total"]["merges"]
+        return not merges["current"]
+
+    if not SYSTEM_CLOCK.wait_until(is_merged, limit_s=_TIMEOUT_S, poll_s=_POLL_S):
+        raise SetupError(f"{node.data_dir}: still merging after {_TIMEOUT_S:.0f} s; merge it, then copy it")
 
 
 def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = lambda: None) -> None:

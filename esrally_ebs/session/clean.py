@@ -6,7 +6,6 @@ Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``.
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from esrally_ebs import node
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.mounts import mount_at
-from esrally_ebs.machine.processes import Process, argv_of, booted_at_s, shares_mounts
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, argv_of, booted_at_s, shares_mounts
 from esrally_ebs.machine.resources import home
 from esrally_ebs.model import short_name
 from esrally_ebs.store import running
@@ -119,9 +118,7 @@ def _end_fio(pid_file: Path) -> None:
     if not process.alive or argv_of(pid)[:1] != ["fio"] or not shares_mounts(pid):
         return
     os.killpg(pid, signal.SIGKILL)  # run_job gives fio a process group of its own
-    until = time.monotonic() + _FIO_GRACE_S
-    while process.alive and time.monotonic() < until:
-        time.sleep(0.05)
+    SYSTEM_CLOCK.wait_until(lambda: not process.alive, limit_s=_FIO_GRACE_S, poll_s=0.05)
 
 
 def clean() -> Iterator[tuple[str, list[str]]]:

@@ -14,7 +14,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
@@ -26,7 +25,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs.errors import EbsError, SetupError
 from esrally_ebs.machine.caller import KEEPER, Caller, caller
 from esrally_ebs.machine.private import opened_below
-from esrally_ebs.machine.processes import as_shells_say, at_terminal, be_called
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, as_shells_say, at_terminal, be_called
 from esrally_ebs.model import Node, Volume
 from esrally_ebs.session import reaper
 from esrally_ebs.session.asking import (
@@ -58,7 +57,6 @@ _MAX_CALLS = 64  # at once
 _SLOW_S = 10.0  # a request comes at once, or not at all
 _PIECE_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
-_POLL_S = 0.1
 _PATIENCE_S = 30.0
 
 
@@ -321,9 +319,8 @@ def main(argv: Sequence[str]) -> int:
     os.close(ready)
     _, status = os.waitpid(child, 0)
     _on_signals(signal.SIG_IGN)  # its pid may be another's from now on
-    until = time.monotonic() + _PATIENCE_S
-    while not steps.is_over and time.monotonic() < until:  # race control, or the reaper, takes it down
-        time.sleep(_POLL_S)
+    # race control, or the reaper, takes it down
+    SYSTEM_CLOCK.wait_until(lambda: steps.is_over, limit_s=_PATIENCE_S)
     running.await_removal()  # a thread of this process may be at it
     return as_shells_say(os.waitstatus_to_exitcode(status))
 

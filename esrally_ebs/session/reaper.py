@@ -19,7 +19,7 @@ import psutil
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.caller import Caller
-from esrally_ebs.machine.processes import Process, be_called, kill_all, members_of, tell
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, be_called, kill_all, members_of, tell
 from esrally_ebs.machine.resources import run_dir
 from esrally_ebs.model import State
 from esrally_ebs.session.clean import remove_unfinished, take_down
@@ -136,9 +136,7 @@ def _end(died: Process, processes: Sequence[Process], actors: int | None, text: 
 def _wait_for_keeper(keeper: Process, directory: Path) -> None:
     """Have the keeper take the session down: volumes and nodes may be on their way up in it."""
     keeper.signal(TAKE_DOWN)
-    until = time.monotonic() + _KEEPER_S
-    while directory.exists() and keeper.alive and time.monotonic() < until:
-        time.sleep(0.1)
+    SYSTEM_CLOCK.wait_until(lambda: not (directory.exists() and keeper.alive), limit_s=_KEEPER_S)
 
 
 def _record(session: str, folder: Path, text: str, problems: Sequence[str]) -> None:

@@ -127,9 +127,8 @@ def call_rally(
     """``esrally race`` with these flags and variables, once a race before it has gone; its exit code."""
     # Rally refuses to race while a python process has "esrally" in its command line, and we would be one.
     be_called(f"ebs-run {name}")
-    until_s = clock.monotonic() + _GOING_S  # which Rally refuses to race beside
-    while running_races() and clock.monotonic() < until_s:
-        clock.sleep(_LOOK_S)
+    # Rally also refuses to race beside another Rally
+    clock.wait_until(lambda: not running_races(), limit_s=_GOING_S, poll_s=_LOOK_S)
     return run_in_terminal([str(Path(sys.executable).with_name("esrally")), "race", *flags], env)
 
 

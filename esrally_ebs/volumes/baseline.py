@@ -18,7 +18,7 @@ from typing import IO
 
 from esrally_ebs.errors import CommandError, PlanError, SetupError
 from esrally_ebs.machine.mounts import unmounted
-from esrally_ebs.machine.processes import Process, last_lines, tool_environment
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, last_lines, tool_environment
 from esrally_ebs.model import BaselineRow, Volume
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.units import KIB, MIB, format_bytes
@@ -170,13 +170,10 @@ def _started(
 
 
 def _wait(process: subprocess.Popen[str], what: str, limit_s: float) -> None:
-    until = time.monotonic() + limit_s
-    while process.poll() is None:
-        if time.monotonic() > until:
-            raise CommandError(
-                f"{what}: fio still ran after {limit_s:.0f} s and was ended; does the volume hang?"
-            )
-        time.sleep(_POLL_S)
+    if not SYSTEM_CLOCK.wait_until(lambda: process.poll() is not None, limit_s=limit_s, poll_s=_POLL_S):
+        raise CommandError(
+            f"{what}: fio still ran after {limit_s:.0f} s and was ended; does the volume hang?"
+        )
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from mmap import mmap
@@ -22,7 +22,7 @@ from leftovers import leftovers
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.mounts import mount_at
-from esrally_ebs.machine.processes import run
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, run
 from esrally_ebs.model import Volume
 from esrally_ebs.session import manual
 from esrally_ebs.store import running
@@ -263,11 +263,8 @@ def _reading(volume: Volume, *options: str) -> Iterator[None]:
             process.kill()
 
 
-def _until(reached: object, limit_s: float = 15.0) -> None:
-    until = time.monotonic() + limit_s
-    while not reached():  # type: ignore[operator]
-        assert time.monotonic() < until
-        time.sleep(0.005)
+def _until(reached: Callable[[], object], limit_s: float = 15.0) -> None:
+    assert SYSTEM_CLOCK.wait_until(reached, limit_s=limit_s, poll_s=0.005)
 
 
 def _write_letters(descriptor: int, letters: bytes, stop: threading.Event) -> int:

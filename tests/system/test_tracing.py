@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 import shared_python
 
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.machine.tracefs import tracefs
 from esrally_ebs.model import State
 from esrally_ebs.store import SessionFolder, load_session
@@ -71,10 +72,7 @@ def fio(mount: Path, seconds: int) -> list[str]:
 
 
 def await_(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    assert SYSTEM_CLOCK.wait_until(condition, limit_s=30)
 
 
 def is_on(instances: Path) -> bool:

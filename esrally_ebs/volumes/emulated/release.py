@@ -180,9 +180,7 @@ def _open_up(directory: Path) -> bool:
 def _end(processes: Sequence[Process], number: int, clock: Clock) -> None:
     for process in processes:
         process.signal(number)
-    until = clock.monotonic() + _END_S
-    while any(process.alive for process in processes) and clock.monotonic() < until:
-        clock.sleep(_POLL_S)
+    clock.wait_until(lambda: not any(process.alive for process in processes), limit_s=_END_S, poll_s=_POLL_S)
 
 
 def _settle(point: Path) -> None:
@@ -215,9 +213,7 @@ def _detach_loop(name: str) -> None:
 
 def _wait_for_loops(directory: Path, clock: Clock) -> None:
     """The kernel lets go of a loop device a moment after its last user."""
-    until = clock.monotonic() + _END_S
-    while _loops_of(directory) and clock.monotonic() < until:
-        clock.sleep(_POLL_S)
+    clock.wait_until(lambda: not _loops_of(directory), limit_s=_END_S, poll_s=_POLL_S)
 
 
 def sweep_images(booted_at_s: float) -> list[Path]:

@@ -12,6 +12,7 @@ import pytest
 from thespian.system.transport.MultiprocessQueueTransport import MultiprocessQueueTCore_Common
 
 from esrally_ebs.errors import FormatError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.machine.procfs import CLOSE_WAIT, ESTABLISHED, TcpSocket, parse_tcp
 from esrally_ebs.rally.processor import hearing_cancel, holds_message, message_waits
 
@@ -68,10 +69,7 @@ def bump_of_thespian(mailbox: Any) -> None:  # noqa: ANN401
 
 def _until(come: Callable[[], bool]) -> None:
     """A queue hands over in a thread of its own."""
-    until = time.monotonic() + 20
-    while not come():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert SYSTEM_CLOCK.wait_until(come, limit_s=20, poll_s=0.01)
 
 
 def test_a_line_of_the_table_is_a_socket_with_what_nobody_has_read() -> None:

@@ -18,6 +18,7 @@ from esrally.driver import driver, runner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.rally import patches
 from esrally_ebs.rally.patches import worker as waits
@@ -92,9 +93,7 @@ def test_the_next_request_waits_until_samples_are_where_they_belong(
     worker.send = lambda *message: (sent.append(time.monotonic()), send(*message))
     handing_over = threading.Thread(target=worker.send_samples)
     handing_over.start()
-    until = time.monotonic() + 20
-    while not worker.sent and time.monotonic() < until:
-        time.sleep(0.001)
+    SYSTEM_CLOCK.wait_until(lambda: worker.sent, limit_s=20, poll_s=0.001)
 
     with waits.turns.request():
         begins = time.monotonic()

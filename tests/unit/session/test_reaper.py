@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process
 from esrally_ebs.session import reaper
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.store import running
@@ -56,10 +55,7 @@ def test_a_session_that_dies_before_the_reaper_watches_is_taken_down(
         f" reaper.start('s', Path({str(folder)!r}), {watched}); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
-    until = time.monotonic() + 60
-    while (run / "s").exists():
-        assert time.monotonic() < until, "its folder is still there"
-        time.sleep(0.1)
+    assert SYSTEM_CLOCK.wait_until(lambda: not (run / "s").exists(), limit_s=60), "its folder is still there"
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # as above

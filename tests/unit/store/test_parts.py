@@ -12,6 +12,7 @@ from small_plan import small_plan
 from stored import SAMPLE
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Sample
 from esrally_ebs.store import PartWriter, SessionFolder, load_session
 from esrally_ebs.store.encoding import SAMPLES, to_table
@@ -132,10 +133,7 @@ def test_a_write_that_fails_in_the_background_is_raised_by_the_next_add_and_lose
 
 def wait_until_written(folder: Path) -> None:
     """Until a part is there, 10 s at most."""
-    until = time.monotonic() + 10
-    while not list(folder.glob("part-*.parquet")):
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    assert SYSTEM_CLOCK.wait_until(lambda: list(folder.glob("part-*.parquet")), limit_s=10, poll_s=0.005)
 
 
 def test_what_is_added_first_is_written_at_once_and_what_follows_a_while_later(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Kind, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.telemetry.sampler import CUT, Sampler, SamplerThread
 
@@ -123,9 +124,7 @@ def test_a_thread_that_died_by_itself_is_an_error_when_it_is_stopped() -> None:
 
     thread = SamplerThread(Sampler([], read_state=silent).sample, sink)
     thread.start()
-    until = time.monotonic() + 5
-    while thread.is_alive and time.monotonic() < until:
-        time.sleep(0.001)
+    SYSTEM_CLOCK.wait_until(lambda: not thread.is_alive, limit_s=5, poll_s=0.001)
     thread.stop()
 
     assert str(thread.error) == "telemetry: its thread ended before it was stopped"

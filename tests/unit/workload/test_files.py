@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process
 from esrally_ebs.workload.corpus import ensure, generate
 
 THREE_CHUNKS = 100_001  # chunks are 50,000 documents
@@ -177,10 +176,8 @@ def test_workers_end_quietly_with_a_killed_parent(tmp_path: Path) -> None:
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
     workers = [int(pid) for pid in ended.stdout.split()]
-    deadline = time.monotonic() + 5
-    while any(map(Process.of, workers)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [Process.of(pid) for pid in workers] == [None, None]
+    assert len(workers) == 2
+    assert SYSTEM_CLOCK.wait_until(lambda: not any(map(Process.of, workers)), limit_s=5, poll_s=0.01)
 
 
 def test_what_a_killed_generation_left_is_written_over(tmp_path: Path) -> None:
