@@ -16,7 +16,6 @@ ratio to today's by 10.2 %, as much as was seen; of 640 requests by 4.2 and 5.8,
 those of the first piece. No number of them makes tau 0.95: seven settings have nearly the same p99.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import append, be_called, lines_of, race
+from races import append, be_called, in_turn, lines_of, race
 from scipy.stats import kendalltau
 
 from esrally_ebs.advice.dependencies import thread_of
@@ -260,13 +259,13 @@ def piece(done: Sequence[Mapping[str, Any]], rounds: int) -> Mapping[str, Any]:
 
 
 def go(results: Path, pieces: int, lock: str = os.devnull, rounds: str = str(ROUNDS)) -> None:
-    """So many pieces more, as long as one is left."""
+    """So many pieces more, as long as one is left: a recording with its predictions' hash, then races."""
     for _ in range(pieces):
         if len(done := lines_of(results)) > len(GROUPS):
             return
-        with Path(lock).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            append(results, piece(done, int(rounds)))
+        with in_turn(Path(lock)):
+            line = piece(done, int(rounds))
+        append(results, line)
 
 
 def raced(name: str) -> dict[str, Recording]:

@@ -30,13 +30,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import data_hosts  # noqa: E402 - after the path of the tests
 import load_hosts  # noqa: E402
 import numpy as np  # noqa: E402
-from races import Line, append, be_called, lines_of  # noqa: E402
+from races import append, be_called, lines_of  # noqa: E402
 from scipy import stats  # noqa: E402
 from sessions_aa import CLAIMS, line_of, recorded, show  # noqa: E402
 
@@ -61,6 +62,7 @@ warmup_iterations = 20
 [design]
 rounds = 12
 """
+Line = dict[str, Any]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import json
 import os
 from pathlib import Path
 
-from races import Line, be_called, go_on, lines_of, race
+from races import Line, be_called, lines_of, race, record_sessions
 from sessions_aa import CLAIMS
 
 from esrally_ebs.analysis.beside import compare_rates, writes
@@ -68,11 +68,11 @@ def main() -> None:
     os.umask(0o022)
     plan = alike_plan(words.results.resolve().parent) if words.alike else plan_path("ingest")
 
-    def session(name: str, _: int) -> Line:
-        race(f"--race-id={name}", f"--track-params=plan:{plan}", track=resource("tracks/ingest-ebs"))
-        return line_of(load_session(home() / "sessions" / name))
+    def one(session: str) -> Line:
+        race(f"--race-id={session}", f"--track-params=plan:{plan}", track=resource("tracks/ingest-ebs"))
+        return line_of(load_session(home() / "sessions" / session))
 
-    go_on(words.results, words.sessions, session, lock=words.lock)
+    record_sessions(words.results, words.sessions, one, lock=words.lock)
     lines = [line for line in lines_of(words.results) if "failed" not in line]
     for line in lines:
         print(json.dumps(line))

@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import simulated_queue
-from races import Line, be_called, go_on, lines_of, race
+from races import Line, be_called, lines_of, race, record_sessions
 
 from esrally_ebs.analysis.knee import KneeSearch
 from esrally_ebs.machine.resources import home, plan_path
@@ -107,20 +107,20 @@ def of_queues(runs: int) -> None:
 def of_real_nodes(sessions: int, results: Path, lock: Path) -> None:
     """Seek the knees of two like volumes, so many times; a line each, then how many are near each other."""
 
-    def session(name: str, number: int) -> Line:
-        params = {"plan": str(plan_path("aa")), "set": {**KNEE, "design.seed": number}}
+    def one(name: str) -> Line:
+        params = {"plan": str(plan_path("aa")), "set": {**KNEE, "design.seed": 1 + len(lines_of(results))}}
         seconds = race(f"--race-id={name}", f"--track-params={json.dumps(params)}")
         knees = knees_of(load_session(home() / "sessions" / name))
         assert knees is not None
         rates = {arm: [knee.rate, knee.low, knee.high, knee.why] for arm, knee in knees.of.items()}
         return {"session": name, "seconds": round(seconds, 1), "knees": rates}
 
-    go_on(results, sessions, session, lock=lock)
+    record_sessions(results, sessions, one, lock=lock)
     lines = [line for line in lines_of(results) if "failed" not in line]
     near = 0
     for line in lines:
-        (one, *_), (other, *_) = line["knees"].values()
-        near += abs(math.log(other / one)) <= math.log(1.05)
+        (first, *_), (second, *_) = line["knees"].values()
+        near += abs(math.log(second / first)) <= math.log(1.05)
         print(json.dumps(line))
     print(f"two like volumes within 5 % of each other: {near} of {len(lines)}")
 

@@ -1,4 +1,7 @@
-"""One ``esrally race`` after another, as benchmarks need them: patient with a Rally that has not gone yet."""
+"""One ``esrally race`` after another, as benchmarks need them, and their results: a file of lines of JSON.
+
+Patient with a Rally that has not gone yet; whatever ends a benchmark, its next call goes on from that file.
+"""
 
 import fcntl
 import json
@@ -7,7 +10,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +23,8 @@ from esrally_ebs.machine.resources import resource
 TRACK = resource("tracks/noaa-ebs")
 _ESRALLY = Path(sys.executable).with_name("esrally")
 _RETRY_S = 2.0
-MOST_FAILED = 3  # one after the other: then it is not chance
-Line = Mapping[str, Any]  # what one session gave
+_MOST_FAILED = 3  # one after the other: then it is not chance
+Line = Mapping[str, Any]
 
 
 def race_command(*words: str, track: Path = TRACK, program: Path = _ESRALLY) -> list[str]:
@@ -55,13 +59,8 @@ def race(
     return time.monotonic() - began
 
 
-def be_called(name: str) -> None:
-    """Change this process's title: "esrally" in a checkout's path would look like a Rally to Rally."""
-    setproctitle.setproctitle(name)
-
-
 def lines_of(results: Path) -> list[Line]:
-    """The lines of a file of results; none where there is no file yet."""
+    """What a file of results holds so far; nothing where it is not there yet."""
     return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
 
 
@@ -71,26 +70,32 @@ def append(results: Path, line: Line) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def go_on(
-    results: Path,
-    sessions: int,
-    session: Callable[[str, int], Line],
-    *,
-    lock: Path = Path(os.devnull),
-    most_failed: float = MOST_FAILED,
-) -> None:
-    """Make as many sessions as the file of results lacks, until so many in a row have failed.
+@contextmanager
+def in_turn(lock: Path) -> Iterator[None]:
+    """Wait for a lock that others of this machine take, too, and have it until the block ends."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
-    ``session`` makes one by an id and its number from 1 on, while this holds the lock, and returns its line.
-    One that fails has a line, too, with the reason under "failed".
+
+def record_sessions(
+    results: Path, wanted: int, one: Callable[[str], Line], *, lock: Path, endure: bool = False
+) -> None:
+    """Add a session's line, as ``one`` gives it for an id, until there are so many.
+
+    Three that fail one after the other are the end, unless it is to ``endure`` them.
     """
     failed = 0
-    while (number := len(lines_of(results)) + 1) <= sessions and failed < most_failed:
-        name = str(uuid.uuid4())
+    while len(lines_of(results)) < wanted and (failed < _MOST_FAILED or endure):
+        session = str(uuid.uuid4())
         try:
-            with lock.open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                line, failed = session(name, number), 0
+            with in_turn(lock):
+                line, failed = one(session), 0
         except (EbsError, RuntimeError, ValueError) as error:
-            line, failed = {"session": name, "failed": str(error)[-500:]}, failed + 1
+            line, failed = {"session": session, "failed": str(error)[-500:]}, failed + 1
         append(results, line)
+
+
+def be_called(name: str) -> None:
+    """Change this process's title: "esrally" in a checkout's path would look like a Rally to Rally."""
+    setproctitle.setproctitle(name)

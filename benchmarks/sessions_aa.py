@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import MOST_FAILED, Line, be_called, go_on, lines_of, race
+from races import Line, be_called, lines_of, race, record_sessions
 from scipy import stats
 
 from esrally_ebs.analysis.compare import Claim, Comparison, Verdict, compare, judge
@@ -217,13 +217,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ebs-aa-") as folder, beside(words.busy):
         plan = _changed(plan_path(words.plan), words.read_latency, Path(folder))
 
-        def session(name: str, number: int) -> Line:
+        def one(session: str) -> Line:
             # as of ``esrally-ebs run --sessions``: an order of requests of its own
-            seconds = recorded(plan, name, {**params, "set": {"design.seed": number}})
-            return line_of(load_session(home() / "sessions" / name), seconds)
+            params["set"] = {"design.seed": 1 + len(lines_of(words.results))}
+            seconds = recorded(plan, session, params)
+            return line_of(load_session(home() / "sessions" / session), seconds)
 
-        most_failed = math.inf if words.busy else MOST_FAILED
-        go_on(words.results, wanted, session, lock=words.lock, most_failed=most_failed)
+        record_sessions(words.results, wanted, one, lock=words.lock, endure=words.busy)
     show([judged_anew(line) for line in lines_of(words.results)])
 
 

@@ -39,3 +39,18 @@ def test_a_race_that_fails_says_its_code_its_command_and_what_it_said_last(
     program = rally("echo begun; echo no track >&2; exit 3")
     with pytest.raises(RuntimeError, match=r"^exit code 3: .*rally race --track-path=t\nbegun\nno track\n$"):
         RACES["race"](track=Path("t"), program=program)
+
+
+def test_sessions_are_recorded_up_to_as_many_as_wanted_and_no_more_after_three_that_fail(
+    tmp_path: Path,
+) -> None:
+    results, lock = tmp_path / "results", tmp_path / "lock"
+    RACES["append"](results, {"session": "before"})
+    RACES["record_sessions"](results, 3, lambda session: {"session": session}, lock=lock)
+    assert len(RACES["lines_of"](results)) == 3
+
+    def one(session: str) -> None:
+        raise RuntimeError("no track")
+
+    RACES["record_sessions"](results, 9, one, lock=lock)
+    assert [line.get("failed") for line in RACES["lines_of"](results)] == [None] * 3 + ["no track"] * 3
