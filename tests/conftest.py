@@ -60,6 +60,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the test's sessions are."""
+    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """``golden(name, text)``: the text must be what ``tests/golden/<name>`` holds."""
 

@@ -43,33 +43,19 @@ def test_a_cold_request_is_sent_at_once_when_the_index_is_cold() -> None:
     assert steps.order == COLD
 
 
-def test_the_connection_is_opened_before_anything_gets_cold() -> None:
+@pytest.mark.parametrize(
+    ("drop_every", "order", "iterations"),
+    [(1, COLD * 3, [1, 1, 1]), (2, [*COLD, *WARM, *COLD], [1, 2, 1]), (0, [*COLD, *WARM, *WARM], [1, 2, 3])],
+)
+def test_so_many_requests_follow_a_drop_and_only_the_first_connects(
+    drop_every: int, order: list[str], iterations: list[int]
+) -> None:
     steps = RecordedSearch()
-    send(steps, 1)
-    assert steps.order == ["connect", *COLD]
-
-
-def test_every_cold_request_has_a_drop_of_its_own_and_only_the_first_connects() -> None:
-    steps = RecordedSearch()
-    results = send(steps, 1, 2, 3)
-    assert steps.order == ["connect", *COLD * 3]
-    assert [result["iteration"] for result in results] == [1, 1, 1]
-    assert {result["resident_before"] for result in results} == {0.001}
-
-
-def test_with_a_drop_every_two_requests_the_second_follows_at_once() -> None:
-    steps = RecordedSearch()
-    results = send(steps, 1, 2, 3, drop_every=2)
-    assert steps.order == ["connect", *COLD, *WARM, *COLD]
-    assert [result["iteration"] for result in results] == [1, 2, 1]
-    assert "resident_before" not in results[1]
-
-
-def test_with_a_drop_once_a_block_all_others_follow_at_once() -> None:
-    steps = RecordedSearch()
-    results = send(steps, 1, 2, 3, drop_every=0)
-    assert steps.order == ["connect", *COLD, *WARM, *WARM]
-    assert [result["iteration"] for result in results] == [1, 2, 3]
+    results = send(steps, 1, 2, 3, drop_every=drop_every)
+    assert steps.order == ["connect", *order]
+    assert [result["iteration"] for result in results] == iterations
+    resident = [0.001 if iteration == 1 else None for iteration in iterations]
+    assert [result.get("resident_before") for result in results] == resident
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,12 @@ class Race:
         return self.home / "sessions" / self.id
 
     @property
+    def events(self) -> str:
+        """Its events so far, a line each; empty before it has any."""
+        path = self.folder / "events.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    @property
     def output(self) -> str:
         return self._output.read_text()
 

@@ -22,8 +22,22 @@ ARM = Arm(
 )
 
 
-class RecordedSession:
-    """The steps of a session; ``order`` has their names as they were taken."""
+class _RecordedSteps:
+    """``order`` has the names of steps as they were taken."""
+
+    def __init__(self, fails_at: str, error: BaseException | None) -> None:
+        self.order: list[str] = []
+        self._fails_at = fails_at
+        self._error = error or SetupError("it broke")
+
+    def _take(self, step: str) -> None:
+        self.order.append(step)
+        if step == self._fails_at:
+            raise self._error
+
+
+class RecordedSession(_RecordedSteps):
+    """The steps of a session."""
 
     def __init__(
         self,
@@ -36,19 +50,12 @@ class RecordedSession:
         broken: str = "",
     ) -> None:
         """``stays`` is what cannot be taken down, ``broken`` why the arms cannot be compared."""
+        super().__init__(fails_at, error)
         self.home = home
         self.with_nodes = with_nodes
         self.folder: SessionFolder | None = None
-        self.order: list[str] = []
-        self._fails_at = fails_at
-        self._error = error or SetupError("it broke")
         self._stays = stays
         self._broken = broken
-
-    def _take(self, step: str) -> None:
-        self.order.append(step)
-        if step == self._fails_at:
-            raise self._error
 
     def check_plan(self) -> None:
         self._take("check plan")
@@ -103,18 +110,11 @@ class RecordedSession:
         self._take("record fault")
 
 
-class RecordedSearch:
-    """The steps of searches; ``order`` has their names as they were taken, of all requests."""
+class RecordedSearch(_RecordedSteps):
+    """The steps of searches, of all requests."""
 
     def __init__(self, *, fails_at: str = "", error: Exception | None = None) -> None:
-        self.order: list[str] = []
-        self._fails_at = fails_at
-        self._error = error or SetupError("it broke")
-
-    def _take(self, step: str) -> None:
-        self.order.append(step)
-        if step == self._fails_at:
-            raise self._error
+        super().__init__(fails_at, error)
 
     async def connect(self) -> None:
         self._take("connect")

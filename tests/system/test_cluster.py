@@ -73,7 +73,7 @@ def test_a_copy_that_never_comes_ends_the_race_in_one_line(home: Path) -> None:
     text = text.replace("params = { ", f'params = {{ "{forbidden}" = 0, ')
     track = f"--track-path={resource('tracks/recovery-ebs')}"
     with race(home, text, track, "--include-tasks=replica") as running:
-        running.reach(lambda race: '"start nodes"' in _events(race))
+        running.reach(lambda race: '"start nodes"' in race.events)
         began = time.monotonic()
         assert running.exit_code() == 3
         assert time.monotonic() - began < 200
@@ -84,14 +84,8 @@ def test_a_copy_that_never_comes_ends_the_race_in_one_line(home: Path) -> None:
         )
 
 
-def _events(race: Race) -> str:
-    path = race.folder / "events.jsonl"
-    return path.read_text() if path.exists() else ""
-
-
 def searching(race: Race) -> bool:
-    path = race.folder / "events.jsonl"
-    return path.exists() and path.read_text().count('"kind": "drop"') > 5
+    return race.events.count('"kind": "drop"') > 5
 
 
 @pytest.mark.long

@@ -41,15 +41,15 @@ def indexing(race: Race) -> bool:
 
 
 def starting_nodes(race: Race) -> bool:
-    return "copy dataset" in events(race) and bool(race.containers())
+    return "copy dataset" in race.events and bool(race.containers())
 
 
 def running_fio(race: Race) -> bool:
-    return '"short"' in events(race) and (race.run / "fio.pid").exists() and has_started_at_all_arms(race)
+    return '"short"' in race.events and (race.run / "fio.pid").exists() and has_started_at_all_arms(race)
 
 
 def has_started_at_all_arms(race: Race) -> bool:
-    return events(race).count('"kind": "baseline"') >= 2
+    return race.events.count('"kind": "baseline"') >= 2
 
 
 def searching(race: Race) -> bool:
@@ -70,13 +70,8 @@ def reporting(race: Race) -> bool:
     return (race.run / "ending").exists()
 
 
-def events(race: Race) -> str:
-    path = race.folder / "events.jsonl"
-    return path.read_text() if path.exists() else ""
-
-
 def parsed(race: Race) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in events(race).splitlines() if line.endswith("}")]
+    return [json.loads(line) for line in race.events.splitlines() if line.endswith("}")]
 
 
 # What strikes it.

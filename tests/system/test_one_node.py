@@ -75,18 +75,13 @@ def test_what_one_node_cannot_serve_is_refused_before_anything_starts(own: Homes
 KILLED = r"main process.*was killed; everything it started was taken down"
 
 
-def events(race: Race) -> str:
-    path = race.folder / "events.jsonl"
-    return path.read_text() if path.exists() else ""
-
-
 def searching(race: Race) -> bool:
-    return events(race).count('"kind": "drop"') > 20
+    return race.events.count('"kind": "drop"') > 20
 
 
 def mounted(race: Race) -> bool:
     """Each arm's index is mounted into the container, and the node does not answer yet."""
-    return "calibrate volumes" in events(race) and bool(race.containers())
+    return "calibrate volumes" in race.events and bool(race.containers())
 
 
 def kill_node(race: Race) -> None:

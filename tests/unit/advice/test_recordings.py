@@ -127,6 +127,21 @@ def moved(trace: pa.Table, seconds: float) -> pa.Table:
     return trace
 
 
+def read_ahead(trace: pa.Table, seconds: float, offset: int | None = None) -> pa.Table:
+    """The trace with one more read, of so many seconds, as each request ends; right behind its last one."""
+    ios = trace.to_pylist()
+    ahead = [
+        {
+            **one,
+            "offset": one["offset"] + BLOCK if offset is None else offset,
+            "at_s": one["done_s"] + 1e-5,
+            "done_s": one["done_s"] + seconds,
+        }
+        for one in ios[IOS - 1 :: IOS]
+    ]
+    return pa.Table.from_pylist(ios + ahead, schema=TRACE)
+
+
 @pytest.mark.parametrize("shift_s", [-1.1, -0.02, -0.008, 0.008, 0.02, 1.1])
 def test_a_trace_of_another_clock_is_refused(shift_s: float) -> None:
     made = recorded()
@@ -137,19 +152,9 @@ def test_a_trace_of_another_clock_is_refused(shift_s: float) -> None:
 def test_what_is_still_read_ahead_as_a_request_ends_is_no_other_clock() -> None:
     """On st1 41 % of requests end before that is done, on a fast gp3 6 %: whole recordings were refused."""
     made = recorded()
-    ios = made.telemetry.to_pylist()
-    ahead = [
-        {
-            **one,
-            "offset": one["offset"] + BLOCK,
-            "at_s": one["done_s"] + 1e-5,
-            "done_s": one["done_s"] + 0.002,
-        }
-        for one in ios[IOS - 1 :: IOS]
-    ]
-    both = pa.Table.from_pylist(ios + ahead, schema=TRACE)
+    both = read_ahead(made.telemetry, 0.002)
     assert len(recording_of(made, both, "a").ios["at_s"]) == REQUESTS * (IOS + 1)
-    elsewhere = pa.Table.from_pylist(ios + [{**one, "offset": 0} for one in ahead], schema=TRACE)
+    elsewhere = read_ahead(made.telemetry, 0.002, offset=0)
     with pytest.raises(MeasurementError, match="in time"):
         recording_of(made, elsewhere, "a")
 
@@ -283,17 +288,7 @@ def test_a_log_of_requests_right_after_one_another_fits_its_trace() -> None:
 def test_readahead_of_the_request_before_is_no_other_clock_than_the_logs() -> None:
     """As on st1: it takes longer than the time between two requests."""
     made = closer(logged(), 0.99)
-    ios = made.telemetry.to_pylist()
-    ahead = [
-        {
-            **one,
-            "offset": one["offset"] + BLOCK,
-            "at_s": one["done_s"] + 1e-5,
-            "done_s": one["done_s"] + 0.012,
-        }
-        for one in ios[IOS - 1 :: IOS]
-    ]
-    both = pa.Table.from_pylist(ios + ahead, schema=TRACE)
+    both = read_ahead(made.telemetry, 0.012)
     note = replace(made.events[0], fields={**made.events[0].fields, "ios": both.num_rows})
     assert recording(replace(made, telemetry=both, events=(note,))).requests == REQUESTS
 

@@ -128,31 +128,25 @@ def test_links_in_a_circle_make_way_for_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_closed_output_and_another_encoding_stop_no_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    SessionFolder.create(tmp_path, "one", kind="race", plan=small_plan()).finish(
-        State.FAILED, "gr\u00f6\u00dfe"
-    )
+    SessionFolder.create(home, "one", kind="race", plan=small_plan()).finish(State.FAILED, "gr\u00f6\u00dfe")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", None)
         assert main(["sessions"]) == 0
         sys.stdout.close()
     with (
         monkeypatch.context() as patched,
-        printing_to(os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY), "ascii") as stream,
+        printing_to(os.open(home / "out", os.O_CREAT | os.O_WRONLY), "ascii") as stream,
     ):
         patched.setattr(sys, "stdout", stream)
         assert main(["sessions"]) == 0
-    assert "gr??e" in (tmp_path / "out").read_text()
+    assert "gr??e" in (home / "out").read_text()
 
 
-def test_texts_are_shown_as_they_are_and_on_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    why = f"{tmp_path}/:key:/[/]: take [[baseline]] out of the plan, " + "or more of it " * 30
-    SessionFolder.create(tmp_path, "one", kind="race", plan=small_plan()).finish(State.FAILED, why)
+def test_texts_are_shown_as_they_are_and_on_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why = f"{home}/:key:/[/]: take [[baseline]] out of the plan, " + "or more of it " * 30
+    SessionFolder.create(home, "one", kind="race", plan=small_plan()).finish(State.FAILED, why)
     assert main(["sessions"]) == 0
     assert why.strip() in capsys.readouterr().out
 

@@ -15,12 +15,6 @@ from esrally_ebs.session import runs
 from esrally_ebs.store import SessionFolder
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    return tmp_path
-
-
 def test_compare_refuses_with_exit_code_4_and_one_line(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,11 +119,10 @@ def test_the_list_tells_simulated_sessions_from_those_on_emulated_volumes(
 
 
 def test_the_gate_command_has_the_exit_codes_of_the_contract_and_writes_junit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    path = make(tmp_path, "one")
-    junit = tmp_path / "gate.xml"
+    path = make(home, "one")
+    junit = home / "gate.xml"
     passing = ["gate", "one", "--max-slowdown", "p50=5%", "--junit", str(junit)]
     assert main(passing) == 0
     assert "<failure" not in junit.read_text()

@@ -17,12 +17,6 @@ from esrally_ebs.store import SessionFolder, load_session
 JOB = {"name": "seq-rw-16k-x2", "rw": "rw", "bs": "16k", "numjobs": 2}
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    return tmp_path
-
-
 def make(
     home: Path,
     name: str,

@@ -106,12 +106,6 @@ def test_the_time_of_the_suite_is_that_of_the_session() -> None:
 ERROR = MeasurementError("hits differ")
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    return tmp_path
-
-
 def test_a_session_that_cannot_be_read_still_gives_ci_a_document(home: Path) -> None:
     folder = SessionFolder.create(home, "s", kind="race", plan=small_plan())
     folder.finish(State.COMPLETE)

@@ -96,12 +96,11 @@ def test_every_format_says_that_late_volumes_forbid_to_compare(tmp_path: Path, f
 
 
 def test_a_gate_answers_4_for_late_volumes_and_junit_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    SessionFolder(session(tmp_path, late)).finish(State.COMPLETE, ended_at=golden_session.START + 600)
+    SessionFolder(session(home, late)).finish(State.COMPLETE, ended_at=golden_session.START + 600)
 
-    junit = tmp_path / "gate.xml"
+    junit = home / "gate.xml"
     assert main(["gate", "golden", "--max-slowdown", "p50=50%", "--junit", str(junit)]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert "18% on gp2, 23% on gp3" in line
@@ -172,24 +171,20 @@ def fio_alone(home: Path, lateness_: dict[str, float], *, waited_s: float = 0.0)
 
 
 def test_fio_jobs_on_late_volumes_are_not_comparable_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    path = fio_alone(tmp_path, {"gp2": 0.18, "gp3": 0.05})
+    path = fio_alone(home, {"gp2": 0.18, "gp3": 0.05})
 
     assert build(load_session(path)).verdict.startswith("Not comparable: emulated volumes took longer")
-    junit = tmp_path / "gate.xml"
+    junit = home / "gate.xml"
     assert main(["gate", "golden", "--max-slowdown", "p50=50%", "--junit", str(junit)]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert "(18% on gp2; 15% allowed)" in line
     assert 'errors="1"' in junit.read_text()
 
 
-def test_fio_jobs_on_volumes_that_were_in_time_are_gated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
-    path = fio_alone(tmp_path, {"gp2": 0.02, "gp3": 0.05})
+def test_fio_jobs_on_volumes_that_were_in_time_are_gated(home: Path) -> None:
+    path = fio_alone(home, {"gp2": 0.02, "gp3": 0.05})
 
     assert [check.mark for check in lateness(path)] == ["ok"]
     assert main(["gate", "golden", "--max-slowdown", "p50=50%"]) == 0

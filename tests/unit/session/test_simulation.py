@@ -10,15 +10,12 @@ from esrally_ebs.session import runs
 from esrally_ebs.store import list_sessions, load_session
 
 
-def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+def test_a_simulated_plan_is_a_session_that_says_so_everywhere(home: Path) -> None:
     lines: list[str] = []
     text = runs.simulate_plan("smoke", {"design.seed": 3}, say=lines.append)
     assert "simulated in virtual time from the volume models: nothing was measured" in text
     assert "gp2 (emulated)" in text
-    (summary,) = list_sessions(tmp_path)
+    (summary,) = list_sessions(home)
     session = load_session(summary.path)
     assert (session.kind, session.state, session.emulated) == ("simulate", State.COMPLETE, True)
     assert (summary.path / "report.txt").read_text() == text
@@ -32,15 +29,14 @@ def test_a_simulated_plan_is_a_session_that_says_so_everywhere(
     assert len(list((summary.path / "baseline").glob("*.json"))) == len(jobs)
 
 
-def test_ctrl_c_leaves_a_session_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path))
+def test_ctrl_c_leaves_a_session_that_says_so(home: Path) -> None:
 
     def press(line: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         runs.simulate_plan("smoke", {}, say=press)
-    (summary,) = list_sessions(tmp_path)
+    (summary,) = list_sessions(home)
     assert (summary.state, summary.reason) == (State.CANCELLED, "cancelled by the user")
 
 

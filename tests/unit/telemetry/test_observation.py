@@ -91,30 +91,20 @@ def observed(
     return end
 
 
-def test_what_is_in_flight_at_a_requests_end_is_waited_for_and_counted(tmp_path: Path, disk: Disk) -> None:
-    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
-
-    end = observed(folder, disk, at_its_end=2, later=(15, 0))
-
-    assert (end["device.reads"], end["device.in_flight"]) == (15, 0)
-
-
-def test_a_device_at_rest_is_not_waited_for(tmp_path: Path, disk: Disk) -> None:
-    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
-
-    end = observed(folder, disk, at_its_end=0, later=(99, 0))  # of the request after it
-
-    assert end["device.reads"] == 13
-
-
-def test_a_device_that_does_not_come_to_rest_is_given_up_after_some_milliseconds(
-    tmp_path: Path, disk: Disk
+@pytest.mark.parametrize(
+    ("at_its_end", "later", "counted"),
+    [
+        pytest.param(2, (15, 0), (15, 0), id="waited for and counted"),
+        pytest.param(0, (99, 0), (13, 0), id="at rest: what comes later is of the request after it"),
+        pytest.param(2, (14, 1), (14, 1), id="given up after some milliseconds"),
+    ],
+)
+def test_what_is_in_flight_at_a_requests_end_is_waited_for_a_while(
+    at_its_end: int, later: tuple[int, int], counted: tuple[int, int], tmp_path: Path, disk: Disk
 ) -> None:
     folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
-
-    end = observed(folder, disk, at_its_end=2, later=(14, 1))
-
-    assert (end["device.reads"], end["device.in_flight"]) == (14, 1)
+    end = observed(folder, disk, at_its_end=at_its_end, later=later)
+    assert (end["device.reads"], end["device.in_flight"]) == counted
 
 
 def test_other_clients_go_on_while_counters_are_on_their_way(tmp_path: Path) -> None:
