@@ -33,7 +33,7 @@ def doctor_command(as_json: Json = False) -> int:
 @app.command("clean")
 def clean_command(
     dead_instances: Annotated[
-        bool, typer.Option("--dead-instances", help="On AWS also what instances left that are no more.")
+        bool, typer.Option("--dead-instances", help="Also what instances that no longer exist left on AWS.")
     ] = False,
 ) -> int:
     """Remove what killed sessions left behind, and only what is ours; live sessions are left alone."""

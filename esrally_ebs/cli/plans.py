@@ -109,7 +109,7 @@ def study_command(
     session: Annotated[
         str | None, typer.Option(help="nikkei-2021: a recorded race to show beside the published one.")
     ] = None,
-    prices: Annotated[Path | None, typer.Option(help="Your price list; goes before ours.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="Your price list; its prices precede ours.")] = None,
     repeats: Annotated[
         int, typer.Option("--runs", min=1, max=1000, help="On devices: runs of every job.")
     ] = 1,

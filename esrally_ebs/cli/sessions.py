@@ -119,10 +119,10 @@ def gate_command(
 def push_command(
     session: SessionName,
     configuration: Annotated[
-        str | None, typer.Option("--configuration-name", help="Rally's: rally-NAME.ini, not rally.ini.")
+        str | None, typer.Option("--configuration-name", help="Read rally-NAME.ini instead of rally.ini.")
     ] = None,
 ) -> None:
-    """Send a recorded session to Rally's Elasticsearch metrics store, in place of what it has of it."""
+    """Send a recorded session to Rally's Elasticsearch metrics store; replaces what is there of it."""
     # imported here: the other commands, above all report, must work where Rally is not installed
     from esrally_ebs.rally.metrics_store import configured_store, send
 
@@ -186,7 +186,7 @@ def _when(epoch_s: float | None) -> str:
 
 @app.command("cloudwatch")
 def cloudwatch_command(session: SessionName) -> None:
-    """Fetch CloudWatch's minutes of a session that it has not yet; each metric asked for costs a little."""
+    """Fetch the CloudWatch minutes that a session does not have yet; AWS charges a little per metric."""
     folder = SessionFolder.own(find_session(home(), session))
     queries = cloudwatch.queries_of(load_session(folder.path))
     if not queries:

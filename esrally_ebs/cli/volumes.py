@@ -73,11 +73,11 @@ def volumes_modify(
     iops: Annotated[int | None, typer.Option("--iops", help="Provisioned operations a second.")] = None,
     throughput: Annotated[str | None, typer.Option("--throughput", help="Such as 250MiB/s.")] = None,
     not_ours: Annotated[
-        bool, typer.Option("--not-ours", help="Also a volume that this pack has not made.")
+        bool, typer.Option("--not-ours", help="Also a volume that this pack did not make.")
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until the change is completed.")] = True,
 ) -> None:
-    """Change an EBS volume where it is, also while it is used, and follow the change."""
+    """Change an EBS volume in place, also while it is in use, and follow the change."""
     wanted = manual.change(type_=type_, size=size, iops=iops, throughput=throughput)
     manual.modify(arm, wanted, not_ours=not_ours, wait=wait, say=put)
 
