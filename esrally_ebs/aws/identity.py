@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.machine.disks import Disk, Sort, Stack, mounts_of, stack_of
+from esrally_ebs.machine.disks import Disk, Sort, Stack, innermost, mounts_of, stack_of
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.procfs import Mount
 from esrally_ebs.model import Kind
@@ -46,11 +46,9 @@ class Identity:
 def identify(path: Path, roots: Roots) -> Identity:
     """The mount that ``path`` lies on. Raises PlanError when it is on none."""
     mounts = mounts_of(roots)
-    above = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
-    if not above:
+    mount = innermost(path, mounts)
+    if mount is None:
         raise PlanError(f"{path}: on no mount; mount the volume there first")
-    # the innermost; of several at one mount point the last one hides the others
-    mount = sorted(above, key=lambda mount: len(mount.mount_point.parts))[-1]
     return _identity(mount, roots, root_disks(mounts, roots))
 
 

@@ -77,12 +77,13 @@ def attach(
     with locked(directory.parent):  # a reaper may come while the owner still takes down
         goal = _begin(spec, directory, api)
         target = _executor(api, goal, directory, say).up().target
+    history = Journal(directory).read()
     size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
     return describe(
         replace(spec, size_bytes=size or spec.size_bytes),
         _own_place(goal),
         _KINDS[goal.sort],
-        identity=" ".join(_identities(Journal(directory))),
+        identity=" ".join(history.resources if history else ()),
     )
 
 
@@ -304,15 +305,6 @@ def _host(goal: Goal, say: Say) -> ArmHost:
     if rehearsed_instance() is None:
         return linux
     return LoopHost(home() / "rehearsal" / goal.run, linux)
-
-
-def _identities(journal: Journal) -> list[str]:
-    history = journal.read()
-    if history is None:
-        return []
-    if history.goal.sort == "instance-store":
-        return list((history.done("claim") or {}).get("serials", ()))
-    return history.ids("create", "VolumeId" if history.goal.sort == "ebs" else "FileSystemId")
 
 
 def dry_run(specs: Sequence[VolumeSpec], session: str) -> list[str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from esrally_ebs.aws.identity import identify
 from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.caller import KEEPER
-from esrally_ebs.machine.kernel_trees import Roots
+from esrally_ebs.machine.disks import disk_of
+from esrally_ebs.machine.kernel_trees import Roots, text
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
 from esrally_ebs.machine.procfs import Mount
@@ -110,10 +111,7 @@ def check_distinct(specs: Sequence[VolumeSpec]) -> None:
 
 def _disk_number(number: str) -> str:
     """The number of the whole disk when ``number`` is a partition's."""
-    node = Path("/sys/dev/block") / number
-    if not (node / "partition").exists():
-        return number
-    return (node.resolve().parent / "dev").read_text().strip()
+    return text(disk_of(Path("/sys/dev/block", number).resolve()) / "dev") or number
 
 
 def _takes_files(path: Path) -> bool:

@@ -9,7 +9,6 @@ from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.state import (
     APPEAR_S,
     ATTACH_S,
-    SETTLE_S,
     ArmState,
     Call,
     Note,
@@ -18,8 +17,8 @@ from esrally_ebs.aws.provision.state import (
     Wait,
     delete,
     in_order,
-    may_appear,
     refuse,
+    settle,
 )
 from esrally_ebs.units import GIB
 
@@ -198,12 +197,10 @@ def _delete(history: History, state: ArmState) -> Step | None:
 
 
 def _settle(history: History, state: ArmState) -> Step | None:
-    """A volume whose creation has just been requested may be there without being listed yet."""
     for member in range(history.goal.count):
-        known = history.done(f"create/{member}")
-        deleted = known is not None and history.done(f"delete/{known['VolumeId']}") is not None
-        if history.pending(f"create/{member}") and not deleted and may_appear(state):
-            return Wait(text="a volume that may have been created", limit_s=2 * SETTLE_S)
+        step = settle(history, state, f"create/{member}", "VolumeId", "a volume")
+        if step is not None:
+            return step
     return None
 
 
@@ -226,7 +223,7 @@ def _volume(history: History, state: ArmState, member: int) -> VolumeState | Non
 
 def _ours(history: History, state: ArmState) -> list[VolumeState]:
     """The volumes that were created for this arm: by our tags, and because we requested them."""
-    known = history.ids("create", "VolumeId")
+    known = history.resources
     ours = []
     for volume in sorted(state.volumes, key=lambda volume: volume.id):
         if volume.state == "deleted":

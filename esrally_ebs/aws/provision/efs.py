@@ -4,7 +4,6 @@ from esrally_ebs.aws.provision.goal import TAG_RUN, Goal, tag_list
 from esrally_ebs.aws.provision.journal import History
 from esrally_ebs.aws.provision.state import (
     APPEAR_S,
-    SETTLE_S,
     ArmState,
     Call,
     EfsState,
@@ -14,8 +13,8 @@ from esrally_ebs.aws.provision.state import (
     Wait,
     delete,
     in_order,
-    may_appear,
     refuse,
+    settle,
 )
 
 # Amazon's recommendation for mounting without its own helper
@@ -148,11 +147,7 @@ def _delete(history: History, state: ArmState) -> Step | None:
 
 
 def _settle(history: History, state: ArmState) -> Step | None:
-    created = history.done("create/0")
-    deleted = created is not None and history.done(f"delete/{created['FileSystemId']}") is not None
-    if history.pending("create/0") and not deleted and may_appear(state):
-        return Wait(text="an EFS file system that may have been created", limit_s=2 * SETTLE_S)
-    return None
+    return settle(history, state, "create/0", "FileSystemId", "an EFS file system")
 
 
 def _ours(history: History, state: ArmState) -> EfsState | None:

@@ -87,10 +87,16 @@ class History:
         outcomes = [e for e in self.entries if e.state == "done" and e.key.startswith(f"{prefix}/")]
         return list(dict.fromkeys(str(entry.fields[name]) for entry in outcomes))
 
+    @property
+    def resources(self) -> list[str]:
+        """What the arm got: ids of volumes or of a file system, or serials of the instance's disks."""
+        if self.goal.sort == "instance-store":
+            return list((self.done("claim") or {}).get("serials", ()))
+        return self.ids("create", "VolumeId" if self.goal.sort == "ebs" else "FileSystemId")
+
     def left(self) -> list[str]:
         """The volumes or the file system that were created and, as far as is known, not deleted."""
-        name = {"ebs": "VolumeId", "efs": "FileSystemId"}.get(self.goal.sort)
-        created = self.ids("create", name) if name else []
+        created = [] if self.goal.sort == "instance-store" else self.resources
         return [id_ for id_ in created if self.done(f"delete/{id_}") is None]
 
 

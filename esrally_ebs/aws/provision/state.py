@@ -81,7 +81,7 @@ def state_of(api: Api, host: ArmHost, history: History, *, watched_s: float) -> 
             host=host.look(DeviceQuery(point=goal.point)),
         )
     if goal.sort == "instance-store":
-        sizes = dict.fromkeys(_claimed(history))
+        sizes = dict.fromkeys(history.resources)
         return ArmState(watched_s=watched_s, host=host.look(_query(history, sizes, disks=not sizes)))
     volumes = tuple(_volumes(api, history))
     unattached = any(not volume.instance for volume in volumes)
@@ -95,7 +95,7 @@ def state_of(api: Api, host: ArmHost, history: History, *, watched_s: float) -> 
 
 def state_here(host: ArmHost, history: History) -> ArmState:
     """What this machine alone has of an arm."""
-    serials = history.ids("create", "VolumeId") if history.goal.sort == "ebs" else _claimed(history)
+    serials = [] if history.goal.sort == "efs" else history.resources
     return ArmState(host=host.look(_query(history, dict.fromkeys(serials))))
 
 
@@ -106,15 +106,10 @@ def _query(history: History, sizes: Mapping[str, int | None], *, disks: bool = F
     return DeviceQuery(point=goal.point, sizes=sizes, disks=disks, stripe=stripe)
 
 
-def _claimed(history: History) -> list[str]:
-    """The serials of the instance's disks that the arm has chosen."""
-    return list((history.done("claim") or {}).get("serials", ()))
-
-
 def _volumes(api: Api, history: History) -> list[VolumeState]:
     """Those with the arm's tag, and those that we know by their ids whatever tags they have."""
     volumes = [_volume(raw) for raw in volumes_where(api, f"tag:{TAG_RUN}", history.goal.run)]
-    missing = set(history.ids("create", "VolumeId")) - {volume.id for volume in volumes}
+    missing = set(history.resources) - {volume.id for volume in volumes}
     if missing:  # by a filter, as an id that is gone would be an error
         volumes += [_volume(raw) for raw in volumes_where(api, "volume-id", *sorted(missing))]
     return volumes
@@ -235,12 +230,16 @@ def in_order(*stages: Stage) -> Stage:
     return plan
 
 
-def may_appear(state: ArmState) -> bool:
-    """Whether what was requested before may be there without being listed yet.
+def settle(history: History, state: ArmState, key: str, id_name: str, what: str) -> Step | None:
+    """Wait where what a step requested may be there without being listed yet.
 
     A call may take minutes, and take effect at its end: nobody knows of a process that was killed meanwhile.
     """
-    return state.watched_s < SETTLE_S
+    created = history.done(key)
+    deleted = created is not None and history.done(f"delete/{created[id_name]}") is not None
+    if history.pending(key) and not deleted and state.watched_s < SETTLE_S:
+        return Wait(text=f"{what} that may have been created", limit_s=2 * SETTLE_S)
+    return None
 
 
 def delete(what: str, id_: str, state: str, *, service: str, operation: str, go_on_after: Set[str]) -> Step:
