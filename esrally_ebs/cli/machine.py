@@ -45,7 +45,7 @@ def clean_command(
         put(f"{run_dir() / name}: left alone, it does not carry our marks")
     is_told, of_aws = _sweep(dead_instances=dead_instances)
     problems += of_aws
-    for line, is_there in hosts.held(home()):
+    for line, is_there in hosts.leftovers(home()):
         if is_there:
             problems.append(line)
         else:

@@ -179,10 +179,10 @@ def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     name = "{{.Name}}" if listing[0] == "volume" else "{{.ID}}"
     here = f"label={_RUN_LABEL}={run_dir()}"
     for line in docker(*listing, "--filter", here, "--format", _FORM + name).splitlines():
-        session, arm, of, thing = line.split("\t")
+        session, arm, of, resource = line.split("\t")
         with suppress(PlanError):  # no session has such a name
             if of == project(session_name(session), arm):
-                yield thing, session, arm
+                yield resource, session, arm
 
 
 def leftovers(*, must_answer: bool = False) -> list[str]:

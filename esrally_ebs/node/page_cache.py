@@ -227,7 +227,7 @@ class Files:
 
 
 def _names_in(folder: str) -> list[tuple[str, bool]]:
-    """What is in a folder, and whether that is one."""
+    """The names in a folder, each with whether it is a folder itself; none where it cannot be opened."""
     with opened(folder) as descriptor:
         if descriptor is None:
             return []

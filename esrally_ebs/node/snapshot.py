@@ -125,10 +125,10 @@ class Snapshot:
     def _wanted(self) -> Mapping[str, int]:
         """The objects that a restore reads, with their bytes."""
         assert self.objects is not None
-        uuid, found = self._facts["uuid"], dict[str, int]()
+        uuid, sizes = self._facts["uuid"], dict[str, int]()
         for below in ("index", f"snap-{uuid}.", f"meta-{uuid}.", *(f"indices/{id_}/" for id_ in self._ids())):
-            found |= self.objects.sizes(below)
-        return {name: size for name, size in found.items() if not name.endswith("/")}  # a console's folders
+            sizes |= self.objects.sizes(below)
+        return {name: size for name, size in sizes.items() if not name.endswith("/")}  # a console's folders
 
     def lay_out(self, data: Path) -> None:
         """Fetch what is in S3 to beside the data."""
@@ -206,9 +206,7 @@ class Snapshot:
             for index in contents["indices"].values():
                 _ = index["id"], [*index["snapshots"]]
         except PermissionError as error:
-            raise SetupError(
-                f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
-            ) from error
+            raise _unreadable(error) from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise PlanError(
                 f"dataset.snapshot: {self._in} is no repository of snapshots ({error}); give the "
@@ -253,13 +251,15 @@ def _require_readable(repository: Path) -> None:
             )
 
 
+def _unreadable(error: OSError) -> SetupError:
+    return SetupError(f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner")
+
+
 def _all_of(folder: Path) -> Iterator[tuple[Path, int]]:
     """Everything from ``folder`` down, with the rights that it takes to read it."""
 
     def refuse(error: OSError) -> None:
-        raise SetupError(
-            f"dataset.snapshot: {error.filename}: {error.strerror}; run as root or as its owner"
-        ) from error
+        raise _unreadable(error) from error
 
     for below, folders, names in os.walk(folder, onerror=refuse):
         yield Path(below), 0o5

@@ -51,7 +51,7 @@ def error_of(answer: Mapping[str, str]) -> EbsError:
 
 
 def error_named(name: str) -> type[EbsError] | None:
-    """The class of ours of that name; None when it is none, whatever else ``errors`` has by it."""
+    """The EbsError of that name; None where there is none: ``errors`` has other names, too."""
     kind = getattr(errors, str(name), None)
     return kind if isinstance(kind, type) and issubclass(kind, EbsError) else None
 

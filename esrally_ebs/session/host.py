@@ -88,9 +88,9 @@ class HostSteps(RootSteps):
         return environment.describe((), {})
 
     def held(self, sessions: tuple[str, ...], docker: _Engine) -> tuple[list[str], str]:
-        """Those of these sessions of which something is still on this machine, or in that engine of it.
+        """Those of these sessions of which this machine, or that engine of it, still has something.
 
-        And why that engine cannot be asked, which is none that this machine may be without.
+        Also why that engine could not be asked; empty where it answered, or none was named.
         """
         _use(docker)
         with_nodes, silence = list[str](), ""

@@ -367,7 +367,7 @@ def _stop(steps: HostSteps, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _parts_on(host: str, arms: Sequence[Arm]) -> Iterator[Arm]:
-    """What of arms is on a host."""
+    """Each arm that has volumes on the host, with those alone."""
     for arm in arms:
         own = tuple(member for member in arm.members if member.volume.spec.host == host)
         if own:
@@ -403,10 +403,10 @@ def session_on(host: str, session: str) -> str:
     return f"{session[: MAX_SESSION_NAME - 1 - len(host)]}-{host}"
 
 
-def held(home: Path) -> Iterator[tuple[str, bool]]:
-    """What data hosts hold of sessions that ended within a day: a line, and whether it is there.
+def leftovers(home: Path) -> Iterator[tuple[str, bool]]:
+    """A line for each session that ended within a day and of which a data host still has something, and True.
 
-    Else the line says why a host could not be asked.
+    A line with False says why a host could not be asked.
     """
     asked: dict[HostPlan, list[str]] = {}
     for session in list_sessions(home):
@@ -421,11 +421,11 @@ def held(home: Path) -> Iterator[tuple[str, bool]]:
                 if has_warned or session.state is not State.COMPLETE:
                     asked.setdefault(host, []).append(session_on(host.name, session.id))
     with ThreadPoolExecutor(len(asked) or 1) as pool:  # one that is gone takes its seconds beside the others
-        for of_host in pool.map(_held_by, asked, asked.values()):
+        for of_host in pool.map(_left_on, asked, asked.values()):
             yield from of_host
 
 
-def _held_by(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
+def _left_on(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
     engine = "".join(f"{name}={shlex.quote(value)} " for name, value in engine_of(host.docker).items())
     remedy = f"run '{engine}esrally-ebs clean' there"
     try:
@@ -436,11 +436,11 @@ def _held_by(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
             client.close()
     except EbsError as error:
         return [(f"{error}; {remedy}", False)]
-    held_ = [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
+    lines = [(f"host {host.name}: still holds session {session}; {remedy}", True) for session in there]
     if silence:
         said = f"host {host.name}: engine {host.docker} cannot be asked what it holds: {silence}"
-        held_.append((f"{said}; once it answers {remedy}", False))
-    return held_
+        lines.append((f"{said}; once it answers {remedy}", False))
+    return lines
 
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:

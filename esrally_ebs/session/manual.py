@@ -109,7 +109,7 @@ def mounts(used: Iterable[Path] = ()) -> list[Identity]:
 def change(
     *, type_: str | None, size: str | None, iops: int | None, throughput: str | None
 ) -> modify_volume.VolumeChange:
-    """The change that the command line's options describe. Raises PlanError for a value that is none."""
+    """The change that the command line's options describe; PlanError for a value that cannot be read."""
     return modify_volume.VolumeChange(
         type=type_,
         size_gib=None if size is None else _whole(parse_bytes(size), GIB, f"size: {size} is no whole GiB"),

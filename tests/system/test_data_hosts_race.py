@@ -124,12 +124,12 @@ def test_clean_sees_what_the_second_engine_of_a_host_holds(
     plan.write_text(coordinator.plan)
     SessionFolder.create(tmp_path, "s", kind="race", plan=load_plan(plan)).finish(State.FAILED, reason="why")
     line = f"host b: still holds session s-b; run 'DOCKER_HOST={host.docker} esrally-ebs clean' there"
-    assert list(hosts.held(tmp_path)) == [(line, True)]
+    assert list(hosts.leftovers(tmp_path)) == [(line, True)]
     monkeypatch.setenv("DOCKER_HOST", host.docker)
     monkeypatch.setenv("ESRALLY_EBS_RUN", str(host.run))
     assert engine.leftovers() == ["s-b"]
     engine.remove("s-b")
-    assert list(hosts.held(tmp_path)) == []
+    assert list(hosts.leftovers(tmp_path)) == []
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +338,7 @@ def test_faults_of_three_nodes_on_two_hosts(
 
 def hosts_hold(coordinator: Coordinator) -> list[str]:
     """What 'clean' says of hosts."""
-    return [line for line, _ in hosts.held(coordinator.homes.pack)]
+    return [line for line, _ in hosts.leftovers(coordinator.homes.pack)]
 
 
 @pytest.mark.usefixtures("done")

@@ -125,11 +125,11 @@ def _marked(device: Path, *places: int) -> str:
     """The first label that stands at one of these places with its UUID; empty when there is none."""
     try:
         with device.open("rb", buffering=0) as file:
-            found = [os.pread(file.fileno(), _MARK.size, at) for at in places]
+            marks = [os.pread(file.fileno(), _MARK.size, at) for at in places]
     except OSError as error:
         raise _unreadable(device, error) from error
-    for read in found:
-        id_, raw = _MARK.unpack(read.ljust(_MARK.size, b"\0"))
+    for mark in marks:
+        id_, raw = _MARK.unpack(mark.ljust(_MARK.size, b"\0"))
         label = str(raw, "ascii", errors="replace")
         if str(uuid.UUID(bytes=id_)) == filesystem_uuid(label):
             return label

@@ -96,13 +96,13 @@ class Channel:
         """Reply with the file's bytes as they are now."""
         head = fuse.REPLY.size
         try:
-            got = os.preadv(self._backing, (self._reply[head : head + size],), offset)
+            length = os.preadv(self._backing, (self._reply[head : head + size],), offset)
         except OSError as error:
             self.errors += 1
             self.send(fuse.reply(unique, error=error.errno or errno.EIO))
             return
-        fuse.REPLY.pack_into(self._reply, 0, head + got, 0, unique)
-        self.send(self._reply[: head + got])
+        fuse.REPLY.pack_into(self._reply, 0, head + length, 0, unique)
+        self.send(self._reply[: head + length])
 
     def answer_write(self, unique: int, size: int, error: int) -> None:
         """Reply that ``size`` bytes were written, or with a positive errno."""
@@ -145,7 +145,7 @@ class Wakefulness:
     _DEVICE = Path("/dev/cpu_dma_latency")
 
     def __init__(self) -> None:
-        """Asleep; and for ever so where the kernel has no such device."""
+        """Not open yet; never, where the kernel has no such device."""
         self.descriptor: int | None = None
 
     def hold(self) -> None:
