@@ -18,7 +18,12 @@ from esrally_ebs.rally import local_actors, patches
 from esrally_ebs.rally.settings import plan_for
 
 ARM = 'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
-JOB = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n'
+LINES = {
+    "ARM": ARM,
+    "SECOND": '[[arm]]\nname = "b"\ntype = "gp2"\n',
+    "JOB": '[[baseline]]\nname = "j"\nrw = "read"\nbs = "16k"\n',
+    "HOST": '[[host]]\nname = "x"\nssh = "ssh://root@10.0.0.2:22"\n',
+}
 
 TABLE = Path(__file__).with_name("mistakes.txt")
 PLANS = [tuple(block.split("\n=> ")) for block in TABLE.read_text().split("\n\n")[1:]]
@@ -134,7 +139,8 @@ def test_a_mistake_in_a_plan(
 ) -> None:
     plan = tmp_path / "p.toml"
     text, line = PLANS[number]
-    plan.write_text(text.replace("DIR", str(tmp_path)) + "\n")
+    whole = "".join(LINES.get(line, f"{line}\n") for line in text.splitlines())
+    plan.write_text(whole.replace("DIR", str(tmp_path)))
     expected = line.strip().replace("DIR", str(tmp_path)).replace("PACK", str(resource("tracks").parent))
     refused = _refused((*command.split(), str(plan)), tmp_path, capsys)
     # a mount that another test has at the moment may have a near name
