@@ -244,7 +244,7 @@ def _unpacked(body: bytes, by: str) -> tuple[bytes, Reason | None]:
 
 def _unchunked(body: bytes) -> tuple[bytes, bytes]:
     """A body put together of its chunks, and what follows the last of them."""
-    parts = []
+    parts: list[bytes] = []
     while body:
         size, _, body = body.partition(b"\r\n")
         length = int(size.partition(b";")[0], 16)
