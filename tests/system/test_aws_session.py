@@ -93,9 +93,9 @@ def test_aws_is_understood_as_it_answers(instance: tuple[Aws, str, str]) -> None
     assert abs(api.clock_off_s) < 2
 
 
-def put(api: Aws, volume: str, metric: str, *values: float) -> None:
-    """Values of the last minutes, one a minute."""
-    now = datetime.datetime.now(datetime.UTC)
+def put(api: Aws, volume: str, metric: str, *values: float, at_s: float | None = None) -> None:
+    """Values of the last minutes, one a minute; the last one is of now, or of ``at_s`` (epoch)."""
+    now = datetime.datetime.fromtimestamp(time.time() if at_s is None else at_s, datetime.UTC)
     api.call(
         "cloudwatch",
         "PutMetricData",
@@ -161,7 +161,8 @@ def test_a_session_on_aws_is_guarded_recorded_and_keeps_no_secret(
     assert session.arms[1].spec.throughput_bytes_per_s == 128 * MIB
     volume = session.arms[0].identity
     assert session.environment["aws"]["arms"]["gp2"]["volume_ids"] == [volume]
-    put(api, volume, "BurstBalance", 99.0)
+    assert session.ended_at is not None
+    put(api, volume, "BurstBalance", 99.0, at_s=session.ended_at)  # now is another minute at times
     assert main(["cloudwatch", session.id]) == 0
     assert main(["report", session.id]) == 0
     output = capsys.readouterr().out
