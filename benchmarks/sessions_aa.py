@@ -6,7 +6,7 @@
     sudo .venv/bin/python benchmarks/sessions_aa.py power 10 --results three.jsonl --read-latency 1.04
     sudo .venv/bin/python benchmarks/sessions_aa.py benchmarks/five_arms.toml 10 --results five.jsonl
     sudo .venv/bin/python benchmarks/sessions_aa.py benchmarks/five_like_arms.toml 20 --results like.jsonl
-         .venv/bin/python benchmarks/sessions_aa.py aa 0 --results aa.jsonl
+         .venv/bin/python benchmarks/sessions_aa.py aa 0 --results aa.jsonl [--swapped 4]
 
 Each session is one ``esrally race`` of the named plan. When it has ended, one line of JSON goes to the file
 of results; whatever ends the benchmark, the next call goes on from there, up to as many sessions as asked
@@ -14,7 +14,10 @@ for. Sessions of that file whose folders are still there are judged again, by th
 ``--read-latency`` the plan's last arm gets another factor; with ``--busy`` a process works all the time on
 one processor; with ``--lock`` each race waits for a lock that others of this machine take, too.
 
-Last it says how much more the ratios vary from session to session than their intervals allow for.
+Last it says how much more the ratios vary from session to session than their intervals allow for. With
+``--swapped`` it says the same of these sessions with the two arms of half of their rounds, by chance, called
+each other's name, so many times: then nothing of a session as a whole is in their ratios, and what is left
+is how right the intervals are.
 
 The truth: of plan "aa" and of five like arms every "faster" or "slower" is false; of "power" the last arm is
 slower; of five arms io2 is faster and st1 slower. Must reach: at most 3 of 100 sessions of "aa" with any
@@ -35,10 +38,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from races import Line, be_called, lines_of, race, record_sessions
 from scipy import stats
 
@@ -101,6 +107,19 @@ def judged_anew(line: Line) -> Line:
     """A session's line by this version, where its folder is still there."""
     folder = home() / "sessions" / line["session"]
     return line_of(load_session(folder), line["seconds"]) if "seconds" in line and folder.exists() else line
+
+
+def with_arms_swapped(session: Session, draw: np.random.Generator) -> Session:
+    """A session of two arms with each other's names in half of its rounds, by chance."""
+    samples = session.samples
+    a, b = (arm.spec.name for arm in session.arms)
+    rounds = pc.unique(samples["round"])
+    swapped = rounds.filter(pa.array(draw.random(len(rounds)) < 0.5))
+    named = samples["arm"].cast(pa.string())
+    other = pc.if_else(pc.equal(named, a), b, a)
+    names = pc.if_else(pc.is_in(samples["round"], value_set=swapped), other, named)
+    place = samples.schema.get_field_index("arm")
+    return replace(session, samples=samples.set_column(place, "arm", names.cast(samples["arm"].type)))
 
 
 def show(lines: Sequence[Line]) -> None:
@@ -207,6 +226,7 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="so many more, whatever the file holds")
     parser.add_argument("--read-latency", type=float)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--swapped", type=int, default=0, metavar="TIMES")
     parser.add_argument("--lock", type=Path, default=Path(os.devnull))
     parser.add_argument("--set", action="append", default=[], metavar="PARAM=VALUE", help="a track parameter")
     words = parser.parse_args()
@@ -225,6 +245,14 @@ def main() -> None:
 
         record_sessions(words.results, wanted, one, lock=words.lock, endure=words.busy)
     show([judged_anew(line) for line in lines_of(words.results)])
+    if words.swapped:
+        draw, ratios = np.random.default_rng(1), []
+        for folder in (home() / "sessions" / line["session"] for line in lines_of(words.results)):
+            session = load_session(folder)
+            swapped = (with_arms_swapped(session, draw) for _ in range(words.swapped))
+            ratios += [line_of(one, 0.0)["log_ratios"] for one in swapped]
+        print(f"with the arms of half of their rounds swapped by chance, {words.swapped} times each:")
+        _show_spread(ratios)
 
 
 if __name__ == "__main__":
