@@ -22,7 +22,6 @@ _LOW_IOPS = (500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
-_MONTH_S = 730 * 3600  # by which AWS bills
 _MOST_USED = 2.0**62  # a log may say any number
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 
@@ -252,6 +251,6 @@ def _used(columns: Column) -> cost.Usage:
     """What a month at the pace of these intervals uses."""
     with np.errstate(all="ignore"):
         seconds, *sums = columns.sum(axis=1)
-        a_month = np.nan_to_num(np.array(sums) * (_MONTH_S / seconds))
+        a_month = np.nan_to_num(np.array(sums) * (cost.HOURS_A_MONTH * 3600 / seconds))
     reads, read, writes, written = np.minimum(a_month, _MOST_USED).astype(np.int64).tolist()
     return cost.Usage(read_bytes=read, written_bytes=written, ios=reads + writes)

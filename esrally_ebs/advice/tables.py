@@ -277,7 +277,7 @@ def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
         return f"read the verdict and costs of that race: 'esrally-ebs report {proof.id}'"
     if advice.doubtful is not None and _unbounded(advice.doubtful):
         least = least_requests(advice.bound.percentile)
-        return f"record {least} requests or more: the slowest is beyond their {advice.bound.name} then"
+        return f"record {least} requests or more, of which one is beyond {advice.bound.name} in the mean"
     if len(raced_settings(advice)) > 1:
         if session.kind == "trace":
             return "race it: 'esrally-ebs workload import' makes a track of the log for 'esrally-ebs race'"

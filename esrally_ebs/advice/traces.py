@@ -179,8 +179,8 @@ def _iolog(lines: Iterator[str], *, has_times: bool) -> Iterator[_Line]:
 
 def lost_events(text: str) -> int:
     """Events that a trace says it lost, at least, or that its numbers pass over."""
-    told = sum(int(("".join(counts) or "1").replace(",", "")) for counts in _LOST.findall(text))
-    return told + _passed_over(text) + _not_printed(text)
+    said = sum(int(("".join(counts) or "1").replace(",", "")) for counts in _LOST.findall(text))
+    return said + _passed_over(text) + _not_printed(text)
 
 
 def _not_printed(text: str) -> int:

@@ -145,7 +145,7 @@ def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> l
     """The answers of CloudWatch: sums of ``_METRICS`` of one volume.
 
     Of more than 100,800 values the AWS CLI gives several results of one label, one after another. None says
-    how long its periods are, and they may differ: a month has no more minutes of its first weeks.
+    how long its periods are, and they may differ: CloudWatch keeps minutes for 15 days, then five minutes.
     """
     if all(document.get("NextToken") for document in documents):
         raise ValueError("a page of an answer (NextToken) without the last one; add the others")

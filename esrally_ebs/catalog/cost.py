@@ -20,6 +20,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, MIB
 
 PRICES_VARIABLE = "ESRALLY_EBS_PRICES"
+HOURS_A_MONTH = 730  # as AWS counts
 MAX_USD = 1e9  # US dollars: more is a mistake, as are NaN and infinity
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 _KEYS = ("units", "included", "sources", "unverified", "regions")

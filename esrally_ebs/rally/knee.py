@@ -62,11 +62,11 @@ class StepSchedule(scheduler.Scheduler):  # type: ignore[misc]
         client = self.parameter_source.client
         if self._arrivals is None:
             self._arrivals = _arrivals_of(self._task.name, *self._task.operation.params[open_loop.OPEN])
-            lead_s, share = self._arrivals.join(client, self._task.clients)
+            lead_s, connects_s = self._arrivals.join(client, self._task.clients)
             self._began_s = time.perf_counter()
             first_s = open_loop.first_start(self._task.name, self._began_s)
             self._begins_s = first_s + lead_s + open_loop.LEAD_S - self._began_s
-            return lead_s * share
+            return connects_s
         now_s = time.perf_counter() - self._began_s - self._begins_s
         return self._begins_s + self._arrivals.next(client, now_s)
 
@@ -83,7 +83,7 @@ class _Arrivals:
         self._due: list[float] | None = None  # that are left, the next one last
 
     def join(self, client: int, clients: int) -> tuple[float, float]:
-        """A client of this process; how long all take to connect, s, and after what share of it it does.
+        """A client of this process; how long all take to connect, and after how long it does, both in s.
 
         Each connects by a query. No more do than the step can need, and no faster than it asks: else slow
         queries would queue up before it begins. StopIteration for the others, and when there is no step.
@@ -100,7 +100,7 @@ class _Arrivals:
         if client >= needed:
             raise StopIteration
         self._clients.add(client)
-        return lead_s, client / needed
+        return lead_s, lead_s * client / needed
 
     def next(self, client: int, now_s: float) -> float:
         """The next that is due, whoever asks; StopIteration after the last, or when the step ran away."""

@@ -53,10 +53,8 @@ def _source_of(operation: Any, name: str) -> tuple[Any, ...]:
 def choose(clone: Any, task: Any, block: Block, plan: Plan) -> None:
     """Which requests a block of searches asks, and when they are due."""
     source = task.operation.param_source
-    if source == vectors.PARAM_SOURCE:
-        clone.operation.params.setdefault(
-            "seed", plan.dataset.seed
-        )  # points in the clusters of the documents
+    if source == vectors.PARAM_SOURCE:  # points in the clusters of the documents
+        clone.operation.params.setdefault("seed", plan.dataset.seed)
     if block.task == protocol.QUERIES:
         knee.apply(clone, block, plan)
         if source in (replay.PARAM_SOURCE, vectors.PARAM_SOURCE):

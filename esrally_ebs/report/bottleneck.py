@@ -40,7 +40,6 @@ STEPS = {
     "instance-throughput-credits": "take an instance with a higher baseline",
     "instance-iops-credits": "take an instance with a higher baseline",
 }
-_FREE = "No limit held back "  # and the names of arms
 _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2")
@@ -76,8 +75,12 @@ def limit_name(counter: str) -> str:
     return of_any(counter.replace("_", "-")).removeprefix("volume-")
 
 
-def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> tuple[str, ...]:
-    """A sentence for each arm that a limit held back, and one for those that none did.
+# By arm a sentence for each thing that held it back; none where no limit did.
+HeldBack = Mapping[str, tuple[str, ...]]
+
+
+def held_back(session: Session, profiles: Profiles, arms: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """What limit held each arm back; see HeldBack.
 
     Arms whose waits were not counted are left out; of sessions without searches it is fio's jobs that count.
     """
@@ -86,25 +89,28 @@ def bottlenecks(session: Session, profiles: Profiles, arms: Sequence[str] = ()) 
     for (task, arm), rounds in (*profiles.items(), *of_writes.items()):
         loads.setdefault(arm, {})[task] = pooled(rounds.values())
     loads = loads or _fio_loads(session)
-    names, lines, free = arm_names(session), [], []
+    names, sentences = arm_names(session), dict[str, tuple[str, ...]]()
     for spec in (volume.spec for volume in session.arms if volume.spec.name in (arms or names)):
         counted = {item: _shares(load) for item, load in loads.get(spec.name, {}).items()}
-        held_back = {
+        waiting = {
             item: shares
             for item, shares in counted.items()
             if max(shares.values(), default=0.0) >= MIN_WAITING
         }
-        if held_back:
-            lines.append(f"{names[spec.name]} {_sentence(session, spec, loads[spec.name], held_back)}.")
+        if waiting:
+            sentence = _sentence(session, spec, loads[spec.name], waiting)
+            sentences[spec.name] = (f"{names[spec.name]} {sentence}.",)
         elif any(counted.values()):
-            free.append(names[spec.name])
-    return (*lines, *([f"{_FREE}{', '.join(free)}."] if free else ()))
+            sentences[spec.name] = ()
+    return sentences
 
 
-def is_free(lines: Sequence[str], name: str) -> bool:
-    """Whether these sentences say that no limit held back the arm of that name: its waits were counted."""
-    free = [line.removeprefix(_FREE).removesuffix(".") for line in lines if line.startswith(_FREE)]
-    return name in ", ".join(free).split(", ")
+def bottleneck_lines(session: Session, sentences: HeldBack) -> tuple[str, ...]:
+    """These sentences, and one for the arms that no limit held back."""
+    names = arm_names(session)
+    free = [names[arm] for arm, of_arm in sentences.items() if not of_arm]
+    lines = [sentence for of_arm in sentences.values() for sentence in of_arm]
+    return (*lines, *([f"No limit held back {', '.join(free)}."] if free else ()))
 
 
 def _shares(load: Profile) -> dict[str, float]:

@@ -45,9 +45,8 @@ def build(session: Session, *, against: str | None = None) -> Report:
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
     explained = causes.explain(session, findings, marked_by_type(recorded, against))
     shared = causes.shared_reasons(session, findings, explained)
-    held_back = (
-        knees.binds(explained.profiles) if knees else bottleneck.bottlenecks(session, explained.profiles)
-    )
+    profiles = explained.profiles
+    held_back = knees.held_back(profiles) if knees else bottleneck.held_back(session, profiles)
     priced = costs.costs(session)
     written = writes(session)
     rates = compare_rates(written, findings)
@@ -86,7 +85,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         verdict=head.verdict(session, findings, checks, knees),
         details=(*head.details(session, findings), *beside.details(session, written, rates, findings)),
         reasons=causes.reasons(findings, shared),
-        bottlenecks=held_back,
+        bottlenecks=bottleneck.bottleneck_lines(session, held_back),
         cost=head.cost(priced, next(iter(findings.arms), "")),
         next_step=beside.next_step(rates)
         or head.next_step(session, findings, checks, shared, priced, held_back),

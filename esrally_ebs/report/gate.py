@@ -14,7 +14,7 @@ from esrally_ebs.analysis.summary import Blocks
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import State
-from esrally_ebs.report.bottleneck import bottlenecks
+from esrally_ebs.report.bottleneck import bottleneck_lines, held_back
 from esrally_ebs.report.cells import arm_names, percent_change
 from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
@@ -101,7 +101,7 @@ def render_gate(session: Session, gate: Gate) -> str:
     accepted = (f"accepted: {check.text}" for check in all_checks(session) if check.accepted)
     compared = by_type(session, gate.b)
     profiles = profiles_of(read_windows(compared.events)[0])
-    limits = bottlenecks(compared, profiles, (gate.a, gate.b))
+    limits = bottleneck_lines(compared, held_back(compared, profiles, (gate.a, gate.b)))
     return "\n".join((reason(session, gate), *_task_lines(gate), *map(one_line, (*limits, *accepted)))) + "\n"
 
 

@@ -11,7 +11,7 @@ from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
-from esrally_ebs.report.bottleneck import is_free, limit_name, step_of
+from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.report.cells import arm_names, number_of, percent_change
 from esrally_ebs.report.knee import Knees
@@ -322,7 +322,7 @@ def next_step(
     checks: Sequence[Check],
     shared: Sequence[SharedReason],
     arm_costs: Sequence[ArmCost],
-    bottlenecks: Sequence[str],
+    held_back: HeldBack,
 ) -> str:
     """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms."""
     broken = next((check for check in checks if check.forbids), None)
@@ -345,7 +345,7 @@ def next_step(
         return f"measure {number_of(wanted - rounds, 'more round')} (design.rounds = {wanted})."
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     best = _best(ranked, usd)
-    step = _step(session, best, shared, usd, bottlenecks, contrary(findings.comparisons, best))
+    step = _step(session, best, shared, usd, held_back, contrary(findings.comparisons, best))
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )
@@ -378,7 +378,7 @@ def _step(
     result: Overall,
     shared: Sequence[SharedReason],
     usd: Mapping[str, float],
-    bottlenecks: Sequence[str],
+    held_back: HeldBack,
     but: str,
 ) -> str:
     """``but``: the tasks that are slower although all together are not."""
@@ -396,7 +396,7 @@ def _step(
             f"causes; measure under other JVMs (design.starts){same}"
         )
     if result.verdict is Verdict.SLOWER:
-        return _slower_step(session, result, shared, more, bottlenecks)
+        return _slower_step(session, result, shared, more, held_back)
     verb = "weigh task by task whether to take" if but else "take"
     if result.verdict is Verdict.EQUIVALENT:
         is_cheaper = more is not None and more < 0
@@ -446,11 +446,11 @@ def _slower_step(
     result: Overall,
     shared: Sequence[SharedReason],
     more: float | None,
-    bottlenecks: Sequence[str],
+    held_back: HeldBack,
 ) -> str:
     a, b = result.a, result.b
     name, spec = arm_names(session)[b], next(arm.spec for arm in session.arms if arm.spec.name == b)
-    is_said = any(line.startswith(f"{name} is held back") for line in bottlenecks)
+    is_said = bool(held_back.get(b))
     own = [reasons[0] for _, reasons in shared if reasons[0].slower == name]
     for reason in own:
         limit = limit_name(reason.limit)
@@ -462,7 +462,7 @@ def _slower_step(
                 return f"{step} of {b} as Limits says, or keep {a}"
             return f"{step} of {b}{_now(spec, limit)}, which held it back, or keep {a}"
     save = f", unless {abs(more):,.2f} USD a month less are worth it" if more is not None and more < 0 else ""
-    known = is_free(bottlenecks, name) and {reason.kind for reason in own} == {"reads"}
+    known = held_back.get(b) == () and {reason.kind for reason in own} == {"reads"}
     useless = "; no limit held it back, so more IOPS or throughput would not help" if known else ""
     return f"keep {a}{save}{useless}"
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, steps_of
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
-from esrally_ebs.report.bottleneck import bottlenecks
+from esrally_ebs.report.bottleneck import HeldBack, held_back
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
@@ -84,19 +84,17 @@ class Knees:
             return False
         return not knee.why and abs(math.log(step.rate / knee.rate)) <= _NEAR_KNEE
 
-    def binds(self, profiles: Profiles) -> tuple[str, ...]:
-        """A sentence for each arm: the limit, processors or clients that hold it back at its knee."""
+    def held_back(self, profiles: Profiles) -> HeldBack:
+        """The limit, processors or clients that hold each arm back at its knee."""
         near = self._at_knee(profiles)
-        lines = list(bottlenecks(self._session, near)) if near else []
+        sentences = held_back(self._session, near) if near else {}
         for arm, name in arm_names(self._session).items():
             own = [p for (_, of), by_round in near.items() if of == arm for p in by_round.values()]
             text = self._processors(arm, pooled(own)) if own else ""
-            begins = f"{name} is held back by "
-            if not text and not any(line.startswith(begins) for line in lines):
-                text = self._clients(arm)
+            text = text or ("" if sentences.get(arm) else self._clients(arm))
             if text:
-                lines.append(f"{begins}{text}.")
-        return tuple(lines)
+                sentences[arm] = (*sentences.get(arm, ()), f"{name} is held back by {text}.")
+        return sentences
 
     def _processors(self, arm: str, profile: Profile) -> str:
         """Those that the node may use, or all of the machine's, which the load generator uses, too."""

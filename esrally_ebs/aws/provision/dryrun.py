@@ -13,7 +13,7 @@ from typing import Any
 
 from esrally_ebs.aws.instance import Place
 from esrally_ebs.aws.provision.execute import DOWN, UP
-from esrally_ebs.aws.provision.goal import HOURS_A_MONTH, Goal, RunOwner, new_goal, tags_of
+from esrally_ebs.aws.provision.goal import Goal, RunOwner, new_goal, tags_of
 from esrally_ebs.aws.provision.host import ArmDevice, HostState
 from esrally_ebs.aws.provision.journal import History, JournalEntry
 from esrally_ebs.aws.provision.state import (
@@ -60,10 +60,11 @@ def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
         except PlanError as error:
             lines.append(f"  {spec.name}: not known: {error}")
             continue
-        total += price.usd / HOURS_A_MONTH
+        an_hour = price.usd / cost.HOURS_A_MONTH
+        total += an_hour
         doubt = f"; not verified: {', '.join(price.unverified)}" if price.unverified else ""
         lines.append(
-            f"  {spec.name}: {price.usd / HOURS_A_MONTH:.4f} USD an hour ({price.usd:.2f} a month, {region},"
+            f"  {spec.name}: {an_hour:.4f} USD an hour ({price.usd:.2f} a month, {region},"
             f" prices of {price.dated}{doubt})"
         )
     return [

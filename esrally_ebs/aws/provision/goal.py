@@ -24,7 +24,6 @@ TAG_SNAPSHOT = "esrally-ebs:snapshot"  # that we made it from; a volume of anoth
 TAG_OWNER = "esrally-ebs:owner"  # instance, boot and run directory that it is used from
 
 Sort = Literal["ebs", "efs", "instance-store"]
-HOURS_A_MONTH = 730  # as AWS counts
 _LABEL_LENGTH = 12  # of an XFS label
 _NAMESPACE = uuid.UUID("6f1f7a51-2f0c-4d2c-9d0c-6a8f5a1c7e21")  # of our uuids: any constant
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 +=._:/@-]")
@@ -199,7 +198,7 @@ def usd_an_hour(goal: Goal) -> float | None:
         one_zone=goal.one_zone,
     )
     try:
-        return cost.monthly(spec, goal.place.region).usd / HOURS_A_MONTH
+        return cost.monthly(spec, goal.place.region).usd / cost.HOURS_A_MONTH
     except PlanError:
         return None
 

@@ -16,7 +16,7 @@ from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import find
 from esrally_ebs.model import Check, Event, Phase
 from esrally_ebs.report import beside
-from esrally_ebs.report.bottleneck import bottlenecks
+from esrally_ebs.report.bottleneck import bottleneck_lines, held_back
 from esrally_ebs.store.encoding import TELEMETRY
 from esrally_ebs.store.session import Session
 
@@ -223,7 +223,7 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
         "4.0 MiB/s",
         "-",
     ]
-    assert bottlenecks(raced, {}) == (
+    assert bottleneck_lines(raced, held_back(raced, {})) == (
         "a (emulated) is held back by volume throughput (90% of its I/O time); raise throughput.",
         "No limit held back b (emulated).",
     )

@@ -10,7 +10,7 @@ from small_plan import small_plan
 from esrally_ebs.analysis.profile import Profile, Profiles
 from esrally_ebs.model import Event, Kind, Volume, VolumeSpec
 from esrally_ebs.plan import BaselineJob
-from esrally_ebs.report.bottleneck import bottlenecks, limit_name, step_of, wanted_setting
+from esrally_ebs.report.bottleneck import bottleneck_lines, held_back, limit_name, step_of, wanted_setting
 from esrally_ebs.store.encoding import BASELINE
 from esrally_ebs.store.session import Session
 from esrally_ebs.studies.runs import simulated
@@ -31,6 +31,10 @@ def profiles(**grown: float) -> Profiles:
     plain = {"device.reads": 10.0, "device.read_bytes": 640.0 * KIB, "device.read_s": 0.01}
     every = {**plain, "device.write_s": 0.0, **{name.replace("__", "."): s for name, s in grown.items()}}
     return {("t", "a"): {1: Profile(requests=1, seconds=0.02, grown=every)}}
+
+
+def bottlenecks(made: Session, observed: Profiles) -> tuple[str, ...]:
+    return bottleneck_lines(made, held_back(made, observed))
 
 
 def waits(spec: VolumeSpec, job: BaselineJob) -> dict[str, float]:

@@ -17,6 +17,7 @@ from esrally_ebs.analysis.reasons import Explanation
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.model import Event, Kind, Sample, State, Volume
 from esrally_ebs.report import Report, head
+from esrally_ebs.report.bottleneck import HeldBack
 from esrally_ebs.report.causes import SharedReason
 from esrally_ebs.store import SessionFolder, load_session
 
@@ -378,22 +379,22 @@ BIG_READS = (("q",), (Explanation(kind="reads", slower="big (emulated)", faster=
 
 
 @pytest.mark.parametrize(
-    ("shared", "limits", "is_useless"),
+    ("shared", "held_back", "is_useless"),
     [
-        (GP3_READS, "No limit held back gp3 (emulated).", True),
-        (GP3_READS, "No limit held back gp2 (emulated), gp3 (emulated).", True),
-        (GP3_READS, "No limit held back gp2 (emulated).", False),  # waits of this one were not counted
-        (GP3_READS, "", False),
-        (BIG_READS, "", False),  # another arm's reason says nothing of this one
-        (GP3_READS, "gp3 (emulated) is held back by volume throughput (40% of its I/O time).", False),
+        (GP3_READS, {"gp3": ()}, True),
+        (GP3_READS, {"gp2": (), "gp3": ()}, True),
+        (GP3_READS, {"gp2": ()}, False),  # waits of this one were not counted
+        (GP3_READS, {}, False),
+        (BIG_READS, {}, False),  # another arm's reason says nothing of this one
+        (GP3_READS, {"gp3": ("gp3 is held back by volume throughput (40% of its I/O time).",)}, False),
     ],
 )
 def test_more_iops_are_useless_only_where_reads_alone_explain_the_arm(
-    tmp_path: Path, shared: SharedReason, limits: str, is_useless: bool
+    tmp_path: Path, shared: SharedReason, held_back: HeldBack, is_useless: bool
 ) -> None:
     arms = [named("gp2"), named("gp3"), named("big")]
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": 1.2, "big": 1.5}), arms=arms))
-    step = head.next_step(session, find(session), (), [shared], (), [limits])
+    step = head.next_step(session, find(session), (), [shared], (), held_back)
     assert step.startswith("keep gp2")
     assert ("would not help" in step) == is_useless
 
@@ -413,7 +414,7 @@ def test_no_volume_is_taken_for_what_the_processors_of_the_node_made(
     reason = Explanation(kind="processors", slower=f"{slower} (emulated)", faster=f"{faster} (emulated)")
     session = load_session(make(tmp_path, rows({"gp2": 1.0, "gp3": scale})))
     shared = [(tasks, (reason,) * len(tasks))]
-    assert head.next_step(session, find(session), (), shared, (), ()).startswith(step)
+    assert head.next_step(session, find(session), (), shared, (), {}).startswith(step)
 
 
 @pytest.mark.parametrize(
