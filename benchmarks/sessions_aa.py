@@ -49,6 +49,7 @@ from races import Line, be_called, lines_of, race, record_sessions
 from scipy import stats
 
 from esrally_ebs.analysis.compare import Claim, Comparison, Verdict, compare, judge
+from esrally_ebs.analysis.profile import calibration_errors
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import measured_blocks
 from esrally_ebs.machine.resources import home, plan_path
@@ -72,6 +73,7 @@ def judged(session: Session, margin: float | None = None) -> tuple[Comparison, .
         [arm.spec.name for arm in session.arms],
         margin=margin or design.margin,
         confidence=design.confidence,
+        off=calibration_errors(session.events),
     )
 
 
@@ -79,7 +81,13 @@ def line_of(session: Session, seconds: float) -> Line:
     """What one session gave; ratios are logarithms with their standard errors, the first over all tasks."""
     design = session.plan.design
     arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
-    judgement = judge(measured_blocks(session.samples), arms, margin=design.margin, confidence=confidence)
+    judgement = judge(
+        measured_blocks(session.samples),
+        arms,
+        margin=design.margin,
+        confidence=confidence,
+        off=calibration_errors(session.events),
+    )
     ratios = [(one.ratio, one.rounds) for one in judgement.overall]
     ratios += [(one.percentiles[0].ratio, one.rounds) for one in judgement.comparisons]
     return {
@@ -93,6 +101,8 @@ def line_of(session: Session, seconds: float) -> Line:
         "together_differ": sum(
             one.p_different is not None and one.p_different <= 1 - confidence for one in judgement.overall
         ),
+        # what of that all rounds share, over all tasks
+        "off": [one.off for one in judgement.overall],
         "equivalent_at_2": [one.verdict for one in judged(session, 0.02)].count(Verdict.EQUIVALENT),
         "log_ratios": [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios],
     }

@@ -19,6 +19,7 @@ from esrally_ebs.analysis.rounds import (
     below,
     critical_t,
     edges,
+    less_sure,
     rarest,
     student,
 )
@@ -26,6 +27,7 @@ from esrally_ebs.analysis.summary import (
     MIN_ROUNDS,
     PERCENTILES,
     Blocks,
+    Off,
     Starts,
     by_start,
     has_enough_requests,
@@ -75,6 +77,7 @@ class RoundsClaim(Claim):
     rounds: int  # in which both arms were measured
     more_rounds: int | None = None  # estimate; None when decided, or when it cannot be estimated
     starts: int = 1  # of the nodes
+    off: float = 0.0  # standard error of what the ratio is off by all session long, as a share; in intervals
 
     @property
     def observations(self) -> int:
@@ -154,7 +157,7 @@ class _Question(Generic[_About]):
         if self.starts is not None:
             return self.starts.t(math.log(ratio))
         evidence: Floats = np.sum([pair.evidence(PERCENTILES[0], ratio=ratio) for pair in self.pairs], axis=0)
-        return student(evidence)
+        return less_sure(student(evidence), math.log(self.about.ratio.value / ratio), self.about.off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +180,16 @@ class _Family:
 
 
 def compare(
-    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, starts: Starts = ()
+    blocks: Blocks,
+    arms: Sequence[str],
+    *,
+    margin: float,
+    confidence: float,
+    starts: Starts = (),
+    off: Off | None = None,
 ) -> tuple[Comparison, ...]:
     """The comparisons of ``judge``."""
-    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts).comparisons
+    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off).comparisons
 
 
 def judge(
@@ -190,6 +199,7 @@ def judge(
     margin: float,
     confidence: float,
     starts: Starts = (),
+    off: Off | None = None,
     intervals: bool = True,
 ) -> Judgement:
     """Each arm against the first named, the reference: every task in order, and all tasks together.
@@ -201,11 +211,14 @@ def judge(
     Where the nodes were started several times, ``starts`` has the rounds of each: then a start is one
     observation, whatever its rounds are, and what is claimed holds under any JVM.
 
+    ``off``: what no round can tell, as an arm is off by it in all of them. It is in all intervals and p
+    values, and the same in all tasks together as in each.
+
     Without ``intervals`` there are the same verdicts and no estimates of further rounds, ten times as fast.
     """
     of_interval = confidence if intervals else None
     tasks = [
-        _of_task(task, arms[0], other, blocks, of_interval, starts)
+        _of_task(task, arms[0], other, blocks, of_interval, starts, off or {})
         for task in dict.fromkeys(task for task, _ in blocks)
         for other in arms[1:]
         if {(task, arms[0]), (task, other)} <= blocks.keys() and _is_repeated(blocks, task, arms[0], other)
@@ -213,7 +226,7 @@ def judge(
     families = []
     for other in arms[1:]:
         own = [question for question in tasks if question.about.b == other]
-        whole = _of_all_tasks(own, (arms[0], other), blocks, of_interval)
+        whole = _of_all_tasks(own, (arms[0], other), blocks, of_interval, off or {})
         families.append(_Family([q for q in own if q.pairs], whole if whole.pairs else None))
     decidable = [family for family in families if family.tasks]
     answers = _answers(decidable, margin, confidence, gated=bool(starts))
@@ -228,9 +241,10 @@ def _is_repeated(blocks: Blocks, task: str, a: str, b: str) -> bool:
 
 
 def _of_task(
-    task: str, a: str, b: str, blocks: Blocks, confidence: float | None, starts: Starts
+    task: str, a: str, b: str, blocks: Blocks, confidence: float | None, starts: Starts, off: Off
 ) -> _Question[Comparison]:
     of_a, of_b = blocks[task, a], blocks[task, b]
+    off_by = _off([task], a, b, off)
     shared = shared_rounds(of_a, of_b)
     times_a, times_b = [of_a[r] for r in shared], [of_b[r] for r in shared]
     pairs: tuple[Pair, ...] = ()
@@ -239,10 +253,10 @@ def _of_task(
     enough = len(shared) >= MIN_ROUNDS and not _is_lopsided(times_a, times_b)
     enough = enough and (not starts or len(measured) >= MIN_STARTS)
     if enough and all(float(t.min()) > 0 for t in (*times_a, *times_b)):
-        pair = _pair(of_a, of_b, shared)
+        pair = _pair(of_a, of_b, shared, off_by)
         pairs = (pair,)
         if starts:
-            parts = [_pair(of_a, of_b, rounds) for rounds in measured]
+            parts = [_pair(of_a, of_b, rounds, off_by) for rounds in measured]
             percentiles = tuple(_over_starts(q, parts, confidence) for q in PERCENTILES)
         else:
             percentiles = tuple(_percentile(q, pair, confidence) for q in PERCENTILES)
@@ -259,6 +273,7 @@ def _of_task(
         percentiles=percentiles,
         more_rounds=MIN_ROUNDS - len(shared) if len(shared) < MIN_ROUNDS else None,
         starts=len(measured) if starts else 1,
+        off=off_by,
         warnings=(
             *_doubts(a, b, of_a.keys() ^ of_b.keys(), times_a, times_b),
             *_without_interval((of_a, of_b), measured if starts else [shared], open_ended),
@@ -268,8 +283,15 @@ def _of_task(
     return _Question(comparison, pairs, percentiles[0].starts, shared)
 
 
-def _pair(of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int]) -> Pair:
-    return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]))
+def _pair(
+    of_a: Mapping[int, Floats], of_b: Mapping[int, Floats], rounds: Sequence[int], off: float = 0.0
+) -> Pair:
+    return Pair(ArmTimes([of_a[r] for r in rounds]), ArmTimes([of_b[r] for r in rounds]), off)
+
+
+def _off(tasks: Sequence[str], a: str, b: str, off: Off) -> float:
+    """What the ratio of two arms is off by; an arm's share is one in all of its tasks."""
+    return math.hypot(*(sum(off.get((task, arm), 0.0) for task in tasks) / len(tasks) for arm in (a, b)))
 
 
 def _few_starts(starts: Starts, measured: Sequence[Sequence[int]], shared: Sequence[int]) -> Iterator[str]:
@@ -350,8 +372,10 @@ def _over_starts(percentile: int, parts: Sequence[Pair], confidence: float | Non
     """The same of several starts of the nodes: the mean of their ratios, and of their differences."""
     of_a = [part.a.percentile(percentile) for part in parts]
     of_b = [part.b.percentile(percentile) for part in parts]
-    ratios = Mean(tuple(math.log(b / a) for a, b in zip(of_a, of_b, strict=True)))
-    differences = Mean(tuple(b - a for a, b in zip(of_a, of_b, strict=True)))
+    off = parts[0].off
+    ratios = Mean(tuple(math.log(b / a) for a, b in zip(of_a, of_b, strict=True)), off=off)
+    of_difference = off * float(np.mean(of_b))
+    differences = Mean(tuple(b - a for a, b in zip(of_a, of_b, strict=True)), off=of_difference)
     difference, ratio = Estimate(differences.value), Estimate(math.exp(ratios.value))
     if confidence is not None and has_enough_requests(percentile, min(map(_fewest, parts))):
         difference, ratio = differences.interval(confidence), ratios.ratio(confidence)
@@ -373,6 +397,7 @@ def _of_all_tasks(
     arms: tuple[str, str],
     blocks: Blocks,
     confidence: float | None,
+    off: Off,
 ) -> _Question[Overall]:
     """All tasks of a pair of arms in the rounds of all of them; without pairs unless there are several."""
     rounds = sorted(set[int].intersection(*(set(task.shared) for task in tasks))) if tasks else []
@@ -382,13 +407,14 @@ def _of_all_tasks(
         tasks=len(tasks),
         rounds=len(rounds),
         starts=tasks[0].about.starts if tasks else 1,
+        off=_off([task.about.task for task in tasks], *arms, off) if tasks else 0.0,
         ratio=Estimate(math.nan),
     )
     counts = {task.about.starts for task in tasks}
     if len(tasks) < 2 or not all(task.pairs for task in tasks) or len(counts) > 1 or len(rounds) < MIN_ROUNDS:
         return _Question(overall, ())
     of_tasks = [task.starts.values for task in tasks if task.starts is not None]
-    starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist())) if of_tasks else None
+    starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist()), off=overall.off) if of_tasks else None
     # what a round was like is in all of its tasks, so all tasks must have the same rounds
     pairs = [
         task.pairs[0]
@@ -463,13 +489,14 @@ def _more_rounds(question: _Question[Any], margin: float, confidence: float, alp
     ratio, rounds = question.about.ratio, question.rounds
     if ratio.low is None or ratio.high is None:
         return None
-    # the standard error that would give an interval of this width
+    # the standard error that would give an interval of this width, without what more rounds leave as it is
     error = math.log(ratio.high / ratio.low) / 2 / critical_t(rounds, confidence)
+    off = min(question.about.off, error)
     if error < _MIN_ERROR:
         return None
     size = abs(math.log(ratio.value))
     totals = np.arange(rounds + 1, _MAX_ROUNDS + 1)
-    errors = error * np.sqrt(rounds / totals)
+    errors = np.sqrt((error**2 - off**2) * rounds / totals + off**2)
     power = special.ndtri(_POWER)
     two_sided = (special.stdtrit(totals - 1, 1 - alpha / 2) + power) * errors
     one_sided = (special.stdtrit(totals - 1, 1 - alpha) + power) * errors

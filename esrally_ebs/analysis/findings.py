@@ -1,13 +1,15 @@
 """The findings of a session: summaries of tasks, comparisons of arms, and how the rounds ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from esrally_ebs.analysis.compare import Comparison, Overall, judge
+from esrally_ebs.analysis.profile import calibration_errors
 from esrally_ebs.analysis.sequential import confidence_of, looks
 from esrally_ebs.analysis.summary import (
     MIN_ROUNDS,
     Blocks,
+    Off,
     Scope,
     Starts,
     Summary,
@@ -35,6 +37,7 @@ class Findings:
     margin: float
     confidence: float
     starts: Starts = ()
+    off: Off = field(default_factory=dict)
     volumes: int = 1  # of each type, where arms are types: then ``starts`` has the rounds of each
     ended: str = ""  # of rounds that end themselves: how many there were, and why no more
     is_refused: bool = False  # what must agree does not: there are times, and nothing is claimed of them
@@ -71,6 +74,7 @@ class Findings:
             margin=self.margin,
             confidence=self.confidence,
             starts=self.starts,
+            off=self.off,
             intervals=False,
         )
         return replace(self, blocks=blocks, comparisons=judged.comparisons, overall=judged.overall)
@@ -96,7 +100,9 @@ def find(
     blocks = {} if session.plan.design.knee is not None else measured_blocks(session.samples, scope)
     starts = session.plan.design.rounds_of_starts
     volumes = session.plan.design.volumes if starts else 1
-    judged = judge(blocks, arms, margin=margin, confidence=confidence, starts=starts)
+    # where a type has several volumes, each was calibrated by itself, and that is in how they differ
+    off = calibration_errors(session.events) if volumes == 1 else {}
+    judged = judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off)
     is_refused = any(check.forbids for check in checks)
     if is_refused:
         judged = judged.withheld()
@@ -117,6 +123,7 @@ def find(
         margin=margin,
         confidence=confidence,
         starts=starts,
+        off=off,
         volumes=volumes,
         ended=_ended(session),
         is_refused=is_refused,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from esrally_ebs.analysis.compare import Comparison, PercentileComparison, compare
 from esrally_ebs.analysis.multiplicity import holm
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, rarest, student
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, below, rarest
 from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, Blocks, fio_blocks, shared_rounds
 from esrally_ebs.errors import PlanError
 
@@ -173,7 +173,7 @@ def _p_values(
     if compared.starts is not None:
         t = compared.starts.t(math.log(bound))
     else:
-        t, least = student(pair.evidence(limit.percentile, ratio=bound)), rarest(count)
+        t, least = pair.t(limit.percentile, ratio=bound), rarest(count)
     kept, broken = (min(1.0, 2 * max(least, below(side * t, count))) for side in (1, -1))
     low, high = compared.ratio.low, compared.ratio.high
     return (
@@ -185,7 +185,7 @@ def _p_values(
 def _pair(comparison: Comparison, blocks: Blocks) -> Pair:
     a, b = blocks[comparison.task, comparison.a], blocks[comparison.task, comparison.b]
     shared = shared_rounds(a, b)
-    return Pair(ArmTimes([a[r] for r in shared]), ArmTimes([b[r] for r in shared]))
+    return Pair(ArmTimes([a[r] for r in shared]), ArmTimes([b[r] for r in shared]), comparison.off)
 
 
 def _outcome(p_below: float, p_above: float, alpha: float) -> Outcome:

@@ -8,10 +8,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from esrally_ebs.model import Event
 
 KIND = "io"
 FIO = "fio"  # of the same form, and of a fio job instead of a request
+CALIBRATION = "calibration"  # of an arm's emulated volumes: ``error_s`` of a read by its bytes
 WAITED = "emulator.waited_s."  # and the limiter's name
 EXCEEDED = "ebs.exceeded_s."  # and the limit's name
 _TARGET = "emulator.target_s."  # and read or write
@@ -278,3 +281,29 @@ def _sum(parts: list[Window] | list[Profile]) -> Profile:
         seconds=sum(part.seconds for part in parts),
         grown={name: sum(part.grown[name] for part in parts) for name in sorted(shared)},
     )
+
+
+def calibration_errors(events: Sequence[Event]) -> dict[tuple[str, str], float]:
+    """By task and arm: a request's standard error, as a share, by what its emulated volume's reads are off.
+
+    A request is off by no more than all of its reads, nor, where these overlap, by a larger share than each.
+    """
+    errors = {event.arm: _read_errors(event) for event in events if event.kind == CALIBRATION}
+    by_task = profiles_of(read_windows(events)[0]) if any(errors.values()) else {}
+    shares = {}
+    for (task, arm), by_round in by_task.items():
+        of_reads, profile = errors.get(arm), pooled(by_round.values())
+        if of_reads and profile.io_bytes and profile.await_s and profile.reads:
+            error_s = float(np.interp(profile.io_bytes, list(of_reads), list(of_reads.values())))
+            most = error_s * profile.reads * profile.requests / profile.seconds
+            shares[task, arm] = min(most, error_s / profile.await_s)
+    return shares
+
+
+def _read_errors(event: Event) -> dict[int, float]:
+    """In the order of bytes; nothing of what is no such table."""
+    try:
+        table = {int(size): float(s) for size, s in event.fields["error_s"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    return dict(sorted(table.items())) if all(math.isfinite(s) and s >= 0 for s in table.values()) else {}

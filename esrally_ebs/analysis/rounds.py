@@ -49,6 +49,7 @@ class Mean:
 
     values: tuple[float, ...]
     own: float = _MIN_SPREAD**2  # their own variance, for values that are all the same
+    off: float = 0.0  # what all of them are off by alike, a standard error
 
     @property
     def count(self) -> int:
@@ -68,7 +69,7 @@ class Mean:
     @property
     def error(self) -> float:
         """The standard error of the mean."""
-        return math.sqrt(self.variance / self.count)
+        return math.sqrt(self.variance / self.count + self.off**2)
 
     def t(self, truth: float) -> float:
         """Student's t against the true mean being ``truth``."""
@@ -159,6 +160,7 @@ class Pair:
 
     a: ArmTimes
     b: ArmTimes
+    off: float = 0.0  # standard error of what b / a is off by in all rounds alike, as a share
 
     def evidence(self, percentile: float, ratio: float = 1.0, shift: float = 0.0) -> Floats:
         """One number per round: how much more of a's than of b's requests lie below the percentile common to
@@ -197,10 +199,19 @@ class Pair:
         low, high = edges(is_kept, value, scale=max(abs(of_a), abs(value)))
         return Estimate(value) if low is None or high is None else Estimate(value, low, high)
 
+    def t(self, percentile: float, *, ratio: float = 1.0, shift: float = 0.0) -> float:
+        """Student's t of rounds against the truth being b = ratio * a + shift; positive: b is slower."""
+        t = student(self.evidence(percentile, ratio, shift))
+        if not self.off:
+            return t
+        of_a, of_b = self.a.percentile(percentile), self.b.percentile(percentile)
+        if shift:
+            return less_sure(t, of_b - of_a - shift, self.off * of_b)
+        return less_sure(t, math.log(of_b / of_a / ratio), self.off)
+
     def _is_kept(self, percentile: float, confidence: float, **truth: float) -> bool:
         """Whether the rounds do not speak against this ratio, or shift, being true."""
-        evidence = self.evidence(percentile, **truth)
-        return abs(student(evidence)) <= critical_t(len(evidence), confidence)
+        return abs(self.t(percentile, **truth)) <= critical_t(len(self.a.rounds), confidence)
 
     def _is_spread(self, percentile: float) -> bool:
         """Whether the requests beyond a tail's percentile are of enough rounds."""
@@ -264,6 +275,17 @@ def student(evidence: Floats, deviation: float | None = None) -> float:
     return (
         mean / deviation * math.sqrt(len(evidence)) if deviation > _NOTHING else math.copysign(math.inf, mean)
     )
+
+
+def less_sure(t: float, distance: float, off: float) -> float:
+    """Student's t of what may be ``off`` (a standard error) in all rounds alike, besides what they show.
+
+    ``distance``: how far what was measured is from the truth that ``t`` is against, so that distance / t is
+    its standard error by rounds; both errors are added as independent ones are.
+    """
+    if not off or not t:
+        return t
+    return math.copysign(abs(distance) / math.hypot(distance / t, off), t)
 
 
 def critical_t(rounds: int, confidence: float) -> float:

@@ -29,6 +29,8 @@ Scope = Literal["all", "first", "latency"]
 Blocks = Mapping[tuple[str, str], Mapping[int, Floats]]
 # The rounds of each start of the nodes; empty where there is but one.
 Starts = Sequence[range]
+# (task, arm) to the standard error of what its times are off by in all rounds alike, as a share of them.
+Off = Mapping[tuple[str, str], float]
 _MAX_REQUESTS = 1000  # requests since the drop that a curve follows
 _MIN_REQUESTS = 4  # fewer show no level
 _LEVEL_SHARE = 0.25  # of a curve, at its end, that makes the warm level

@@ -171,6 +171,12 @@ def _of_verdicts(findings: Findings) -> Iterator[str]:
         f"equivalent means within {margin}. An interval is for its task alone, so it may "
         "exclude 0 without a verdict."
     )
+    off = max((one.off for one in (*findings.overall, *findings.comparisons)), default=0.0)
+    if off:
+        yield (
+            "Intervals and verdicts allow for what reads of emulated volumes may be off by all session long, "
+            f"too: up to {off:.2%} of a ratio (standard error of their calibration)."
+        )
     if findings.starts:
         yield (
             "An arm's times are of all of its requests together, a difference is the mean of the differences "

@@ -135,9 +135,11 @@ class DataHosts(RootSteps):
                 _send(client, key, index, at)
             client.steps.place(key=key, arms=on)
 
-    def calibrate(self) -> None:
+    def calibrate(self) -> dict[str, dict[int, float]]:
+        errors: dict[str, dict[int, float]] = {}
         for client in self._clients.values():
-            client.steps.calibrate()
+            errors |= client.steps.calibrate()
+        return errors
 
     def start_nodes(
         self, on: tuple[str, ...], settings: nodes.NodeSettings, *, repository: str = ""

@@ -3,6 +3,7 @@
 Each records itself in the session folder and leaves to its caller what is to be taken down when it fails.
 """
 
+import math
 import os
 import shutil
 import time
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from esrally_ebs import node as nodes
 from esrally_ebs import report
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.analysis.marks import marked_blocks
+from esrally_ebs.analysis.profile import CALIBRATION
 from esrally_ebs.aws import cloudwatch, s3
 from esrally_ebs.checks import arms as arm_checks
 from esrally_ebs.checks import preflight
@@ -218,7 +221,12 @@ class MachineSteps:
                 if race.has_writes:
                     self._root.keep(arm.volume.spec.name)
         with self._stage("calibrate volumes"):
-            self._root.calibrate()
+            errors = self._root.calibrate()
+            for arm in arms:
+                own = [errors[volume.spec.name] for volume in arm.volumes if volume.spec.name in errors]
+                if own:
+                    mean = {size: math.sqrt(fmean(of[size] ** 2 for of in own)) for size in own[0]}
+                    self._folder.note(CALIBRATION, arm=arm.name, error_s=mean)
         return index
 
     def start_nodes(self, arms: tuple[Arm, ...], index: dataset.Dataset | None) -> tuple[Arm, ...]:

@@ -22,6 +22,7 @@ from esrally_ebs.volumes import mounted as _mounted
 from esrally_ebs.volumes.aws import dry_run, grow, this_owner
 from esrally_ebs.volumes.aws import sweep as sweep_aws
 from esrally_ebs.volumes.emulated import backend as _emulated
+from esrally_ebs.volumes.emulated.calibration import ReadErrors
 from esrally_ebs.volumes.emulated.calibration import calibrate_on_data as _calibrate_on_data
 from esrally_ebs.volumes.emulated.control import read_state
 from esrally_ebs.volumes.emulated.release import sweep_images
@@ -131,16 +132,18 @@ def wait_refilled(volume: Volume, *, clock: Clock = SYSTEM_CLOCK) -> float:
     return clock.monotonic() - start
 
 
-def calibrate_on_data(attached: Iterable[Volume]) -> None:
+def calibrate_on_data(attached: Iterable[Volume]) -> dict[str, ReadErrors]:
     """Make what an I/O takes right where the data now are, on volumes that we emulate by one device each.
 
-    Raises SetupError when one of them does no I/O.
+    Gives what reads may still be off by, by name of a volume. Raises SetupError when one of them does no I/O.
     """
-    mounts = {volume.control: volume.mount for volume in attached if volume.control is not None}
+    emulated = {volume.control: volume for volume in attached if volume.control is not None}
+    mounts = {control: volume.mount for control, volume in emulated.items() if control.is_socket()}
     try:
-        _calibrate_on_data({control: mount for control, mount in mounts.items() if control.is_socket()})
+        errors = _calibrate_on_data(mounts)
+        return {emulated[control].spec.name: of_reads for control, of_reads in errors.items()}
     except OSError as error:
-        folders = ", ".join(str(control.parent) for control in mounts)
+        folders = ", ".join(str(control.parent) for control in emulated)
         raise SetupError(
             f"emulated volumes: {error.strerror} while they were calibrated; see daemon.log in {folders}"
         ) from error

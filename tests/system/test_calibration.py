@@ -39,11 +39,13 @@ def test_a_volume_is_calibrated_again_by_reads_of_its_data_and_one_without_is_le
         before = data.read_bytes()
         counts = [read_state(control_of(volume)).reads for volume in (full, empty)]
 
-        volumes.calibrate_on_data([full, empty])
+        errors = volumes.calibrate_on_data([full, empty])
 
         states = [read_state(control_of(volume)) for volume in (full, empty)]
         grown = [state.reads - count for state, count in zip(states, counts, strict=True)]
         assert read_from == {str(data)}
+        assert errors.keys() == {"a"}
+        assert all(0 < error_s < 50e-6 for error_s in errors["a"].values())
         assert grown[0] > 1000
         assert grown[1] == 0
         assert not any(state.unlimited for state in states)

@@ -1,19 +1,21 @@
 """What the path to an emulated volume costs by itself, measured before it counts and timed off every wait.
 
-The daemon is told to hold every I/O for some time and adds up for how long; direct I/Os on a file of the
-mounted file system then take that time plus the path's own: system call, file system, loop device, FUSE,
-wake-ups, and copies. Copies grow with the I/O, so a small and a large size give a line: seconds per I/O and
-seconds per byte. I/Os beside others take longer than alone, as the processors and the daemon have both to
-serve, so that is measured apart, with reads and writes mixed by two threads.
+The daemon is told for how long to hold each I/O; direct I/Os on a file of the mounted file system then take
+that time plus the path's own: system call, file system, loop device, FUSE, wake-ups, and copies. Copies grow
+with the I/O, so a small and a large size give a line: seconds per I/O and seconds per byte. I/Os beside
+others take longer than alone, as the processors and the daemon have both to serve, so that is measured apart,
+with reads and writes mixed by two threads.
 
 A copy also takes longer from some memory than from other, by up to 10 us for 110 KiB. A new volume can only
 be measured on a small file; one that holds data is measured again where they are (``calibrate_on_data``).
 Without that, of two alike volumes one read up to 2.5 % slower for a whole session. By as much as that measure
-is off, reads are off for a whole session, too, which no round of it can tell: so it takes seconds.
+is off, reads are off for a whole session, too, which no round of it can tell: so it takes seconds, and says
+how much that may be.
 """
 
 import contextlib
 import itertools
+import math
 import mmap
 import os
 import random
@@ -26,11 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from esrally_ebs.units import KIB
-from esrally_ebs.volumes.emulated.control import change, read_state
-from esrally_ebs.volumes.emulated.daemon.admission import NO_OVERHEAD
+from esrally_ebs.volumes.emulated.control import change
+from esrally_ebs.volumes.emulated.daemon.admission import NO_OVERHEAD, spread_over
 
 Line = tuple[float, float]  # seconds, seconds per byte
 Overhead = tuple[tuple[Line, Line], tuple[Line, Line]]  # alone and beside others, of reads and of writes
+ReadErrors = dict[int, float]  # by bytes of a read: standard error of what it is off by, s
 
 _SIZES = _SMALL_BYTES, _LARGE_BYTES = 16 * KIB, 256 * KIB
 _SLOTS = 16
@@ -41,7 +44,6 @@ _PER_BLOCK = 8  # I/Os of each thread
 MAX_PATH_S = 250e-6  # more than this is a machine under load, not a path
 _SEED = 1
 _OPS = _READ, _WRITE = 0, 1
-_NAMES = ("read", "write")
 
 
 def calibrate_in(control: Path, mount: Path) -> Overhead:
@@ -61,10 +63,11 @@ def calibrate(control: Path, probe: Path) -> Overhead:
         return _measured([path])[0]
 
 
-def calibrate_on_data(mounts: Mapping[Path, Path]) -> list[Overhead]:
+def calibrate_on_data(mounts: Mapping[Path, Path]) -> dict[Path, ReadErrors]:
     """``calibrate`` again volumes that hold data, by turns, with reads of their data; takes 3 s for each.
 
-    ``mounts``: control socket to mount. A volume without a file of 4 MiB keeps what it has.
+    ``mounts``: control socket to mount. By control socket, what reads may be off by; a volume without a file
+    of 4 MiB keeps what it has.
     """
     with contextlib.ExitStack() as stack:
         paths = []
@@ -72,7 +75,8 @@ def calibrate_on_data(mounts: Mapping[Path, Path]) -> list[Overhead]:
             if files := _large_files(mount):
                 probe = stack.enter_context(_probe_in(mount))
                 paths.append(stack.enter_context(_opened(control, probe, files)))
-        return _measured(paths, _ROUNDS_OF_READS)
+        _measured(paths, _ROUNDS_OF_READS)
+        return {path.control: path.read_errors() for path in paths}
 
 
 def _large_files(mount: Path) -> list[Path]:
@@ -143,33 +147,30 @@ class _Path:
         """A block of each kind: I/Os of one direction alone, and of these directions beside others."""
         change(self.control, fixed_latency_s=_ALONE_S, unlimited=False)
         for op, size in itertools.product(ops, _SIZES):
-            self._alone[op, size].extend(s - _ALONE_S[0] for _, s in self._timed([op] * _PER_BLOCK, size))
-        change(self.control, fixed_latency_s=_BESIDE_S)
+            self._alone[op, size].extend(s - _ALONE_S[0] for _, _, s in self._timed([op] * _PER_BLOCK, size))
         for size in _SIZES:
-            for op, seconds in self._block_beside(ops, size):
-                self._beside[op, size].append(seconds)
+            self._block_beside(ops, size)
 
     def overhead(self) -> Overhead:
         """Alone and beside others, of reads and of writes."""
         return _lines(self._alone), _lines(self._beside)
 
-    def _block_beside(self, ops: Sequence[int], size: int) -> list[tuple[int, float]]:
-        """What an average read and an average write of two threads took longer than they were held."""
-        before = read_state(self.control).target_s
-        orders = [self._chance.choices(ops, k=_PER_BLOCK) for _ in range(2)]
-        timed = [
-            one for part in self._pool.map(lambda order: self._timed(order, size), orders) for one in part
-        ]
-        after = read_state(self.control).target_s
-        means = []
-        for op, name in zip(_OPS, _NAMES, strict=True):
-            seconds = [s for kind, s in timed if kind == op]
-            if seconds:
-                means.append((op, (sum(seconds) - (after[name] - before[name])) / len(seconds)))
-        return means
+    def read_errors(self) -> ReadErrors:
+        """Of the less certain of reads alone and beside others."""
+        kinds = self._alone, self._beside
+        return {size: max(_error_of_median(kind[_READ, size]) for kind in kinds) for size in _SIZES}
 
-    def _timed(self, order: Sequence[int], size: int) -> list[tuple[int, float]]:
-        """One I/O after the other."""
+    def _block_beside(self, ops: Sequence[int], size: int) -> None:
+        """I/Os of two threads, which come to the daemon in the order in which they begin."""
+        change(self.control, fixed_latency_s=_BESIDE_S)
+        orders = [self._chance.choices(ops, k=_PER_BLOCK) for _ in range(2)]
+        both = self._pool.map(lambda order: self._timed(order, size), orders)
+        held_s = spread_over(*_BESIDE_S)
+        for _, op, seconds in sorted(itertools.chain(*both)):
+            self._beside[op, size].append(seconds - next(held_s))
+
+    def _timed(self, order: Sequence[int], size: int) -> list[tuple[float, int, float]]:
+        """One I/O after the other: when each began, which it was, what it took."""
         timed = []
         memory = self._memory[size]
         for op in order:
@@ -180,7 +181,7 @@ class _Path:
                 os.pwrite(descriptor, memory, offset)
             else:
                 os.preadv(descriptor, (memory,), offset)
-            timed.append((op, time.perf_counter() - start))
+            timed.append((start, op, time.perf_counter() - start))
         return timed
 
     def _place(self, op: int) -> tuple[int, int]:
@@ -189,6 +190,12 @@ class _Path:
             return self._written, self._chance.randrange(_SLOTS)
         (descriptor,) = self._chance.choices(list(self._read), weights=list(self._read.values()))
         return descriptor, self._chance.randrange(self._read[descriptor])
+
+
+def _error_of_median(values: Sequence[float]) -> float:
+    """That of a normal distribution as wide as their middle two thirds."""
+    sixths = statistics.quantiles(values, n=6)
+    return math.sqrt(math.pi / 2 / len(values)) * (sixths[-1] - sixths[0]) / 2
 
 
 def _lines(measured: Mapping[tuple[int, int], Sequence[float]]) -> tuple[Line, Line]:

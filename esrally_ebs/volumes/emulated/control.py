@@ -62,11 +62,12 @@ def change(control: Path, **settings: bool | float | Sequence[Any] | None) -> Li
     for all volumes there. ``credits`` (0 to 1): fraction of the burst bucket. ``time_scale`` (1 or more):
     every bucket holds so many times less, how full it is stays; rates and latencies stay, so bursts and
     recoveries take so many times less.
-    ``fixed_latency_s`` (least, most): a service time anywhere between for every I/O and no limits, None to
-    end it. ``read_latency``: how many times as long as the volume's own the service times of reads are, 1.0
-    to end it. ``overhead``: what the path itself costs, taken off every wait: of an I/O alone and of one
-    beside others, of reads and of writes, seconds and seconds per byte. ``trace`` (bool): keep, or no longer
-    keep, every I/O for ``save_trace``. Raises SetupError when the daemon refuses or does not answer.
+    ``fixed_latency_s`` (least, most): service times of ``spread_over`` these, from its first on, one for each
+    I/O in the order in which they come, and no limits; None to end it. ``read_latency``: how many times as
+    long as the volume's own the service times of reads are, 1.0 to end it. ``overhead``: what the path itself
+    costs, taken off every wait: of an I/O alone and of one beside others, of reads and of writes, seconds and
+    seconds per byte. ``trace`` (bool): keep, or no longer keep, every I/O for ``save_trace``. Raises
+    SetupError when the daemon refuses or does not answer.
     """
     return _ask(control, {"command": "set", **settings})
 

@@ -1,5 +1,6 @@
 """A session that fails is taken down, whatever else fails with it."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_an_index_without_documents_is_taken_only_where_some_are_added(
 ) -> None:
     empty = dataset.Dataset(key="k", path=tmp_path, documents=0, bytes=0, segments=(), hash="")
     monkeypatch.setattr(dataset, "ensure", lambda *_, **__: empty)
-    monkeypatch.setattr(RootSteps, "calibrate", lambda _: None)
+    monkeypatch.setattr(RootSteps, "calibrate", lambda _: {})
     monkeypatch.setattr(MachineSteps, "_image", "image")
     for number, has_writes in enumerate((True, False)):
         race = RaceNodes(
@@ -57,6 +58,36 @@ def test_an_index_without_documents_is_taken_only_where_some_are_added(
         else:
             with pytest.raises(PlanError, match=f"^{tmp_path}: gives no document, .*--exclude-tasks"):
                 steps.copy(())
+
+
+def test_what_reads_of_an_arms_volumes_may_be_off_by_is_an_event(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = dataset.Dataset(key="k", path=tmp_path, documents=1, bytes=0, segments=({"name": "s"},), hash="")
+    errors = {"a-1": {16384: 3e-6}, "a-2": {16384: 4e-6}}
+    monkeypatch.setattr(dataset, "ensure", lambda *_, **__: index)
+    monkeypatch.setattr(dataset, "copy_to", lambda *_: None)
+    monkeypatch.setattr(RootSteps, "calibrate", lambda _: errors)
+    monkeypatch.setattr(MachineSteps, "_image", "image")
+    race = RaceNodes(
+        settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
+        source=DataDirectory(path=tmp_path),
+        prepare_corpus=lambda: None,
+    )
+    members = [
+        Member(volume=Volume(spec=VolumeSpec(name=name, type="gp3"), kind=Kind.EMULATED, mount=tmp_path))
+        for name in ("a-1", "a-2", "kept as it was")
+    ]
+    arms = (
+        Arm(name="a", cluster="default", members=tuple(members[:2])),
+        Arm(name="kept as it was", cluster="default", members=tuple(members[2:])),
+    )
+    steps = MachineSteps("s", parse_plan(PLAN, "x.toml"), race=race)
+    steps.record()
+    steps.copy(arms)
+    events = load_session(tmp_path / "home" / "sessions" / "s").events
+    of_arms = {e.arm: e.fields["error_s"] for e in events if e.kind == "calibration"}
+    assert of_arms == {"a": {"16384": pytest.approx(math.sqrt((3e-6**2 + 4e-6**2) / 2))}}
 
 
 def test_of_an_arm_that_lost_its_volume_that_is_said(run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.volumes.emulated.control import LimiterState, together
-from esrally_ebs.volumes.emulated.daemon.admission import Admission, InstancePage
+from esrally_ebs.volumes.emulated.daemon.admission import Admission, InstancePage, spread_over
 
 GIB, KIB, MIB = 1024**3, 1024, 1024**2
 OVERHEAD = (((10e-6, 0.0), (20e-6, 1e-9)), ((30e-6, 0.0), (40e-6, 0.0)))  # alone, beside; read, write
@@ -46,6 +47,17 @@ def test_the_paths_own_cost_is_taken_off_by_direction_and_company(
     assert limited_s == 0
     assert due == pytest.approx(5.0 + 1e-3 - early_s, abs=1e-12)
     assert _state(admission, 5.0).target_s["write" if write else "read"] == pytest.approx(1e-3)
+
+
+def test_fixed_latencies_between_two_are_the_same_from_each_change_on_and_lie_all_over() -> None:
+    admission = _admission()
+    for _ in range(2):
+        admission.change({"fixed_latency_s": [1e-3, 2e-3]}, 0.0)
+        held_s = [admission.schedule(0, KIB, 0.0, write=False, in_flight=0)[1] for _ in range(8)]
+        assert held_s == pytest.approx(list(islice(spread_over(1e-3, 2e-3), 8)))
+    gaps = [b - a for a, b in pairwise(sorted([*held_s, 2e-3]))]
+    assert min(held_s) == pytest.approx(1e-3)
+    assert max(gaps) < 0.3e-3
 
 
 def test_reads_are_slowed_while_it_runs_and_writes_are_not() -> None:

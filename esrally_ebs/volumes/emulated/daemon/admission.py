@@ -6,14 +6,14 @@ itself will take. Pure but for the page that volumes of one instance share.
 
 import fcntl
 import json
+import math
 import mmap
 import os
-import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from math import isfinite
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,8 +27,15 @@ from esrally_ebs.volumes.emulated.law.queue import Latency, Queue
 _NUMBER = struct.Struct("d")
 _MAX_LATENCY_S = 60.0  # with more, the volume would hang rather than be slow
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
 Lines = tuple[tuple[float, float], ...]  # of reads and of writes: seconds per I/O and per byte
 NO_OVERHEAD: tuple[Lines, Lines] = (((0.0, 0.0),) * 2,) * 2
+
+
+def spread_over(least: float, most: float) -> Iterator[float]:
+    """Numbers between, without end; any few of them in a row lie all over (multiples of the golden ratio)."""
+    return (least + (most - least) * (number * _GOLDEN % 1) for number in count())
 
 
 class InstancePage:
@@ -90,7 +97,7 @@ class Admission:
             self._page = InstancePage(Path(settings["instance_page"]), self._limiter.shared_state())
         self._latency = Latency(model.read, model.write, settings["seed"])
         self.unlimited = True
-        self._fixed_s: tuple[float, float] | None = None
+        self._fixed_s: Iterator[float] | None = None
         self._overhead = NO_OVERHEAD
         self._counts = [0, 0]  # reads, writes
         self._bytes = [0, 0]
@@ -117,7 +124,7 @@ class Admission:
             limited_s = self._limited_s(offset, size, now, write, in_flight)
             target_s = limited_s + self._latency.seconds(size, write=write)
         else:
-            limited_s, target_s = 0.0, random.uniform(*self._fixed_s)
+            limited_s, target_s = 0.0, next(self._fixed_s)
         self._target_s[write] += target_s
         seconds, seconds_per_byte = self._overhead[in_flight > 0][write]
         path_s = seconds + seconds_per_byte * size
@@ -139,7 +146,7 @@ class Admission:
             "drain": (bool, lambda on: self._limiter.drain(now) if on else None),
             "drain_instance": (bool, lambda on: self._limiter.drain_instance(now) if on else None),
             "credits": (_fraction, lambda fraction: self._limiter.set_credits(fraction, now)),
-            "fixed_latency_s": (_between, partial(setattr, self, "_fixed_s")),
+            "fixed_latency_s": (_between, self._fix),
             "read_latency": (_read_latency, self._latency.slow_reads),
             "overhead": (_overhead, partial(setattr, self, "_overhead")),
         }
@@ -163,6 +170,9 @@ class Admission:
             yield
             for i, number in enumerate(self._limiter.shared_state()):
                 numbers[i] = number
+
+    def _fix(self, between: tuple[float, float] | None) -> None:
+        self._fixed_s = None if between is None else spread_over(*between)
 
     def _set_time_scale(self, times: float, now: float) -> None:
         self._limiter.shrink(times / self._time_scale, now)
@@ -198,7 +208,7 @@ class Admission:
 
 
 def _number(value: Any) -> float:  # noqa: ANN401 - whatever JSON held
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError("a setting is no finite number")
     return float(value)
 
