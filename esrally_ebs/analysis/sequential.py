@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from esrally_ebs.analysis.compare import Verdict, judge
-from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks
+from esrally_ebs.analysis.summary import MIN_ROUNDS, Blocks, Off
 from esrally_ebs.plan import DesignPlan
 
 _LOOK_FACTOR = 1.5  # from one look to the next, so that seldom more than a third of the rounds was too many
@@ -55,7 +55,13 @@ def confidence_of(design: DesignPlan) -> float:
 
 
 def look(
-    blocks: Sequence[Blocks], arms: Sequence[str], *, margin: float, confidence: float, most: int
+    blocks: Sequence[Blocks],
+    arms: Sequence[str],
+    *,
+    margin: float,
+    confidence: float,
+    most: int,
+    off: Off | None = None,
 ) -> InterimResult:
     """Judge what was measured so far; ``confidence`` is that of the whole session.
 
@@ -66,7 +72,7 @@ def look(
     comparisons = [
         comparison
         for of in blocks
-        for comparison in judge(of, arms, margin=margin, confidence=own, intervals=False).comparisons
+        for comparison in judge(of, arms, margin=margin, confidence=own, off=off, intervals=False).comparisons
     ]
     return InterimResult(
         rounds=max((comparison.rounds for comparison in comparisons), default=0),

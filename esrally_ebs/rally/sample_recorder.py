@@ -15,8 +15,9 @@ from esrally import telemetry
 from esrally.metrics import SampleType
 
 from esrally_ebs.analysis.knee import EVENT, NextStep
+from esrally_ebs.analysis.profile import calibration_errors
 from esrally_ebs.analysis.sequential import InterimResult, look, looks
-from esrally_ebs.analysis.summary import Blocks
+from esrally_ebs.analysis.summary import Blocks, Off
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import SYSTEM_CLOCK
 from esrally_ebs.model import Block, Event, Node, Phase, Sample, TelemetryPoint, Work
@@ -84,11 +85,16 @@ class StopRule:
         plan: Plan,
         *,
         record: Callable[[InterimResult, str], None],
+        off: Callable[[], Off] = dict,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``record`` is given each look, and why it is the last ("" when it is not)."""
+        """``record`` is given each look, and why it is the last ("" when it is not).
+
+        ``off`` says what ``judge`` allows for.
+        """
         self._plan = plan
         self._record = record
+        self._off = off
         self._now = now
         self._times: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
         self._round = 0
@@ -130,6 +136,7 @@ class StopRule:
             margin=design.margin,
             confidence=design.confidence,
             most=design.most_rounds,
+            off=self._off(),
         )
         why = "every task is decided" if result.decides else "the time budget is spent" if spent else ""
         self._record(result, why)
@@ -373,7 +380,12 @@ class DrivenSession:
                 record=partial(_record_step, SessionFolder(context.folder)),
             )
         if self._rule is None and context.plan.design.is_auto:
-            self._rule = StopRule(context.plan, record=partial(_record_look, SessionFolder(context.folder)))
+            folder = SessionFolder(context.folder)
+            self._rule = StopRule(
+                context.plan,
+                record=partial(_record_look, folder),
+                off=lambda: calibration_errors(folder.events()),
+            )
         return self._rule
 
 

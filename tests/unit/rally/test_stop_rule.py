@@ -28,12 +28,18 @@ class Session:
     noise: float = 0.02
     queued_s: float = 0.0  # in the load generator, on average
     seconds_a_round: float = 10.0
+    off: float = 0.0  # what the times of an arm may be off by
     results: list[tuple[InterimResult, str]] = field(default_factory=list)
     now: float = 0.0
 
     def run(self) -> int:
         """How many rounds were measured."""
-        rule = StopRule(self.plan, record=lambda *words: self.results.append(words), now=lambda: self.now)
+        rule = StopRule(
+            self.plan,
+            record=lambda *words: self.results.append(words),
+            off=lambda: {("t", arm): self.off for arm in "ab"},
+            now=lambda: self.now,
+        )
         draw = np.random.default_rng(1)
         for number in range(1, self.plan.design.most_rounds + 1):
             if not rule.begins(number):
@@ -50,6 +56,10 @@ def test_a_clear_difference_ends_the_rounds_at_the_first_look() -> None:
     assert session.run() == 6
     ((result, why),) = session.results
     assert (result.rounds, result.undecided, why) == (6, (), "every task is decided")
+
+
+def test_what_is_no_verdict_in_the_report_ends_no_rounds() -> None:
+    assert Session(parse_plan(PLAN, "x"), ratio=1.5, off=0.3).run() == 14
 
 
 def test_what_cannot_be_decided_takes_all_rounds_and_every_look() -> None:
