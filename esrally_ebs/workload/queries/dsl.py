@@ -31,6 +31,7 @@ _CLAUSES: Final = words(
     "background_filter big clauses filter filters functions highlight_query little must must_not negative "
     "organic positive post_filter queries query rescore_query should"
 )
+_DOCUMENTS: Final = words("after doc document documents meta params search_after")  # fields are no options
 _SPAN_CLAUSES: Final = frozenset(("exclude", "include", "match"))  # elsewhere they are something else
 _AGGREGATIONS: Final = words(
     "avg avg_bucket bucket_script cardinality composite cumulative_sum date_histogram date_range "
@@ -90,7 +91,7 @@ class Walk:
         return walked
 
     def named(self, filters: dict[str, Json]) -> Json:
-        """What takes the place of walked filters by name; Kibana's names are the queries themselves."""
+        """What takes the place of walked filters by name, as Kibana's are the queries, or of words."""
         return filters
 
     # --- what they may ask
@@ -182,14 +183,16 @@ class Walk:
 
     def _objects(self, key: str, value: Json, where: str) -> Json:
         """An option that holds objects: clauses, further options, or literals alone."""
-        if key in ("after", "meta", "params", "search_after"):
+        if key in _DOCUMENTS:
             return self._literals(value, key, where)
+        if key in ("query_vector", "tokens") and isinstance(value, dict):  # words with their weights
+            return self.named(self._literals(value, key, where))
         spans = key in _SPAN_CLAUSES and where.startswith("span_")
         # the functions of function_score and the queries of rescore are options, not queries
         plain = key == "functions" or (where == "rescore" and key == "query") or where in _FIELD_QUERIES
         if (key in _CLAUSES and not plain) or spans:
             return self._query(value)
-        return self._options(value, key if key in ("rescore", "highlight") else where)
+        return self._options(value, key if key in ("highlight", "indexed_shape", "rescore") else where)
 
     def _script(self, node: Json) -> Json:
         self.scripts.append(node)

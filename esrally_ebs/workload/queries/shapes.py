@@ -104,7 +104,9 @@ class _Shaper(Walk):
         return {key: value for key, value in walked.items() if where != "range" or key != "format"}
 
     def named(self, filters: dict[str, Any]) -> Any:  # noqa: ANN401
-        return sorted(filters.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
+        return self._list(
+            sorted(filters.values(), key=lambda one: orjson.dumps(one, option=orjson.OPT_SORT_KEYS))
+        )
 
     def _list(self, walked: list[Any]) -> list[Any]:
         return [_LITERAL] if walked and all(part == _LITERAL for part in walked) else walked

@@ -229,6 +229,33 @@ def test_names_of_filters_are_literals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        {"sparse_vector": {"field": "f", "query_vector": {"bob": 0.5, "zoe": 0.1}}},
+        {"weighted_tokens": {"f": {"tokens": {"bob": 0.5}}}},
+        {"more_like_this": {"like": [{"_index": "i", "doc": {"type": "bob", "path": "bob"}}]}},
+        {"percolate": {"field": "q", "document": {"type": "bob", "script": "bob", "sort": ["bob"]}}},
+        {"percolate": {"field": "q", "documents": [{"mode": "bob"}, {"lang": "bob"}]}},
+        {"geo_shape": {"area": {"indexed_shape": {"index": "i", "id": "bob", "path": "p"}}}},
+    ],
+)
+def test_words_that_are_keys_and_documents_of_a_query_are_literals(
+    query: dict[str, Any], tmp_path: Path
+) -> None:
+    log = write(tmp_path / "log", query_line({"query": query}))
+    import_logs([log], tmp_path / "out", Options(hash_literals=True))
+    assert not [path.name for path in (tmp_path / "out").iterdir() if "bob" in path.read_text()]
+    assert len(requests(tmp_path / "out")) == 1
+
+
+def test_the_words_of_a_sparse_vector_make_no_template(tmp_path: Path) -> None:
+    vectors = ({"bob": 0.5}, {"zoe": 0.2, "ann": 0.1})
+    queries = ({"sparse_vector": {"field": "f", "query_vector": vector}} for vector in vectors)
+    log = write(tmp_path / "log", *(query_line({"query": query}) for query in queries))
+    assert import_logs([log], tmp_path / "out").templates == 1
+
+
+@pytest.mark.parametrize(
     ("source", "refused"),
     [
         ("doc['user'].value == 'bob'", True),
