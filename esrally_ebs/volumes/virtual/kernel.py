@@ -176,7 +176,8 @@ def rests_until(sim: Simulation, process: int, now_s: float) -> float:
     """When a process with a rate of its own goes on that may not submit yet; -1 when it may.
 
     The n-th I/O is due n gaps after the start, so what was late is caught up. Before fio sleeps it waits for
-    all that is in flight (with ``io_submit_mode=inline``), so that only who is behind has many.
+    all that is in flight (with ``io_submit_mode=inline``), so that only who is behind has many. It sleeps no
+    longer than the job's runtime, and that sleep is of the runtime.
     """
     load, host, state = sim.load, sim.volumes.host, sim.state
     job = state.job_of[process]
@@ -188,7 +189,10 @@ def rests_until(sim: Simulation, process: int, now_s: float) -> float:
         return -1.0
     if state.flying_count[process] > 0:
         return state.done_s[first] + host.between_s
-    return due_s
+    if due_s < load.until_s[job]:
+        return due_s
+    sim.tally.ended_s[job] = load.until_s[job]
+    return load.until_s[job]
 
 
 def step(sim: Simulation, process: int, now_s: float) -> float:

@@ -59,6 +59,11 @@ def test_what_was_late_is_caught_up() -> None:
     assert run(job(rate_iops=4500, numjobs=1, size=8192 * 4 * KIB)).iops == pytest.approx(4500, rel=0.02)
 
 
+def test_the_sleep_before_an_io_that_is_due_after_the_end_is_of_the_runtime() -> None:
+    # due at 0, 1 and 2 s, and then fio sleeps to the end
+    assert run(job(rate_iops=1, runtime=2.5)).iops == pytest.approx(3 / 2.5, rel=1e-3)
+
+
 @given(st.integers(1, 5000), st.sampled_from(["psync", "libaio"]), st.integers(1, 3))
 def test_no_rate_is_exceeded(rate: int, engine: str, clones: int) -> None:
     reads = run(job(rate_iops=rate, engine=engine, numjobs=clones, runtime=0.2))
