@@ -120,7 +120,7 @@ def observe(step: NextStep, due_s: Floats, latency_s: Floats, service_s: Floats,
         requests=int(counts.sum()),
         late=int((late & counts).sum()),
         share=_share_beyond(latency_s[counts], bound.seconds),
-        ran_away=step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > 0.5),
+        ran_away=step.rate > 0 and bool(late[into >= _OVERLOAD_FROM].mean() > _most_late(bound)),
         mean_s=float(service_s[counts].mean()),
         quantile_s=float(np.quantile(latency_s[counts], bound.percentile / 100, method="inverted_cdf")),
     )
@@ -210,9 +210,7 @@ class KneeSearch:
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else "there it ended"
             return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
-        rate, low, high = _Shares.of(tried, self.bound.allowed).knee(
-            self.confidence, varies, self.bound.seconds
-        )
+        rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))
 
     def _doubt(self, tried: Sequence[StepResult], knee: float) -> str:
@@ -264,13 +262,17 @@ class KneeSearch:
         return good, bad
 
     def _breaks(self, step: StepResult) -> bool:
-        return step.ran_away or step.late > max(
-            _LATE_BY_CHANCE, _LATE_FACTOR * self.bound.allowed * step.requests
-        )
+        share = min(_LATE_FACTOR * self.bound.allowed, _most_late(self.bound))
+        return step.ran_away or step.late > max(_LATE_BY_CHANCE, share * step.requests)
 
     def _probe_s(self, rate: float) -> float:
         """Long enough for some requests to be late."""
         return min(max(PROBE_S, _LATE_BY_CHANCE / self.bound.allowed / rate), self.step_s)
+
+
+def _most_late(bound: Bound) -> float:
+    """Of a step that does not run away, the largest share of late requests: half of what is not allowed."""
+    return (1 + bound.allowed) / 2
 
 
 def _counting(steps: Sequence[StepResult]) -> list[StepResult]:
@@ -311,18 +313,18 @@ class _Shares:
         heights = np.clip(np.log(np.maximum(smooth.x[starts], 1e-9)), -3, 3)  # beyond, nothing near 1
         return float(np.exp(np.interp(0.0, heights, places)))
 
-    def knee(self, confidence: float, varies: float, bound_s: float) -> tuple[float, float, float]:
+    def knee(self, confidence: float, varies: float, bound: Bound) -> tuple[float, float, float]:
         """The likeliest knee among the rates that were tried, and the ends of its interval."""
         crossing = self.crossing()
         middle = math.log(crossing)
         distance = np.abs(self.at - middle)
         near = distance <= max(_NEAR_KNEE, np.sort(distance)[:_MIN_STEPS_NEAR][-1])
-        least, most = _SHARE_LIMITS
+        least, most = _SHARE_LIMITS[0], min(_SHARE_LIMITS[1], 1 / bound.allowed)
         at, share = self.at[near], np.clip(self.share[near], least, most)
         weight = self.requests[near] / self.requests.max()
         floor = self._floor(middle)
         knees = np.linspace(middle - _MAX_LOG_WIDTH, middle + _MAX_LOG_WIDTH, _POINTS)
-        powers = (1 + crossing * bound_s) * _POWERS
+        powers = (1 + crossing * bound.seconds) * _POWERS
         grown = np.exp(np.clip(powers[:, None, None] * (at - knees[:, None]), -20, 20))
         expected = np.clip(floor + (1 - floor) * grown, least, most)  # by power, knee and step
         deviance = 2 * (weight * (share / expected + np.log(expected))).sum(axis=2)

@@ -63,6 +63,16 @@ def test_a_bound_far_beyond_a_query_has_its_knee_between_what_held_and_what_ran_
     assert knee.low <= 391.6 <= knee.high
 
 
+def test_of_a_median_as_many_may_be_late_as_not() -> None:
+    rules = KneeSearch(
+        bound=Bound(percentile=50, seconds=0.01), step_s=30.0, steps=10, confidence=0.975, margin=0.05
+    )
+    service_s = np.random.default_rng(3).lognormal(math.log(0.005), 0.3, 100_000)
+    truth = simulated_queue.true_knee(service_s, 1, rules, 100_000)
+    knees = [rules.knee(simulated_queue.run(rules, service_s, 1, seed)).rate for seed in range(6)]
+    assert np.mean(knees) == pytest.approx(truth, rel=0.02)
+
+
 def test_longer_steps_make_the_interval_narrower() -> None:
     widths = []
     for step_s in (30.0, 120.0):
@@ -157,6 +167,14 @@ def test_what_runs_away_is_seen_by_its_end() -> None:
     )
     assert made.ran_away
     assert made.requests == 800  # without the first fifth
+
+
+def test_at_the_knee_of_a_median_a_step_does_not_run_away() -> None:
+    due = np.linspace(0, 30, 1000)
+    latency = np.where(np.arange(1000) % 20 < 11, 0.03, 0.01)  # 55 % are late
+    bound = Bound(percentile=50, seconds=0.02)
+    made = observe(NextStep(purpose=Purpose.MEASURE, rate=33.0, seconds=30.0), due, latency, latency, bound)
+    assert not made.ran_away
 
 
 def test_a_failed_request_is_late() -> None:
