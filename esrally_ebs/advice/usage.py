@@ -298,8 +298,8 @@ def _rows_of_sadf(text: str) -> Iterator[tuple[str, float, float, dict[str, floa
         if line.startswith(_SADF):
             titles = words[3:]
         elif titles[:1] == ["DEV"] and len(words) == len(titles) + 3 and (seconds := float(words[1])) > 0:
-            time = words[2].removesuffix(" UTC")
-            ended_s = float(time) if time.isdecimal() else _moment(time).timestamp()
+            time = words[2][:19]  # without the name of a zone
+            ended_s = float(time) if time.isdecimal() else _moment(time).replace(tzinfo=UTC).timestamp()
             yield (
                 words[3],
                 ended_s - seconds,

@@ -102,6 +102,7 @@ def test_sadf_says_for_how_long_each_of_its_lines_is() -> None:
     later_day_first = "".join(SADF.splitlines(keepends=True)[i] for i in (0, 4, 1, 2, 3))
     assert parse_usage(later_day_first, "log", "nvme1n1") == SAR_READ
     assert parse_usage(re.sub(r"2026\S+ 12:([12])0:01 UTC", r"179534\g<1>600", SADF), "log", "nvme1n1")
+    assert parse_usage(SADF.replace("UTC", "CEST"), "log", "nvme1n1") == SAR_READ  # -T
     reports = [
         {
             "timestamp": {"date": "2026-11-22", "time": f"12:{n}0:01", "utc": 1, "interval": 600},
