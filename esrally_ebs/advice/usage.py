@@ -332,19 +332,23 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     """The words of each line, whether it has a time, when the report that it is of begins, and its seconds.
 
     The first report of iostat is of the time since the machine started, and only says when the next begins;
-    sar says that in its titles. A log may have several runs, which nothing is known to lie between.
+    sar says that in its titles, of each of its tables. A log may have several runs, which nothing is known to
+    lie between.
     """
-    seconds, time_s, now_s = 0.0, -1.0, 0.0
+    seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
     for line in text.splitlines():
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
-            if time_s != before_s or not words:  # a line of sar's has the time of its report
+            if is_table and words and time_s < before_s:
+                now_s -= before_s - time_s
+            elif time_s != before_s or not words:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
                 now_s += seconds
         elif line.startswith(_RUN):
             time_s, seconds = -1.0, 0.0
+        is_table = not line.strip()
         yield words, clock is not None, now_s - seconds, seconds
 
 

@@ -146,6 +146,20 @@ def test_of_runs_that_were_added_to_one_log_the_first_reports_are_left_out() -> 
     assert parse_usage(f"{IOSTAT}\n{without_times}", "log") == parse_usage(IOSTAT, "log")
 
 
+@pytest.mark.parametrize("tables", [1, 2])
+def test_other_tables_of_sar_are_passed_over(tables: int) -> None:
+    """``sar -A``, by whole tables as ``sa2`` keeps it or by reports: times seemed to run backwards."""
+    titles, first, second, average = SAR.splitlines()
+    of_cpu = titles.replace("DEV", "CPU"), first.replace("nvme1n1", "all"), second.replace("nvme1n1", "all")
+    if tables == 1:
+        lines = [*of_cpu, average, "", titles, first, second, average]
+    else:
+        reports = of_cpu[:2], (titles, first), (of_cpu[0], of_cpu[2]), (titles, second)
+        lines = [line for report in reports for line in ("", *report)]
+        lines[6:] = [line.replace("12:00:01", "12:10:01") for line in lines[6:]]
+    assert parse_usage("\n".join(lines), "log") == SAR_READ
+
+
 def test_sar_whose_devices_come_last_is_read() -> None:
     """``sar -dp``, as many know it: it was said to have no times."""
     moved = re.sub(r"^(\S+) +(\S+) +(.*)$", r"\1 \3 \2", SAR, flags=re.MULTILINE)
