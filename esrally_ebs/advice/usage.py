@@ -26,7 +26,8 @@ _KINDS = (
     "CloudWatch's JSON, iostat -xt (text or -o JSON), text of sar -d (sar -b names no device) or sadf's"
     " -d or -j of it, or a trace of blkparse, perf script, biosnoop -Q or fio's iolog"
 )
-_DAY_S = 86400
+_DAY_S, _HOUR_S = 86400, 3600
+_JITTER_S = 2  # of sar's reports, by the seconds that it prints
 _MAX_SECONDS = 7 * _DAY_S
 # Bytes of what a column counts. Older releases of sysstat (Amazon Linux 2) count sectors.
 _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
@@ -38,7 +39,7 @@ _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(  # of a day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
-    r"(\s?(?P<half>[AP])\.?M\b\.?)?",
+    r"(\s?(?P<half>[AP])\.?M\b\.?)?([+-]\d{4})?",
     re.IGNORECASE,
 )
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
@@ -344,7 +345,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             if is_table and words and time_s < before_s:
                 now_s -= before_s - time_s
             elif time_s != before_s or not words:  # a line of sar's has the time of its report
-                seconds = _seconds_between(before_s, time_s, source) if before_s >= 0 else 0.0
+                seconds = _seconds_between(before_s, time_s, seconds, source) if before_s >= 0 else 0.0
                 now_s += seconds
         elif line.startswith(_RUN):
             time_s, seconds = -1.0, 0.0
@@ -352,9 +353,12 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
         yield words, clock is not None, now_s - seconds, seconds
 
 
-def _seconds_between(before_s: float, time_s: float, source: str) -> float:
-    """From a second of a day to the next such."""
+def _seconds_between(before_s: float, time_s: float, usual_s: float, source: str) -> float:
+    """From a second of a day to the next such; as long as the last time where a clock was put on or back."""
     seconds = (time_s - before_s) % _DAY_S
+    longer_s = min((seconds - usual_s) % _DAY_S, (usual_s - seconds) % _DAY_S)
+    if 0 < usual_s < _HOUR_S and abs(longer_s - _HOUR_S) <= _JITTER_S:
+        return usual_s
     if time_s < before_s and seconds > _DAY_S / 2:  # no midnight between them
         raise FormatError(
             f"{source}: times run backwards, from {timedelta(seconds=before_s)} to "

@@ -160,6 +160,19 @@ def test_other_tables_of_sar_are_passed_over(tables: int) -> None:
     assert parse_usage("\n".join(lines), "log") == SAR_READ
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("01:59:50", "03:00:00"), ("02:59:50", "02:00:00"), ("00:59:49", "00:00:00")]
+)
+def test_a_report_is_as_long_as_the_last_one_where_clocks_are_put_on_or_back(before: str, after: str) -> None:
+    """In spring it was taken for one of an hour more, and in autumn times seemed to run backwards."""
+    first = f"{before[:6]}{int(before[6:]) - 10}"
+    report = IOSTAT[IOSTAT.index("11/23/2026") :]
+    text = "\n".join(
+        report.replace("11/23/2026 12:00:00 AM", f"2026-10-25T{time}+0100") for time in (first, before, after)
+    )
+    assert [one.reads for one in parse_usage(text, "log")] == [10_000, 10_000]
+
+
 def test_sar_whose_devices_come_last_is_read() -> None:
     """``sar -dp``, as many know it: it was said to have no times."""
     moved = re.sub(r"^(\S+) +(\S+) +(.*)$", r"\1 \3 \2", SAR, flags=re.MULTILINE)
