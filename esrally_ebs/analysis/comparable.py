@@ -19,6 +19,7 @@ from esrally_ebs.analysis.profile import (
 from esrally_ebs.analysis.summary import is_time
 from esrally_ebs.model import Check, Kind, Phase, Severity, State
 from esrally_ebs.store.encoding import baseline_of
+from esrally_ebs.store.parts import UNREADABLE
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_bytes, format_seconds
 
@@ -84,6 +85,11 @@ def all_checks(session: Session) -> tuple[Check, ...]:
     recorded = {check.name for check in session.checks}
     checks = check_comparable(session, cut=session.state is not State.COMPLETE)
     return (*session.checks, *(check for check in checks if check.name not in recorded))
+
+
+def unread_samples(session: Session) -> list[str]:
+    """The warnings of files of samples that a disk changed or cut; nobody knows which rows they had."""
+    return [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]
 
 
 def is_cold(session: Session) -> bool:

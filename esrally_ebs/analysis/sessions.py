@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks, pick
+from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_checks, pick, unread_samples
 from esrally_ebs.model import Check, Phase, State, Volume
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
@@ -73,7 +73,7 @@ def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
 
 
 def _valid(name: str, session: Session) -> Check:
-    broken = [check.text for check in all_checks(session) if check.forbids]
+    broken = [*unread_samples(session), *(check.text for check in all_checks(session) if check.forbids)]
     if session.state is not State.COMPLETE:
         broken.insert(0, f"it is {session.state}" + (f" ({session.reason})" if session.reason else ""))
     text = "; ".join(broken) or "complete, and none of its own checks forbids the comparison"

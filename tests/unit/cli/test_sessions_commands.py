@@ -30,6 +30,15 @@ def test_compare_refuses_with_exit_code_4_and_one_line(
     assert "hits: second = two: q: [5] in the first, [6] in the second" in capsys.readouterr().err
 
 
+def test_compare_refuses_a_session_whose_samples_a_disk_has_changed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "one")
+    (make(home, "two") / "samples" / "part-9.parquet").write_bytes(b"PAR1")
+    assert main(["compare", "one", "two"]) == 4
+    assert "second session: samples/part-9.parquet: not readable as Parquet" in capsys.readouterr().err
+
+
 def test_compare_wants_two_different_sessions_and_a_format_that_is_known(home: Path) -> None:
     make(home, "one")
     make(home, "two")
