@@ -44,7 +44,7 @@ def judge_session(
         waits = find(session, "latency", arms=(base, other)) if has_latency(session) else None
         return decide(*_with_latency(findings, waits), limits=limits, confidence=findings.confidence)
     judged = decide_fio(session.baseline, limits, (base, other), confidence=findings.confidence)
-    if session.samples.num_rows or not judged.decisions:
+    if session.plan.race is not None or not judged.decisions:
         raise MeasurementError(
             f"session {session.id}: no search was compared; gate a session with rounds of {base} and {other}"
         )

@@ -24,10 +24,11 @@ def make(
     passes: int = 6,
     scale: float = 1.0,
     kind: str = "baseline",
+    race: dict[str, Any] | None = None,
     **job: Any,  # noqa: ANN401 - any key of a job
 ) -> Path:
     """Reads of 418 us on gp2, 460 us on gp3 (10 % more), passes per milles apart; 1,000 times scale IOPS."""
-    plan = small_plan(baseline=[{**JOB, "repeat": passes - 1, **job}], design={"rounds": 6})
+    plan = small_plan(baseline=[{**JOB, "repeat": passes - 1, **job}], design={"rounds": 6}, race=race)
     folder = SessionFolder.create(home, name, kind=kind, plan=plan, started_at=1e9 * scale)
     folder.update(arms=[arm("gp2"), arm("gp3")], environment={"kernel": "6.1", "host": "here"})
     for pass_ in range(passes):
@@ -78,6 +79,14 @@ def test_a_simulated_session_is_refused(home: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.splitlines() == [
         "esrally-ebs: session f: is simulated, nothing was measured; gate one that was"
     ]
+
+
+def test_a_race_whose_samples_are_gone_is_not_gated_by_its_fio(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(home, "f", kind="race", race={})
+    assert main(["gate", "f", "--max-slowdown", "p50=20%"]) == 4
+    assert capsys.readouterr().err.startswith("esrally-ebs: session f: no search was compared")
 
 
 def test_two_sessions_of_fio_alone_are_compared_job_by_job(
