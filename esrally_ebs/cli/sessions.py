@@ -159,8 +159,10 @@ def format_of(form: str | None, output: Path | None) -> str:
 def give(built: report.Report, form: str, output: Path | None) -> None:
     """Print a report, or write it to a file."""
     if form == "text" and output is None and sys.stdout.isatty():
-        width = min(Console().width, report.WIDTH)
-        print(report.render_text(built, colour=True, width=width), end="")  # escapes of its own
+        screen = Console()
+        width = min(screen.width, report.WIDTH)
+        colour = not screen.is_dumb_terminal  # such as an editor's
+        print(report.render_text(built, colour=colour, width=width), end="")  # escapes of its own
     else:
         put(report.RENDERERS[form](built), output)
 

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -163,6 +164,17 @@ def test_a_report_has_the_format_that_its_file_is_named_for(
     words = ["--format", form] if form else []
     assert main(["report", "one", "--output", str(output), *words]) == 0
     assert output.read_text().lower().startswith(begins)
+
+
+@pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_knows_no_escapes_gets_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], term: str, escapes: bool
+) -> None:
+    make(home, "one")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", term)
+    assert main(["report", "one"]) == 0
+    assert ("\x1b" in capsys.readouterr().out) is escapes
 
 
 def test_a_report_that_does_not_fit_leaves_the_one_before_it(
