@@ -7,6 +7,7 @@ from esrally_ebs.analysis.summary import summarize
 from esrally_ebs.catalog import cost
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
+from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.model import Plot, Table, Value, curve_through, plain_table
 from esrally_ebs.store import Session
 from esrally_ebs.studies.published import Inputs, Parts
@@ -122,8 +123,9 @@ def rally_table(published: Sequence[tuple[str, float, float]], session: Session 
         return plain_table("rally", "The Rally tasks, p50 of service time, as published", columns, rows)
     note = f"session {session.id}"
     if {"gp2", "gp3"} <= set(arms):
-        agree = sum(row[3] == row[-1] for row in rows)
-        note += f"; the same arm is faster in {agree} of {len(rows)} tasks"
+        raced = [row for row in rows if row[-1] is not None]
+        agree = sum(row[3] == row[-1] for row in raced)
+        note += f"; the same arm is faster in {agree} of {number_of(len(raced), 'task')} raced on both"
     return plain_table("rally", "The Rally tasks, p50 of service time", columns, rows, note)
 
 
@@ -131,4 +133,4 @@ def _faster(arms: Sequence[str], ours: Sequence[float | None]) -> list[Value]:
     if len(arms) < 2:
         return []
     known = {arm: value for arm, value in zip(arms, ours, strict=True) if value is not None}
-    return [min(known, key=lambda arm: known[arm]) if known else None]
+    return [min(known, key=lambda arm: known[arm]) if len(known) == len(arms) else None]
