@@ -125,6 +125,8 @@ def study_command(
         raise PlanError(f"--format {form}: choose one of {', '.join(RENDERERS)}")
     _require_place(output)  # before hours of measuring
     studies.read_study(name)
+    if session is not None and name != "nikkei-2021":
+        raise PlanError("--session: nikkei-2021 alone has a race to show it beside; leave it out")
     recorded = None if session is None else load_session(find_session(home(), session))
     runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=complain)
     listed_prices = price_list(None if prices is None else str(prices))

@@ -46,6 +46,7 @@ from esrally_ebs.store import SessionFolder
         (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
+        (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),
         (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
         (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
         (
