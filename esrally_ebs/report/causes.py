@@ -1,6 +1,6 @@
 """Why arms differ: what queries read, what fio predicts of that, rounds with an event on one arm only."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from esrally_ebs.analysis.compare import Comparison, Verdict
@@ -382,7 +382,7 @@ def marks_table(findings: Findings, without: Findings, marked: Marked, arms: Seq
         columns += [Column(title=t, subject=f"{b} against {a}", left=True) for t in (title, "without them")]
     rows = []
     for task in dict.fromkeys(task for _, task, _ in marked):
-        cells = [_mark(marked, arm, task) for arm in arms]
+        cells = [_mark(findings, marked, arm, task) for arm in arms]
         for a, b in findings.pairs:
             cells.append(_verdict("verdict", findings, task, a, b))
             cells.append(_verdict("verdict_without_marked", without, task, a, b))
@@ -410,7 +410,7 @@ def _verdict(name: str, findings: Findings, task: str, a: str, b: str) -> Cell:
     return Cell(text="no round is left", facts={})
 
 
-def _mark(marked: Marked, arm: str, task: str) -> Cell:
+def _mark(findings: Findings, marked: Marked, arm: str, task: str) -> Cell:
     """Events in the rounds of a task on an arm: each kind of event once, with its rounds."""
     shares_of: dict[str, dict[int, float]] = {}
     for (of, about, round_), own in marked.items():
@@ -422,10 +422,19 @@ def _mark(marked: Marked, arm: str, task: str) -> Cell:
     for what, shares in shares_of.items():
         most = max(shares.values())
         share = f" (up to {most:.0%})" if most else ""
-        texts.append(f"{what} in round{'' if len(shares) == 1 else 's'} {_ranges(shares)}{share}")
-    rounds = sorted({round_ for shares in shares_of.values() for round_ in shares})
-    facts: dict[str, Value] = {"marked_rounds": _ranges(rounds), "causes": ", ".join(shares_of)}
+        rounds = _recorded(findings, arm, shares)
+        texts.append(f"{what} in round{'' if len(shares) == 1 else 's'} {rounds}{share}")
+    every = _recorded(findings, arm, {round_ for shares in shares_of.values() for round_ in shares})
+    facts: dict[str, Value] = {"marked_rounds": every, "causes": ", ".join(shares_of)}
     return Cell(text="; ".join(texts), facts=facts)
+
+
+def _recorded(findings: Findings, arm: str, rounds: Collection[int]) -> str:
+    """Rounds as the session counts them: of a type those of each of its volumes."""
+    if findings.volumes == 1:
+        return _ranges(rounds)
+    of_volumes = [[part.index(round_) + 1 for round_ in rounds if round_ in part] for part in findings.starts]
+    return ", ".join(f"{_ranges(own)} of {arm}-{at}" for at, own in enumerate(of_volumes, start=1) if own)
 
 
 def _ranges(numbers: Iterable[int]) -> str:

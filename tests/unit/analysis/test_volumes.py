@@ -115,8 +115,9 @@ def test_a_pause_or_a_fault_of_a_volume_marks_the_round_of_its_type() -> None:
     assert list(marked_by_type(recorded, "b-2")) == [("b-2", "t", 4), ("b-2", "t", 5)]
     (table,) = [table for table in build(recorded).tables if table.key == "marks"]
     texts = [cell.text for cell in table.rows[0].cells]
-    assert texts[1].startswith("garbage collection in round 10")
-    assert texts[1].endswith("fault in round 11")
+    assert texts[1].startswith("garbage collection in round 4 of b-2")
+    assert texts[1].endswith("fault in round 5 of b-2")
+    assert table.rows[0].cells[1].facts["marked_rounds"] == "4-5 of b-2"
     assert texts[-1].endswith("(16 rounds)")
     alike = replace(paused, at_s=paused.at_s - 30, arm="a-2")  # of the same pair of volumes
     both = marked_by_type(replace(recorded, events=(paused, alike)))
