@@ -339,10 +339,13 @@ def next_step(
     ranked = ranking(findings)
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
-        wanted = max(MIN_ROUNDS, rounds + 1)
+        wanted, design = max(MIN_ROUNDS, rounds + 1), session.plan.design
+        wanted += -wanted % design.starts  # parts of equal length
         if to_its_end := _to_its_end(session, wanted):
             return f"{to_its_end}."
-        return f"measure {number_of(wanted - rounds, 'more round')} (design.rounds = {wanted})."
+        # a round of the plan is one on each volume of a type
+        more, wanted = (wanted - rounds) // design.volumes, wanted // design.volumes
+        return f"measure {number_of(more, 'more round')} (design.rounds = {wanted})."
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     best = _best(ranked, usd)
     step = _step(session, best, shared, usd, held_back, contrary(findings.comparisons, best))

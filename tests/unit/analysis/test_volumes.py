@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scipy import stats
 from session_in_memory import session
@@ -162,6 +163,12 @@ def test_caches_of_a_type_are_steady_when_those_of_each_volume_are() -> None:
 
 def test_too_few_volumes_to_tell_ask_for_more_volumes() -> None:
     assert "more volumes of each type (design.volumes)" in build(volumes((1.04, 0.9, 1.1))).next_step
+
+
+def test_too_few_rounds_are_counted_as_the_plan_counts_them() -> None:
+    made = volumes(ALIKE, rounds=1)
+    first = replace(made, samples=made.samples.filter(pc.equal(made.samples["round"], 1)))
+    assert build(first).next_step == "measure 1 more round (design.rounds = 2)."
 
 
 def test_a_gate_is_of_types_unless_a_volume_is_named() -> None:

@@ -305,6 +305,12 @@ def test_a_session_of_which_a_start_is_missing_is_to_be_measured_to_its_end(tmp_
     assert "scope: these volumes under any JVM: nodes were started 2 times" in made.labels
 
 
+def test_rounds_that_are_still_to_be_measured_are_parts_of_equal_length(tmp_path: Path) -> None:
+    samples = [one for one in rows({"gp2": 1.0, "gp3": 0.8}) if one.round <= 4]
+    made = built(tmp_path, samples, design={"rounds": 4, "starts": 4})
+    assert made.next_step == "measure 4 more rounds (design.rounds = 8)."
+
+
 def test_fio_is_drawn_against_the_arm_that_searches_are(tmp_path: Path) -> None:
     path = make(tmp_path, samples(), design={"reference": "gp3"})
     folder = SessionFolder(path)
