@@ -121,12 +121,12 @@ def _overlap(profile: Profile) -> float:
 
 
 def _time(fio: FioReadTimes, size: float) -> _Time | None:
-    """One read of that size: the mean over fio's runs, and half their range as its error."""
+    """One read of that size: the mean over fio's runs, and its standard error."""
     times = [_on_line(by_size, size) for by_size in fio.values()]
     known = [time for time in times if time is not None and time > 0]
     if not known or len(known) < len(times):
         return None
-    return _Time(fmean(known), (max(known) - min(known)) / 2 if len(known) > 1 else None)
+    return _Time(fmean(known), stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None)
 
 
 def _on_line(by_size: Mapping[int, float], size: float) -> float | None:

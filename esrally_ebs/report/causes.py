@@ -263,8 +263,8 @@ def _expectations(findings: Findings, explained: Explained) -> Table | None:
             "Expected: reads per query times what a read of that size takes alone in fio (a line through the "
             "plan's random reads at queue depth 1, means), divided by the reads in flight.",
             "Its interval has the spread of reads over rounds and the difference between fio's runs at start "
-            f"and end [{format_share(findings.confidence)}]; none where fio ran once. Measured: the 50th "
-            "percentile.",
+            f"and end [{format_share(findings.confidence)}, less sure with two runs]; none where fio ran "
+            "once. Measured: the 50th percentile.",
         ),
     )
 

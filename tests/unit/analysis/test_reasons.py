@@ -101,6 +101,18 @@ def test_the_interval_has_the_spread_of_rounds_and_that_of_fios_runs() -> None:
     assert half == pytest.approx(math.hypot(T_3 * rounds_error, Z * fio_error), rel=1e-4)
 
 
+def test_more_runs_of_fio_make_the_interval_narrower() -> None:
+    twice_as_often = {run: line(210 + 20 * (run % 2), 1) for run in range(4)}
+    halves = []
+    for fio_b in (twice_as_often, {run: twice_as_often[run] for run in (0, 1)}):
+        predicted = between(profile(), profile(), twice(line(300, 1)), fio_b)
+        assert predicted is not None
+        assert predicted.difference_s.low is not None
+        halves.append(predicted.difference_s.value - predicted.difference_s.low)
+    # standard deviation of 210, 230, 210, 230 is 20 / sqrt(3), of 210, 230 it is 20 / sqrt(2)
+    assert halves == pytest.approx([Z * 4 * 20 * US / math.sqrt(12), Z * 4 * 10 * US], rel=1e-4)
+
+
 def test_fio_that_ran_once_gives_an_expectation_without_an_interval() -> None:
     predicted = between(profile(), profile(), {0: line(300, 1)}, {0: line(220, 1)})
 
