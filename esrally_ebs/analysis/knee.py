@@ -45,7 +45,7 @@ from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
 from esrally_ebs.model import Bound, Event, Phase
 from esrally_ebs.plan import DesignPlan
-from esrally_ebs.plan.tables import MAX_PROBES
+from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
 
@@ -226,9 +226,13 @@ class KneeSearch:
             return f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
         share = self.bound.seconds / self.step_s
         if share > self.margin / 2:
+            longer_s = 2 * self.bound.seconds / self.margin
+            way = (
+                f"make steps {longer_s:.0f} s or longer" if longer_s <= MAX_STEP_S else "none is long enough"
+            )
             return (
                 f"at a rate {share:.1%} above what is served, the bound breaks only as a step of "
-                f"{self.step_s:g} s ends: make steps {2 * self.bound.seconds / self.margin:.0f} s or longer"
+                f"{self.step_s:g} s ends: {way}"
             )
         return ""
 

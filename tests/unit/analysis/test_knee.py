@@ -151,6 +151,8 @@ def test_a_bound_that_a_step_is_too_short_for_is_doubted() -> None:
         "at a rate 10.0% above what is served, the bound breaks only as a step of 30"
     )
     assert knee.doubt.endswith("make steps 120 s or longer")
+    knee = search(Bound(percentile=99, seconds=30.0)).knee(steps)
+    assert knee.doubt.endswith("ends: none is long enough")  # a step has at most ten minutes
 
 
 def test_queries_that_break_the_bound_by_themselves_are_doubted() -> None:

@@ -93,12 +93,22 @@ def test_a_session_that_ended_before_its_first_step_has_a_report() -> None:
     assert "has none (no rate was tried)" in report.build(cut).verdict
 
 
-def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be(session: Session) -> None:
-    known = [text for text in report.build(session).warnings if "the knee is known to" in text]
+@pytest.mark.parametrize("margin", [0.05, 0.01, 0.002])
+def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be_that_a_plan_may_have(
+    session: Session, margin: float
+) -> None:
+    design = session.plan.design.model_copy(update={"margin": margin})
+    built = report.build(replace(session, plan=session.plan.model_copy(update={"design": design})))
+    known = [text for text in built.warnings if "the knee is known to" in text]
     assert known
-    assert all(
-        re.search(r"known to [\d.]+%, not to 5%; steps of about \d+ min would tell", text) for text in known
-    )
+    for text in known:
+        assert re.search(rf"known to [\d.]+%, not to {margin * 100:g}%; ", text)
+        if minutes := re.search(r"; steps of about (\d+) min would tell", text):
+            assert int(minutes[1]) <= 10
+        elif steps := re.search(r"; up to (\d+) steps of 10 min would tell \(--step 10m --set design", text):
+            assert 6 < int(steps[1]) <= 100
+        else:
+            assert text.endswith("no search is long enough to tell")
 
 
 @pytest.mark.parametrize(
