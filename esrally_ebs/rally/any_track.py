@@ -8,8 +8,11 @@ import json
 import os
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
+from esrally import exceptions
+
+from esrally_ebs.errors import EbsError, PlanError
 from esrally_ebs.rally import register
 
 DEFAULT_PLAN = "gp2-vs-gp3"
@@ -36,7 +39,22 @@ def join(loader: ModuleType) -> None:
 
     def load_with_pack(self: Any) -> None:
         if has_plugins(self):
-            load(self)
+            try:
+                load(self)
+            except exceptions.SystemSetupError as error:
+                _refuse(error)
         register(self, of_track=False)
 
     reader.can_load, reader.load = lambda self: True, load_with_pack
+
+
+def _refuse(error: Any) -> NoReturn:
+    """Raises PlanError for an error in a track's own code; Rally says what it was to its log alone."""
+    from esrally_ebs.rally import patches  # which imports this module
+
+    patches.install([patches.FAILURE])
+    cause = error.__context__
+    if not isinstance(cause, Exception) or isinstance(cause, EbsError):
+        raise error
+    text = f"{error.message}: {type(cause).__name__}: {cause}"
+    raise PlanError(f"{' '.join(text.split())}; mend the track's code") from None

@@ -109,13 +109,17 @@ def unused_parameters(original: Any, self: Any) -> list[str]:
 
 
 def read_track(original: Any, self: Any, *arguments: Any) -> Any:
-    """Raises PlanError for a track's syntax in a race of ours, before Rally prints its stack."""
+    """Raises PlanError for a track's syntax or a file that it lacks in a race of ours, not Rally's stack."""
     try:
         return original(self, *arguments)
-    except loader.TrackSyntaxError as error:
+    except (loader.TrackSyntaxError, OSError) as error:
         if not any_track.parameters():
             raise
         _fail_in_one_line()
+        if isinstance(error, OSError):
+            raise PlanError(
+                f"{error.filename or arguments[0]}: {error.strerror or error}; mend the track"
+            ) from None
         text = _LONG.split(str(error.message))[0].rstrip(". ")
         cause = f": {error.cause}" if error.cause else ""
         raise PlanError(" ".join(f"{text}{cause}".split())[:_SHOWN]) from None

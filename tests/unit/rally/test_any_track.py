@@ -130,6 +130,29 @@ def test_the_pack_comes_once_and_after_what_the_track_registers(
     assert (own_one, pack._of_track) == ("own", has_line)
 
 
+@pytest.mark.usefixtures("rally")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "def register(registry)",
+            r"component \[mine\]: SyntaxError: expected ':' \(track.py, line 1\); mend",
+        ),
+        ("import nowhere", r"component \[mine\]: ModuleNotFoundError: No module named 'nowhere'; mend"),
+        ("x = 1", "AttributeError: module 'mine.track' has no attribute 'register'; mend"),
+    ],
+)
+def test_an_error_in_a_tracks_own_code_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "track.py").write_text(text)
+    for name, value in any_track.environment({"plan": "smoke"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PlanError, match=says):
+        load_twice(tmp_path, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("more", "is_search"),
     [

@@ -109,6 +109,11 @@ def test_a_rally_that_differs_is_refused_by_name(
             r"^Could not load '.*track.json' due to Jinja Syntax Exception: unexpected",
         ),
         ('{"version": 2}', r"^Track 'mine' is invalid"),
+        (
+            '{"version": 2, "description": "d", "indices": [{"name": "a", "body": "a.json"}], "schedule": '
+            '[{"operation": {"operation-type": "search", "body": {}}}]}',
+            r"^/.*/a\.json: No such file or directory; mend the track$",
+        ),
     ],
 )
 def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
@@ -118,7 +123,7 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
     track.write_text(text)
     reader = loader.TrackFileReader(configuration(tmp_path, pipeline="from-sources"))
     patches.install(patches.LOADING)
-    with pytest.raises(loader.TrackSyntaxError):
+    with pytest.raises((loader.TrackSyntaxError, FileNotFoundError)):
         reader.read("mine", str(track), str(tmp_path))
     for name, value in any_track.environment({"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
