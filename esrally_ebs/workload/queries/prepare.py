@@ -27,8 +27,8 @@ _NOW: Final = re.compile(_MATHS)
 _LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")
 _LUCENE_RANGE: Final = re.compile(r"[\[{]\s*\S+\s+TO\s+\S+?\s*[\]}]")
 _LUCENE_NOW: Final = re.compile(rf'(?<![\w"])(?P<quote>")?{_LUCENE_MATHS}(?(quote)"|(?!["\w]))')
-_LUCENE_SIDE: Final = re.compile(rf"(?<=[:(\s])([<>])(=?)({_LUCENE_MATHS})(?=[\s()^]|\Z)")
-_KQL_SIDE: Final = re.compile(rf"([<>]=?\s*){_MATHS}(?=[\s()]|\Z)")
+_LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3(?=[\s()^]|\Z)')
+_KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
 _MAX_NAMES: Final = 10_000
@@ -96,8 +96,8 @@ class Freezer(Walk):
 def _as_range(side: re.Match[str]) -> str:
     """``>=now-1d`` as the range that it is, ``[now-1d TO *]``, which takes a date between quotes."""
     if side[1] == ">":
-        return f"{'[' if side[2] else '{'}{side[3]} TO *]"
-    return f"[* TO {side[3]}{']' if side[2] else '}'}"
+        return f"{'[' if side[2] else '{'}{side[4]} TO *]"
+    return f"[* TO {side[4]}{']' if side[2] else '}'}"
 
 
 def _differs(options: dict[str, Json], walked: dict[str, Json]) -> bool:

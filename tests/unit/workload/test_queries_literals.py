@@ -96,7 +96,9 @@ def test_dates_of_aggregations_and_query_strings_are_fixed() -> None:
         ("ts:<now-1M^2", f'ts:[* TO "{AT}||-1M"}}^2'),
         ("ts:[now-1d\\/d TO now\\/d}", f'ts:["{AT}||-1d/d" TO "{AT}||/d"}}'),
         ('ts:["now-1d" TO "now"]', f'ts:["{AT}||-1d" TO "{AT}"]'),
+        ('ts:>"now-1h" AND a:b', f'ts:{{"{AT}||-1h" TO *] AND a:b'),
         ('t:["now or never" TO x]', 't:["now or never" TO x]'),
+        ('t:>"now or never"', 't:>"now or never"'),
         ("n:>5 AND size:<=nowhere", "n:>5 AND size:<=nowhere"),
     ],
 )
@@ -104,10 +106,17 @@ def test_a_bound_of_a_query_string_is_fixed_however_it_is_written(text: str, bec
     assert Freezer(AT_US).query_string(text) == becomes
 
 
-def test_a_bound_of_kql_is_fixed() -> None:
-    query = {"kql": {"query": "ts >= now-1d/d and (ts < now) and t: now"}}
-    fixed = frozen({"query": query})["query"]["kql"]["query"]
-    assert fixed == f'ts >= "{AT}||-1d/d" and (ts < "{AT}") and t: now'
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("ts >= now-1d/d and (ts < now) and t: now", f'ts >= "{AT}||-1d/d" and (ts < "{AT}") and t: now'),
+        ('ts >= "now-1d/d" and ts < "now"', f'ts >= "{AT}||-1d/d" and ts < "{AT}"'),
+        ("a:{ ts > now-1h}", f'a:{{ ts > "{AT}||-1h"}}'),
+        ('t > "now or never"', 't > "now or never"'),
+    ],
+)
+def test_a_bound_of_kql_is_fixed(text: str, becomes: str) -> None:
+    assert frozen({"query": {"kql": {"query": text}}})["query"]["kql"]["query"] == becomes
 
 
 def test_what_was_fixed_is_counted(tmp_path: Path) -> None:
