@@ -1,7 +1,7 @@
 """Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -176,7 +176,7 @@ def advise(
         raise PlanError(f"--keep {bound.name}: p50, p90 and p99 are predicted; name one of them")
     predictor.require_right()
     prices = prices or cost.price_list()
-    priced, unpriced = _priced(settings(today, types), region, prices)
+    priced, unpriced = priced_settings(today, types, region, prices)
     options = [Option(usd=usd, prediction=predictor.predict(spec), bound=bound) for spec, usd in priced]
     today = _written_out(today)
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
@@ -196,14 +196,14 @@ def advise(
     )
 
 
-def _priced(
-    specs: Iterable[VolumeSpec], region: str, prices: cost.PriceList
+def priced_settings(
+    today: VolumeSpec, types: Sequence[str], region: str, prices: cost.PriceList
 ) -> tuple[list[tuple[VolumeSpec, float]], tuple[str, ...]]:
-    """Those that AWS sells, with USD a month, and the types of which some have no price there.
+    """Settings that AWS sells, with USD a month, and the types of which some have no price there.
 
-    Raises PlanError where none has one.
+    Raises PlanError where none has one, and for a type without settings.
     """
-    sold = [spec for spec in specs if known_model(spec)]
+    sold = [spec for spec in settings(today, types) if known_model(spec)]
     costs = cost.of_arms(sold, region, prices=prices)
     priced = [(spec, one.price.usd) for spec, one in zip(sold, costs, strict=True) if one.price]
     if not priced:
@@ -233,7 +233,7 @@ def usage_options(
     without settings or prices.
     """
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
-    priced, unpriced = _priced(settings(today, types), region, prices)
+    priced, unpriced = priced_settings(today, types, region, prices)
     replayed = partial(replay_usage, columns, credits=today.credits)
     made = [(spec, usd, replayed(model_for(spec))) for spec, usd in priced]
     made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))

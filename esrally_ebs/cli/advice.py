@@ -11,7 +11,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from esrally_ebs.advice.advice import TYPES, Advice, advise, usage_options
+from esrally_ebs.advice.advice import TYPES, Advice, advise, priced_settings, usage_options
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.advice.recording import MAX_HALVES, recording_of
@@ -285,7 +285,9 @@ def trace_command(
     )
     if absent := [path for path in log or [] if not path.is_file()]:
         raise PlanError(f"--log {absent[0]}: there is no such file; name the log that is written meanwhile")
-    require_known_format(log or [])  # rather than after the minutes that are recorded
+    # rather than after the minutes that are recorded
+    require_known_format(log or [])
+    priced_settings(today, _listed(types), region, price_list())
     logs = partial(timed_requests, log) if log else None
     if source is not None:
         text = _text(source)

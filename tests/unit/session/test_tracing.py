@@ -104,6 +104,17 @@ def test_the_credits_of_ones_own_volume_are_said_when_it_is_recorded_or_afterwar
     assert "--credits nan: is no share" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "value"), [("--region", "eu-west-9"), ("--types", "gp9")])
+def test_what_has_no_setting_or_price_is_refused_before_it_is_recorded(
+    home: Path, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    """It was after the minutes that were to be recorded, and nothing said where these are."""
+    made = home / "made"
+    assert run(home, option, value, "--output", str(made)) == 2
+    assert value in capsys.readouterr().err
+    assert not made.exists()
+
+
 def test_an_arm_that_is_attached_is_taken_with_the_credits_that_it_has(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
