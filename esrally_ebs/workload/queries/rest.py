@@ -214,7 +214,7 @@ def _payload(lines: list[bytes]) -> Iterator[Entry]:
 def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     """The searches of an HTTP request, and what its client sent behind it without waiting for the answer."""
     head, _, body = message.partition(b"\r\n\r\n")
-    request, *rows = head.decode("latin-1").split("\r\n")
+    request, *rows = head.decode(errors="replace").split("\r\n")
     method, url, _ = request.split(" ")
     # authorization and all other headers stay behind
     headers = {name.strip().lower(): value.strip() for name, _, value in (row.partition(":") for row in rows)}

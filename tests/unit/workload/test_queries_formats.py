@@ -370,3 +370,10 @@ def test_a_goreplay_file_with_other_ends_of_lines_has_the_same_requests(tmp_path
     whole = import_logs([LOGS / "goreplay.log"], tmp_path / "whole")
     changed = import_logs([tmp_path / "log"], tmp_path / "changed")
     assert (changed.requests, changed.excluded) == (whole.requests, whole.excluded)
+
+
+def test_a_url_that_its_client_did_not_encode_names_the_same_index() -> None:
+    payload = "1 a1 1767348000000000000 0\nGET /größe/_search HTTP/1.1\r\n\r\n\n".encode()
+    (entry,) = rest.parse_goreplay(payload.splitlines(keepends=True))
+    assert isinstance(entry, LoggedSearch)
+    assert entry.targets == "größe"
