@@ -18,10 +18,7 @@ from esrally_ebs.analysis.rounds import (
     Pair,
     below,
     critical_t,
-    edges,
-    less_sure,
     rarest,
-    student,
 )
 from esrally_ebs.analysis.summary import (
     MIN_ROUNDS,
@@ -101,7 +98,7 @@ class Comparison(RoundsClaim):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overall(RoundsClaim):
-    """All tasks of two arms together, as if one ratio held for all of them."""
+    """All tasks of two arms together, each counting alike."""
 
     tasks: int
     ratio: Estimate  # geometric mean of the tasks' ratios of the 50th percentile
@@ -135,7 +132,8 @@ class _Question(Generic[_About]):
 
     about: _About
     pairs: tuple[Pair, ...]
-    starts: Mean | None = None  # of the ratio's logarithm, where the nodes were started several times
+    # of the ratio's logarithm, over starts of the nodes, or of all tasks together over rounds
+    mean: Mean | None = None
     shared: Sequence[int] = ()  # rounds of a task in which both arms were measured
 
     @property
@@ -143,21 +141,21 @@ class _Question(Generic[_About]):
         return self.about.rounds
 
     def p_different(self) -> float:
-        if self.starts is not None:
-            return self.starts.p_different()
-        return 2 * max(below(-abs(self.t(1.0)), self.rounds), rarest(self.rounds))
+        count = self.about.observations
+        p = below(-abs(self.t(1.0)), count)
+        return 2 * (p if self.about.starts > 1 else max(p, rarest(count)))
 
     def p_equivalent(self, margin: float) -> float:
-        if self.starts is not None:
-            return self.starts.p_equivalent(math.log1p(margin))
+        if self.about.starts > 1 and self.mean is not None:
+            return self.mean.p_equivalent(math.log1p(margin))
         return _p_equivalent(self, 1 / (1 + margin), 1 + margin)
 
     def t(self, ratio: float) -> float:
         """Student's t against the truth being ``ratio``; positive when b is slower than that."""
-        if self.starts is not None:
-            return self.starts.t(math.log(ratio))
-        evidence: Floats = np.sum([pair.evidence(PERCENTILES[0], ratio=ratio) for pair in self.pairs], axis=0)
-        return less_sure(student(evidence), math.log(self.about.ratio.value / ratio), self.about.off)
+        if self.mean is not None:
+            return self.mean.t(math.log(ratio))
+        (pair,) = self.pairs
+        return pair.t(PERCENTILES[0], ratio=ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,33 +411,22 @@ def _of_all_tasks(
     counts = {task.about.starts for task in tasks}
     if len(tasks) < 2 or not all(task.pairs for task in tasks) or len(counts) > 1 or len(rounds) < MIN_ROUNDS:
         return _Question(overall, ())
-    of_tasks = [task.starts.values for task in tasks if task.starts is not None]
-    starts = Mean(tuple(np.mean(of_tasks, axis=0).tolist()), off=overall.off) if of_tasks else None
-    # what a round was like is in all of its tasks, so all tasks must have the same rounds
-    pairs = [
-        task.pairs[0]
-        if list(task.shared) == rounds
-        else _pair(blocks[task.about.task, arms[0]], blocks[task.about.task, arms[1]], rounds)
-        for task in tasks
-    ]
-    ratios = [pair.b.percentile(PERCENTILES[0]) / pair.a.percentile(PERCENTILES[0]) for pair in pairs]
-    value = starts.value if starts is not None else float(np.mean(np.log(ratios)))
-    overall = replace(overall, ratio=Estimate(math.exp(value)))
-    whole = _Question(overall, tuple(pairs), starts)
-    if confidence is None:
-        return whole
-    if starts is not None:
-        return replace(whole, about=replace(overall, ratio=starts.ratio(confidence)))
-    critical = critical_t(whole.rounds, confidence)
-
-    def is_kept(log_ratio: float) -> bool:
-        return abs(whole.t(math.exp(log_ratio))) <= critical
-
-    if not is_kept(value):  # tasks differ by more than rounds do: no one ratio holds for all
-        return whole
-    ends = edges(is_kept, value)
-    ratio = Estimate(math.exp(value), *(None if end is None else math.exp(end) for end in ends))
-    return replace(whole, about=replace(overall, ratio=ratio))
+    of_tasks = [task.mean.values for task in tasks if task.mean is not None]
+    if not of_tasks:
+        # what a round was like is in all of its tasks, so all tasks must have the same rounds
+        pairs = [
+            task.pairs[0]
+            if list(task.shared) == rounds
+            else _pair(blocks[task.about.task, arms[0]], blocks[task.about.task, arms[1]], rounds)
+            for task in tasks
+        ]
+        of_rounds = [pair.log_ratios(PERCENTILES[0]) for pair in pairs]
+        of_tasks = [values for values in of_rounds if values is not None]
+        if len(of_tasks) < len(tasks):
+            return _Question(overall, ())
+    mean = Mean(tuple(np.mean(of_tasks, axis=0).tolist()), off=overall.off)
+    ratio = Estimate(math.exp(mean.value)) if confidence is None else mean.ratio(confidence)
+    return _Question(replace(overall, ratio=ratio), tasks[0].pairs, mean)
 
 
 def _answers(
@@ -452,10 +439,10 @@ def _answers(
         for q, p_different, p_equivalent in zip(
             family.questions, p_values.different, p_values.equivalent, strict=True
         ):
-            # of tasks that go both ways, rounds follow the greater number, and the mean may not
+            # of many equal times, rounds may follow others than the median does
             is_shown = p_different <= alpha and q.t(1.0) * math.log(q.about.ratio.value) >= 0
             verdict, more = verdict_of(q.t(1.0), is_shown, p_equivalent <= alpha), None
-            if verdict is Verdict.INCONCLUSIVE and q.starts is None:
+            if verdict is Verdict.INCONCLUSIVE and q.about.starts == 1:
                 sharing = arms if arms > 1 and q is family.whole else arms * len(family.questions)
                 more = _more_rounds(q, margin, confidence, alpha / sharing)
             answers[id(q)] = {

@@ -72,21 +72,10 @@ def _estimates(
         results = one.overall if task is None else [c for c in one.comparisons if c.task == task]
         result = next((result for result in results if (result.a, result.b) == pair), None)
         estimate = None if result is None else _with_error(result.ratio, result.observations, one.confidence)
-        if estimate is None and result is not None and task is None:
-            estimate = _of_tasks(one, pair, result.ratio.value)
         if estimate is None:
             return None
         estimates.append(estimate)
     return estimates
-
-
-def _of_tasks(one: Findings, pair: tuple[str, str], ratio: float) -> tuple[float, float] | None:
-    """As ``_with_error``, of tasks that differ by too much for one interval, from their own."""
-    own = [
-        _with_error(c.ratio, c.observations, one.confidence) for c in one.comparisons if (c.a, c.b) == pair
-    ]
-    errors = [each[1] for each in own if each is not None]
-    return (math.log(ratio), math.hypot(*errors) / len(errors)) if all(own) else None
 
 
 def _mean(estimates: Sequence[tuple[float, float]]) -> Mean:

@@ -25,6 +25,7 @@ _PRECISION = 1e-3  # of the distance from the estimate to that end
 _MEDIAN = 50
 # So many rounds must hold what lies beyond a tail's percentile of two arms, or its interval hangs on luck.
 _ROUNDS_BEYOND = 5
+_BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1)  # a ratio, as logarithms
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 _MIN_SPREAD = 1e-9  # of observations that agree to the last digit
@@ -171,6 +172,29 @@ class Pair:
         size_a, size_b = float(self.a.sizes.sum()), float(self.b.sizes.sum())
         level = float(below_a.sum() + below_b.sum()) / (size_a + size_b)
         return (below_a - level * self.a.sizes) / size_a - (below_b - level * self.b.sizes) / size_b
+
+    def log_ratios(self, percentile: float) -> tuple[float, ...] | None:
+        """What each round says of b / a, as logarithms whose mean is that of all requests together.
+
+        The evidence of a round, by how fast that of all falls with the ratio (Bahadur 1966). None where it
+        does not fall about the ratio, as among times that are equal.
+        """
+        value = math.log(self.b.percentile(percentile) / self.a.percentile(percentile))
+
+        def evidence(shift: float) -> Floats:
+            return self.evidence(percentile, math.exp(value + shift))
+
+        # where rounds come in the same order on both arms, all agree on the ratio itself, and not beside it
+        near = (evidence(shift) for shift in _BESIDE)
+        departures = next((e - e.mean() for e in near if np.ptp(e) > _NOTHING), None)
+        if departures is None:
+            return (value,) * len(self.a.rounds)
+        quartiles = max(math.log(arm.percentile(75) / arm.percentile(25)) for arm in (self.a, self.b))
+        for step in (quartiles / 2, quartiles, 2 * quartiles):  # few requests leave gaps
+            fall = float((evidence(-step) - evidence(step)).sum())
+            if fall > 0:
+                return tuple((value + len(departures) * 2 * step / fall * departures).tolist())
+        return None
 
     def ratio(self, percentile: float, confidence: float) -> Estimate:
         """b / a of the percentile, for times above 0."""

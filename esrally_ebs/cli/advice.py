@@ -274,8 +274,7 @@ def trace_command(
     ] = None,
 ) -> None:
     """Record the I/Os of a mount on any Linux machine, read-only, and say which settings would serve them."""
-    today = _with_credits(_today(size, type_, iops, throughput), credits_)
-    today = replace(today, name=tracing.ARM)
+    today = replace(_with_credits(_today(size, type_, iops, throughput), credits_), name=tracing.ARM)
     _require_one_source(
         mount, source, {"--seconds": seconds, "--pid": pid}, {"--began": began, "--device": device}
     )

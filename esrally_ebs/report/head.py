@@ -435,8 +435,6 @@ def _more_rounds(session: Session, result: Overall) -> str:
     if to_its_end := _to_its_end(session, result.rounds + (result.more_rounds or 1)):
         return to_its_end
     if result.more_rounds is None:
-        if result.tasks > 1 and result.ratio.low is None and result.ratio.high is None:
-            return "weigh task by task: no one ratio holds for all, however many rounds are measured"
         return "measure more rounds (design.rounds); how many cannot be estimated from these"
     wanted = result.rounds + result.more_rounds
     step = f"measure about {number_of(result.more_rounds, 'more round')} (design.rounds = {wanted})"

@@ -157,9 +157,7 @@ def _notes(findings: Findings) -> Iterator[str]:
     if len(without) < len(tails):
         yield "Above p50, better is marked where the interval of the task by itself leaves out 0."
     if findings.overall:
-        differ = any(o.starts == 1 and o.ratio.low is None for o in findings.overall)
-        mean = "the geometric mean of the tasks' ratios, as if one ratio held for all"
-        yield f"All tasks together is {mean}{', which rounds speak against: no interval' if differ else ''}."
+        yield "All tasks together is the geometric mean of the tasks' ratios."
     if findings.ended:
         yield findings.ended
 

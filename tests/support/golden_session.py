@@ -26,7 +26,7 @@ ROUNDS = 6
 TASKS = {
     "range_field_big_range": (0.060, 1.10, 0.002),
     "range_field_small_range": (0.028, 1.00, 0.002),
-    "range_field_disjunction_small_range_small_term_query": (0.090, 1.04, 0.08),
+    "range_field_disjunction_small_range_small_term_query": (0.090, 1.04, 0.05),
 }
 
 

@@ -57,11 +57,11 @@ def test_five_arms_of_six_rounds_decide_what_is_far_from_the_reference() -> None
 
 def test_tasks_are_claimed_only_where_all_together_are_decided() -> None:
     up_and_down = [1.5, 1 / 1.5] * (TASKS // 2)
-    verdicts = judged(2, {"a": LIKE, "b": up_and_down, "c": LIKE})
+    verdicts = judged(2, {"a": LIKE, "b": up_and_down, "c": LIKE}, noise=0.12)
     assert verdicts["b", "all"] is Verdict.INCONCLUSIVE
     assert {verdicts["b", f"t{n}"] for n in range(TASKS)} == {Verdict.INCONCLUSIVE}
     # two arms have no gate
-    assert Verdict.SLOWER in judged(2, {"a": LIKE, "b": up_and_down}).values()
+    assert Verdict.SLOWER in judged(2, {"a": LIKE, "b": up_and_down}, noise=0.12).values()
 
 
 @pytest.mark.parametrize("ratio", [1.0, 3.0])

@@ -88,18 +88,6 @@ def test_too_few_sessions_or_one_without_an_interval_are_not_pooled() -> None:
     assert [one.task for one in pool([*sessions, open_ended], margin=0.05, confidence=0.95)] == ["t0"]
 
 
-def test_tasks_too_far_apart_for_an_interval_in_a_session_have_one_over_sessions() -> None:
-    values = [0.01, 0.05, 0.03, 0.06]
-    sessions = [findings([v + 0.5, v - 0.5]) for v in values]
-    apart = [
-        replace(one, overall=(replace(one.overall[0], ratio=Estimate(one.overall[0].ratio.value)),))
-        for one in sessions
-    ]
-    of_all, whole = (pool(each, margin=0.05, confidence=0.95)[-1] for each in (sessions, apart))
-    assert whole.task is None
-    assert (whole.ratio, whole.between) == (of_all.ratio, pytest.approx(of_all.between))
-
-
 def test_sessions_with_another_reference_are_not_pooled() -> None:
     other = findings([0.1])
     (comparison,), (overall,) = other.comparisons, other.overall
