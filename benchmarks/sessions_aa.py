@@ -195,13 +195,15 @@ def _with_error(ratio: Estimate, rounds: int, confidence: float) -> tuple[float,
 def _show_spread(sessions: Sequence[Sequence[tuple[float, float]]]) -> None:
     """The variance of a ratio over sessions against the mean one that its intervals stand for."""
     logs, errors = np.moveaxis(np.array(sessions), 2, 0)
-    variances = logs.var(axis=0, ddof=1)
-    whole, *tasks = variances / (errors**2).mean(axis=0)
+    variances, within = logs.var(axis=0, ddof=1), (errors**2).mean(axis=0)
+    whole, *tasks = variances / within
     deviation, *_ = np.sqrt(variances)
+    of_tasks = within[1:].sum() / len(tasks) ** 2  # of their mean, as if nothing were common to them
     print(f"standard deviation of the ratio over all tasks between sessions: {deviation:.2%}")
     print(
         "standard deviations between sessions / within:"
-        f" all tasks {math.sqrt(whole):.2f}, a task {math.sqrt(np.mean(tasks)):.2f}"
+        f" all tasks {math.sqrt(whole):.2f} (by the tasks' own {math.sqrt(variances[0] / of_tasks):.2f}),"
+        f" a task {math.sqrt(np.mean(tasks)):.2f}"
     )
 
 
