@@ -398,15 +398,18 @@ def _msearch(lines: Iterable[bytes]) -> Iterator[Entry]:
             yield entry._replace(change="") if isinstance(entry, LoggedSearch) else entry
 
 
+_HASHED: Final = re.compile("[0-9a-f]{8}")  # such as an import wrote: who is asked again stays the same
+
+
 def _own(fields: Fields) -> Iterable[Entry]:
-    body = fields.get("body")
+    body, client = fields.get("body"), _text(fields.get("client"))
     search = LoggedSearch(
         at_us=round(fields["at"] * 1e6),
         targets="",
         body=_body("" if body is None else body),
         took_ms=_milliseconds(fields.get("took_ms")),
         hits=_number(fields.get("hits")),
-        client=_text(fields.get("client")),
+        client=client if _HASHED.fullmatch(client) else _client(client),
     )
     params = rest.json_params(fields.get("params") or {})
     return rest.searches(search, fields["method"], fields["path"], params)

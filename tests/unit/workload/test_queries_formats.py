@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def test_no_file_but_the_queries_holds_a_literal_or_a_secret(name: str, tmp_path
             assert not [
                 literal for literal in ("acme", "globex", "bob", "größe", "web[0-9]") if literal in text
             ]
+
+
+def test_a_client_that_stands_by_name_in_our_own_format_is_hashed_too(tmp_path: Path) -> None:
+    line = {"at": 0.0, "method": "GET", "path": "/logs/_search", "params": {}, "body": {"size": 1}}
+    log = tmp_path / "mine.ndjson"
+    clients = ("alice@example.com", "0a1b2c3d", "")
+    log.write_text(
+        "".join(json.dumps({**line, "at": at, "client": c}) + "\n" for at, c in enumerate(clients))
+    )
+    import_logs([log], tmp_path / "out")
+    rows = [json.loads(text) for text in (tmp_path / "out/queries.ndjson").read_text().splitlines()]
+    first, *others = (row["client"] for row in rows)
+    assert others == ["0a1b2c3d", ""]
+    assert re.fullmatch("[0-9a-f]{8}", first)
 
 
 def test_the_own_format_has_the_documented_fields_in_order(tmp_path: Path) -> None:
