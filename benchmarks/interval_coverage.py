@@ -20,6 +20,10 @@ percentile over starts, of the 50th percentile, and of the ratio as if there had
 from one another (standard deviation), those of the other by twice as much, and all share the rounds. The
 coverage of the intervals of ratio and difference over volumes, and of the ratio of the types' first volumes.
 
+``--tasks`` simulates sessions of tasks that differ in ratio and in noise of their requests (5 % of a round,
+2 % of an arm's round): the coverage of the interval of all tasks together, and how much its value varies
+between sessions against its standard error.
+
 ``--processors`` simulates requests that wait for the volume for 20 ms and need 10 ms of the node's
 processors. What they need differs so much from request to request that it explains 10 or 40 % of what rounds
 differ by (as recorded of gp2-vs-gp3 and of aa), and is 0, 3 or 6 % more on b. The coverage of the interval of
@@ -51,6 +55,18 @@ COUNTS, OFF_BY = (3, 5, 10), (0.0, 0.01, 0.02)
 VOLUMES = ((3, 6, 5), (4, 10, 8), (5, 6, 5))  # of each type x rounds x requests
 STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 12, 20))  # starts x rounds of each x requests
 WAIT_MS, PROCESSORS_MS, WAIT_SPREAD = 20.0, 10.0, 0.1  # of a request on a
+OF_ROUND, OF_ARM = 0.05, 0.02  # spread of the effects of a round on tasks that are taken together
+ALIKE, MIXED = [(1.0, 0.15)] * 8, [(1.0, 0.03)] * 4 + [(1.0, 0.3)] * 4  # ratio and noise of each task
+TASKS = {
+    "alike": (ALIKE, ((6, 4), (10, 8), (24, 4), (24, 1), (8, 1))),
+    "two alike": (ALIKE[:2], ((6, 4), (24, 4))),
+    "half narrow, half wide": (MIXED, ((6, 4), (10, 8), (24, 4))),
+    "one narrow, one wide": (MIXED[3:5], ((6, 4), (24, 4))),
+    "half 3 times as slow": ([(1.0, 0.05)] * 4 + [(3.0, 0.05)] * 4, ((6, 4), (24, 4))),
+    "half 1.5, half 1/1.5": ([(1.5, 0.05), (1 / 1.5, 0.05)] * 4, ((6, 4), (24, 4))),
+    "seven alike, one wide 1.55": ([(1.0, 0.03)] * 7 + [(1.55, 0.4)], ((10, 8), (24, 4))),
+    "narrow 1.1, wide 1/1.1": ([(1.1, 0.03)] * 4 + [(1 / 1.1, 0.3)] * 4, ((10, 8), (24, 4))),
+}
 EXPLAINED, NEEDED_MORE = (0.1, 0.4), (0.0, 0.03, 0.06)
 _USUAL = 0.1
 _KINDS = 3  # ratio, difference, a's own
@@ -199,6 +215,50 @@ def print_parts(sessions: int, what: str) -> None:
         print_rows(f"{' x '.join(map(str, design)):>14}", 26, sessions, partial(job, design, true))
 
 
+def print_tasks(sessions: int) -> None:
+    """A line for each mix of tasks and design."""
+    print(f"{sessions} sessions a line; coverage in %, and variation between sessions / standard error")
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers) as pool:
+        for name, (tasks, designs) in TASKS.items():
+            for design in designs:
+                run = partial(all_tasks, tasks, design, -(-sessions // workers))
+                values, errors, held = np.concatenate(list(pool.map(run, range(workers)))).T
+                spread = values.std() / np.sqrt(np.nanmean(errors**2))
+                shape = " x ".join(map(str, design))
+                print(f"{name:28}{shape:>8}  {100 * np.nanmean(held):4.1f}  {spread:4.2f}", flush=True)
+
+
+def all_tasks(
+    tasks: Sequence[tuple[float, float]], design: tuple[int, int], sessions: int, seed: int
+) -> Floats:
+    """Per session: the logarithm of the mean ratio, its error, and whether the interval holds the truth."""
+    rounds, draw = design[0], np.random.default_rng([2, seed])
+    truth = float(np.exp(np.mean(np.log([ratio for ratio, _ in tasks]))))
+    of_session = np.full((sessions, 3), np.nan)
+    for session in range(sessions):
+        of_tasks = []
+        for ratio, noise in tasks:
+            of_round = draw.normal(0, OF_ROUND, (rounds, 1))
+            a, b = (
+                ArmTimes(
+                    list(
+                        scale
+                        * np.exp(
+                            of_round + draw.normal(0, OF_ARM, (rounds, 1)) + draw.normal(0, noise, design)
+                        )
+                    )
+                )
+                for scale in (1.0, ratio)
+            )
+            of_tasks.append(Pair(a, b).log_ratios(PERCENTILES[0]))
+        known = [values for values in of_tasks if values is not None]
+        if len(known) == len(tasks):
+            mean = Mean(tuple(np.mean(known, axis=0)))
+            of_session[session] = mean.value, mean.error, holds(mean.ratio(CONFIDENCE), truth)
+    return of_session
+
+
 def print_processors(sessions: int) -> None:
     """A line for each design, share that processors explain, and factor of what b needs of them."""
     print(f"{sessions} sessions a line; coverage in % as it is / with processors as covariate, and its width")
@@ -239,7 +299,8 @@ def beside_processors(
     hits = np.empty((sessions, 3))
     for session in range(sessions):
         arms, processors = times(draw, rounds)
-        pair = Pair(*(ArmTimes(list(arm)) for arm in arms))
+        a, b = (ArmTimes(list(arm)) for arm in arms)
+        pair = Pair(a, b)
         plain = pair.ratio(PERCENTILES[0], CONFIDENCE)
         adjusted = with_covariate(pair, np.subtract(*processors.mean(axis=2)))
         hits[session] = holds(plain, true), holds(adjusted, true), log_width(adjusted) / log_width(plain)
@@ -290,11 +351,15 @@ def main() -> None:
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--volumes", action="store_true")
+    parser.add_argument("--tasks", action="store_true")
     parser.add_argument("--processors", action="store_true")
     words = parser.parse_args()
     sessions = words.sessions
     if words.together:
         print_together(sessions)
+        return
+    if words.tasks:
+        print_tasks(sessions)
         return
     if words.processors:
         print_processors(sessions)
