@@ -45,7 +45,7 @@ from esrally_ebs.analysis.rounds import Floats
 from esrally_ebs.analysis.sequential import confidence_of_a_look, looks
 from esrally_ebs.model import Bound, Event, Phase
 from esrally_ebs.plan import DesignPlan
-from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S
+from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
 
@@ -235,6 +235,16 @@ class KneeSearch:
                 f"{self.step_s:g} s ends: {way}"
             )
         return ""
+
+    def longer(self, knee: Knee) -> str:
+        """What would tell a knee that is known less well than to the margin."""
+        longer_s = self.step_s * (knee.width / self.margin) ** 2
+        if longer_s <= MAX_STEP_S:
+            return f"steps of about {math.ceil(longer_s / 60)} min would tell (--step)"
+        steps = math.ceil(self.steps * longer_s / MAX_STEP_S)
+        if steps <= MAX_STEPS:
+            return f"up to {steps} steps of 10 min would tell (--step 10m --set design.steps={steps})"
+        return "no search is long enough to tell"
 
     def _alone_breaks(self, steps: Sequence[StepResult]) -> bool:
         """Whether a query alone takes longer, beyond chance."""

@@ -7,7 +7,6 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, steps_of
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
-from esrally_ebs.plan.tables import MAX_STEP_S, MAX_STEPS
 from esrally_ebs.report.bottleneck import HeldBack, held_back
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
@@ -63,13 +62,7 @@ class Knees:
                 yield f"{arm}: {knee.doubt}"
             elif not knee.why and knee.width > self._search.margin:
                 margin = format_share(self._search.margin)
-                longer_s = self._search.step_s * (knee.width / self._search.margin) ** 2
-                way = f"steps of about {math.ceil(longer_s / 60)} min would tell (--step)"
-                if longer_s > MAX_STEP_S:
-                    steps = math.ceil(self._search.steps * longer_s / MAX_STEP_S)
-                    way = f"up to {steps} steps of 10 min would tell (--step 10m --set design.steps={steps})"
-                    if steps > MAX_STEPS:
-                        way = "no search is long enough to tell"
+                way = self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
 
     def _at_knee(self, profiles: Profiles) -> Profiles:
