@@ -48,7 +48,7 @@ import pyarrow.compute as pc
 from races import Line, be_called, lines_of, race, record_sessions
 from scipy import stats
 
-from esrally_ebs.analysis.compare import Claim, Comparison, Verdict, compare, judge
+from esrally_ebs.analysis.compare import Claim, Judgement, Verdict, judge
 from esrally_ebs.analysis.profile import calibration_errors
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import measured_blocks
@@ -65,10 +65,10 @@ def recorded(plan: Path, session: str, params: Mapping[str, Any], *words: str) -
     return race(f"--race-id={session}", f"--track-params={track_params}", *words)
 
 
-def judged(session: Session, margin: float | None = None) -> tuple[Comparison, ...]:
+def judged(session: Session, margin: float | None = None) -> Judgement:
     """Its verdicts, at its plan's margin or another."""
     design = session.plan.design
-    return compare(
+    return judge(
         measured_blocks(session.samples),
         [arm.spec.name for arm in session.arms],
         margin=margin or design.margin,
@@ -79,15 +79,8 @@ def judged(session: Session, margin: float | None = None) -> tuple[Comparison, .
 
 def line_of(session: Session, seconds: float) -> Line:
     """What one session gave; ratios are logarithms with their standard errors, the first over all tasks."""
-    design = session.plan.design
-    arms, confidence = [arm.spec.name for arm in session.arms], design.confidence
-    judgement = judge(
-        measured_blocks(session.samples),
-        arms,
-        margin=design.margin,
-        confidence=confidence,
-        off=calibration_errors(session.events),
-    )
+    arms, confidence = [arm.spec.name for arm in session.arms], session.plan.design.confidence
+    judgement = judged(session)
     ratios = [(one.ratio, one.rounds) for one in judgement.overall]
     ratios += [(one.percentiles[0].ratio, one.rounds) for one in judgement.comparisons]
     return {
@@ -103,7 +96,9 @@ def line_of(session: Session, seconds: float) -> Line:
         ),
         # what of that all rounds share, over all tasks
         "off": [one.off for one in judgement.overall],
-        "equivalent_at_2": [one.verdict for one in judged(session, 0.02)].count(Verdict.EQUIVALENT),
+        "equivalent_at_2": [one.verdict for one in judged(session, 0.02).comparisons].count(
+            Verdict.EQUIVALENT
+        ),
         "log_ratios": [_with_error(ratio, rounds, confidence) for ratio, rounds in ratios],
     }
 

@@ -178,16 +178,10 @@ class _Family:
 
 
 def compare(
-    blocks: Blocks,
-    arms: Sequence[str],
-    *,
-    margin: float,
-    confidence: float,
-    starts: Starts = (),
-    off: Off | None = None,
+    blocks: Blocks, arms: Sequence[str], *, margin: float, confidence: float, starts: Starts = ()
 ) -> tuple[Comparison, ...]:
     """The comparisons of ``judge``."""
-    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts, off=off).comparisons
+    return judge(blocks, arms, margin=margin, confidence=confidence, starts=starts).comparisons
 
 
 def judge(
@@ -210,7 +204,7 @@ def judge(
     observation, whatever its rounds are, and what is claimed holds under any JVM.
 
     ``off``: what no round can tell, as an arm is off by it in all of them. It is in all intervals and p
-    values, and the same in all tasks together as in each.
+    values; being one in all tasks of an arm, it does not get less by their number.
 
     Without ``intervals`` there are the same verdicts and no estimates of further rounds, ten times as fast.
     """

@@ -25,7 +25,7 @@ _PRECISION = 1e-3  # of the distance from the estimate to that end
 _MEDIAN = 50
 # So many rounds must hold what lies beyond a tail's percentile of two arms, or its interval hangs on luck.
 _ROUNDS_BEYOND = 5
-_BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1)  # a ratio, as logarithms
+_BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1, 1.0, -1.0)  # a ratio, as logarithms
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 _MIN_SPREAD = 1e-9  # of observations that agree to the last digit

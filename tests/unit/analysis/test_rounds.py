@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from esrally_ebs.analysis.multiplicity import holm
-from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Pair, edges, off_line, student
+from esrally_ebs.analysis.rounds import ArmTimes, Estimate, Mean, Pair, edges, off_line, student
 
 Times = list[list[float]]  # by round
 
@@ -173,3 +173,27 @@ def test_holm_multiplies_the_smallest_by_all_and_keeps_the_order() -> None:
     # 0.01 x 3 = 0.03; 0.02 x 2 = 0.04; 0.03 x 1 = 0.03, raised to 0.04
     assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
     assert holm([]) == []
+
+
+def test_what_each_round_says_of_a_ratio_has_the_ratio_for_its_mean_and_its_error_for_its_spread() -> None:
+    pairs = [
+        Pair(drawn(2 * seed, rounds=12), drawn(2 * seed + 1, rounds=12, scale=1.1)) for seed in range(200)
+    ]
+    means = [Mean(values) for pair in pairs if (values := pair.log_ratios(50)) is not None]
+    ratios = [math.log(pair.b.percentile(50) / pair.a.percentile(50)) for pair in pairs]
+    assert [mean.value for mean in means] == pytest.approx(ratios)
+    error = math.sqrt(np.mean([mean.error**2 for mean in means]))
+    assert np.std(ratios) == pytest.approx(error, rel=0.2)
+
+
+def test_rounds_in_the_same_order_on_both_arms_do_not_agree_on_a_ratio_without_any_error() -> None:
+    draw = np.random.default_rng(3)
+    levels = np.arange(1.0, 13.0)
+    a, b = (arm([[level] for level in levels * np.exp(draw.normal(0, 0.01, 12))]) for _ in range(2))
+    assert not Pair(a, b).evidence(50, b.percentile(50) / a.percentile(50)).any()
+    values = Pair(a, b).log_ratios(50)
+    assert values is not None
+    assert Mean(values).error > 0.001
+    assert Mean(Pair(arm([[1.0]] * 6), arm([[2.0]] * 6)).log_ratios(50) or ()).value == pytest.approx(
+        math.log(2)
+    )
