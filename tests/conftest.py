@@ -77,7 +77,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.write_text(text)
         expected = path.read_text() if path.exists() else ""
         if text != expected:
-            path.with_name(f"{name}.got").write_text(text)
-        assert text == expected, f"{name}: differs; look at {name}.got, or run with --update-golden"
+            path.with_name(f"{path.name}.got").write_text(text)
+        assert text == expected, f"{name}: differs; look at {path.name}.got, or run with --update-golden"
 
     return check

@@ -7,6 +7,21 @@ from typing import Any
 GOLDEN_LOGS = Path(__file__).parents[1] / "golden" / "workload" / "logs"
 
 
+def slow_line(body: object, *, at: str = "2026-01-02T10:00:00.000Z", shard: int = 0, total: int = 2) -> str:
+    """A line of a search slow log of version 8: one shard, in the query phase."""
+    return json.dumps(
+        {
+            "@timestamp": at,
+            "log.logger": "index.search.slowlog.query",
+            "elasticsearch.slowlog.message": f"[logs][{shard}]",
+            "elasticsearch.slowlog.took_millis": 40,
+            "elasticsearch.slowlog.total_hits": "3 hits",
+            "elasticsearch.slowlog.total_shards": total,
+            "elasticsearch.slowlog.source": json.dumps(body),
+        }
+    )
+
+
 def query_line(body: object, *, at: str = "2026-01-02T10:00:00.000Z", **fields: object) -> str:
     """A line of the query log of Elasticsearch 9.4."""
     row: dict[str, Any] = {

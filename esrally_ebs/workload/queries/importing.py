@@ -1,16 +1,17 @@
 """Query logs to a directory with a Rally track, in one pass over the logs and bounded memory."""
 
 import heapq
+import json
 import os
 import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from esrally_ebs.errors import FormatError, PlanError, SetupError
 from esrally_ebs.model import TimedRequest
@@ -19,8 +20,8 @@ from esrally_ebs.workload.queries.logs import Log
 from esrally_ebs.workload.queries.output import ImportSummary, write_track
 from esrally_ebs.workload.queries.prepare import Preparer, ReplayedRequest, why_no_index
 from esrally_ebs.workload.queries.replay import MAX_TASKS, QUERIES
-from esrally_ebs.workload.queries.search import LoggedSearch, Reason
-from esrally_ebs.workload.queries.shards import Joiner
+from esrally_ebs.workload.queries.search import LoggedSearch, Part, Reason
+from esrally_ebs.workload.queries.shards import Joiner, OutOfOrderError, ended_us
 
 RUN_BYTES: Final = 24 << 20
 _READ_BYTES: Final = 128 << 10
@@ -29,6 +30,7 @@ _PREFIX: Final = _TIME_DIGITS + 12  # time and position in the log
 AUTO: Final = "auto"
 _LINES_TO_LOOK_AT: Final = 2_000  # a container's log begins with what the node says as it starts
 _NAMES_TO_SHOW: Final = 5
+_Used = TypeVar("_Used")
 
 _NOT_READ: Final = (  # how a line of it begins, and what to do
     (
@@ -78,7 +80,7 @@ class Ordering:
     keeps the log's order.
     """
 
-    def __init__(self, folder: Path, *, run_bytes: int = RUN_BYTES) -> None:
+    def __init__(self, folder: Path | None, *, run_bytes: int = RUN_BYTES) -> None:
         self.count = 0
         self._run: list[bytes] = []
         self._size = 0
@@ -152,10 +154,17 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
         opened = _open_all(logs, stack)
         format_ = _format_of(opened, options.format)
         folder = stack.enter_context(_new_directory(output))
-        ordering = Ordering(folder)
-        stack.callback(ordering.close)
-        reading = _Reading(opened, format_, options)
-        reading.into(ordering)
+
+        def ordered(reading: _Reading) -> Ordering:
+            ordering = stack.enter_context(closing(Ordering(folder)))
+            try:
+                reading.into(ordering)
+            except OutOfOrderError:
+                ordering.close()  # the disk has room for what the next one takes
+                raise
+            return ordering
+
+        reading, ordering = _read(opened, format_, options, ordered, folder)
         return _write(folder, output, reading, ordering)
 
 
@@ -174,12 +183,15 @@ def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]
     """
     with ExitStack() as stack:
         opened = _open_all(logs, stack)
-        reading = _Reading(opened, _format_of(opened, AUTO), Options())
-        timed = [
-            TimedRequest(search.at_us / 1e6, search.took_ms / 1e3, request.template, search.hits)
-            for search, request in reading.requests()
-            if search.took_ms is not None and reading.format.has_arrivals
-        ]
+
+        def of(reading: _Reading) -> list[TimedRequest]:
+            return [
+                TimedRequest(search.at_us / 1e6, search.took_ms / 1e3, request.template, search.hits)
+                for search, request in reading.requests()
+                if search.took_ms is not None and reading.format.has_arrivals
+            ]
+
+        reading, timed = _read(opened, _format_of(opened, AUTO), Options(), of)
         if not timed:
             kind = (
                 f"{reading.format.title}: {reading.format.lacks}" if reading.lines else reading.format.title
@@ -191,11 +203,39 @@ def timed_requests(logs: Sequence[Path]) -> tuple[list[TimedRequest], list[str]]
         return sorted(timed, key=lambda one: one.began_s), reading.notes()
 
 
+def _read(
+    logs: Sequence[Log],
+    format_: Format,
+    options: Options,
+    use: Callable[["_Reading"], _Used],
+    folder: Path | None = None,
+) -> tuple["_Reading", _Used]:
+    """What ``use`` makes of a reading of the logs; of one that sorts them where times go back."""
+    reading = _Reading(logs, format_, options)
+    try:
+        return reading, use(reading)
+    except OutOfOrderError:
+        for log in logs:
+            log.rewind()
+    reading = _Reading(logs, format_, options, is_to_sort=True, folder=folder)
+    return reading, use(reading)
+
+
 class _Reading:
     """One pass over the logs: counts what it leaves out, hands requests over."""
 
-    def __init__(self, logs: Sequence[Log], format_: Format, options: Options) -> None:
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        format_: Format,
+        options: Options,
+        *,
+        is_to_sort: bool = False,
+        folder: Path | None = None,
+    ) -> None:
         self.logs = logs
+        self.is_to_sort = is_to_sort
+        self.folder = folder  # for temporary files
         self.format = format_
         self.options = options
         self.excluded: Counter[Reason] = Counter()
@@ -219,9 +259,9 @@ class _Reading:
 
     def requests(self) -> Iterator[tuple[LoggedSearch, ReplayedRequest]]:
         """Each search with the request that it becomes; the others are counted."""
-        streams = [self._searches(log) for log in self.logs]
+        streams = [self._sorted(log) if self.is_to_sort else self._searches(log) for log in self.logs]
         # the shards of one request may be in the logs of several nodes
-        by_time = heapq.merge(*streams, key=lambda search: search.at_us) if len(streams) > 1 else streams[0]
+        by_time = heapq.merge(*streams, key=ended_us) if len(streams) > 1 else streams[0]
         for search in self.joiner.requests(by_time):
             request = self.preparer.request(search)
             if isinstance(request, Reason):
@@ -240,6 +280,11 @@ class _Reading:
             notes.append("its times name no time zone and were read as UTC")
         if self.options.hash_literals:
             notes.append("hashed literals find nothing in documents that are not hashed the same way")
+        if self.joiner.lacking:
+            notes.append(
+                f"of {self.joiner.lacking:,} of its {self.joiner.lines - self.joiner.joined:,} requests it "
+                "lacks shards: faster than its threshold, skipped, or of nodes whose logs were not named"
+            )
         if differ := self.joiner.clocks_differ():
             notes.append(differ)
         templates = self.preparer.templates.ranked()
@@ -259,6 +304,16 @@ class _Reading:
                 yield entry
             else:
                 self._leave_out(entry.reason, log)
+
+    def _sorted(self, log: Log) -> Iterator[LoggedSearch]:
+        """The searches of a log by their ends, wherever they stand in it."""
+        with closing(Ordering(self.folder)) as ordering:
+            for search in self._searches(log):
+                ordering.add(ended_us(search), json.dumps(search) + "\n")
+            for _, row in ordering.rows():
+                search = LoggedSearch(*json.loads(row))
+                params = tuple((name, value) for name, value in search.params)
+                yield search._replace(params=params, part=search.part and Part(*search.part))
 
     def _check_zone(self, search: LoggedSearch, log: Log) -> None:
         if search.zoned:

@@ -12,8 +12,8 @@ request that began when it did.
 Where clocks of nodes differ by more, a request falls into parts, each with the shards that the other lacks,
 and always as far apart: that is counted, and said.
 
-Memory is bounded: a request is given out when the log is WAIT_S past its end, or when MAX_OPEN wait; all
-are when the log goes back by BACK_S, as where logs were put together newest first.
+Lines come by the ends of their phases, as nodes write them. Memory is bounded: a request is given out when
+the log is WAIT_S past its end, or when MAX_OPEN wait.
 """
 
 from array import array
@@ -27,7 +27,6 @@ from esrally_ebs.workload.queries.search import LoggedSearch, Part
 SLACK_S: Final = 2.0
 FAST_SLACK_S: Final = 0.25
 WAIT_S: Final = 10.0  # the most that one shard or its fetch may take longer than what came before
-BACK_S: Final = 60.0
 MAX_OPEN: Final = 20_000  # requests that wait for further lines
 MAX_OPEN_BYTES: Final = 32 << 20  # of their bodies
 _PARTED_MIN: Final = 20  # requests in parts, that tell
@@ -75,10 +74,10 @@ class _Request:
         """Whether a line of a step that this request lacks can be of it."""
         if part.shards and part.shard not in self.shards and len(self.shards) >= part.shards:
             return False
-        if part.phase == "query" and _end(search) > self.end_us + _SLACK_US:
+        if part.phase == "query" and ended_us(search) > self.end_us + _SLACK_US:
             return abs(search.at_us - self.start_us) <= _FAST_SLACK_US
         slack_us = max(self.slack_us, _slack_us(search))
-        return search.at_us <= self.end_us + slack_us and _end(search) >= self.start_us - slack_us
+        return search.at_us <= self.end_us + slack_us and ended_us(search) >= self.start_us - slack_us
 
     def distance_us(self, search: LoggedSearch, part: Part) -> int:
         """How far a line's begin is from when this request began its phase."""
@@ -86,13 +85,13 @@ class _Request:
 
     def add(self, search: LoggedSearch, part: Part) -> None:
         self.start_us = min(self.start_us, search.at_us)
-        self.end_us = max(self.end_us, _end(search))
+        self.end_us = max(self.end_us, ended_us(search))
         self.slack_us = max(self.slack_us, _slack_us(search))
         self.indices.add(part.of_index)
         self.shards.add(part.shard)
         self.steps.add((part.shard, part.phase))
         if part.phase == "query":
-            self.queried_us = max(self.queried_us, _end(search))
+            self.queried_us = max(self.queried_us, ended_us(search))
             self.hits = None if self.hits is None or search.hits is None else self.hits + search.hits
 
     def is_rest_of(self, other: "_Request") -> bool:
@@ -112,12 +111,13 @@ class _Request:
         )
 
 
-def _end(search: LoggedSearch) -> int:
+def ended_us(search: LoggedSearch) -> int:
+    """When a search, or its phase on a shard, was over."""
     return search.at_us + round((search.took_ms or 0.0) * 1000)
 
 
 def _slack_us(search: LoggedSearch) -> int:
-    return min(_SLACK_US, max(_FAST_SLACK_US, _end(search) - search.at_us))
+    return min(_SLACK_US, max(_FAST_SLACK_US, ended_us(search) - search.at_us))
 
 
 class _Alike:
@@ -156,31 +156,41 @@ def _nearest(lacking: dict[int, _Request], search: LoggedSearch, part: Part) -> 
     return nearest
 
 
+class OutOfOrderError(Exception):
+    """A log has a line that is older than one before: its lines must be sorted first."""
+
+
 class Joiner:
-    """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun."""
+    """Makes requests of lines; ``joined`` of ``lines`` went into a request that another line had begun.
+
+    Of ``lacking`` of them the log has not all shards.
+    """
 
     def __init__(self) -> None:
         self.lines = 0
         self.joined = 0
+        self.lacking = 0
         self._open: OrderedDict[int, _Request] = OrderedDict()
         self._by_key: dict[_Key, _Alike] = {}
         self._bytes = 0
         self._apart_us = array("q")  # parts of one request
-        self._log_us = 0  # the end of the line last read
+        self._log_us = 0  # the latest end so far
 
     def requests(self, searches: Iterable[LoggedSearch]) -> Iterator[LoggedSearch]:
-        """Every request, about in the order of their ends; searches that are no part of one pass through."""
+        """Every request, about in the order of their ends; searches that are no part of one pass through.
+
+        Raises OutOfOrderError where times go back by more than SLACK_S.
+        """
         for search in searches:
             part = search.part
             if part is None:
                 yield search
                 continue
-            if _end(search) < self._log_us - BACK_S * 1e6:
-                yield from self._close_all()
             self._take(search, part)
             while self._open and self._is_over(next(iter(self._open.values()))):
                 yield self._close()
-        yield from self._close_all()
+        while self._open:
+            yield self._close()
 
     def clocks_differ(self) -> str:
         """That requests fell into parts as clocks of nodes differ; empty when they did not."""
@@ -195,8 +205,11 @@ class Joiner:
         )
 
     def _take(self, search: LoggedSearch, part: Part) -> None:
+        end_us = ended_us(search)
+        if end_us < self._log_us - _SLACK_US:
+            raise OutOfOrderError
+        self._log_us = max(self._log_us, end_us)
         self.lines += 1
-        self._log_us = _end(search)
         # requests of one shard are told apart by it
         key = (part.request, search.body, part.shards, part.shard if part.shards == 1 else "")
         alike = self._by_key.get(key)
@@ -221,16 +234,14 @@ class Joiner:
         too_many = len(self._open) > MAX_OPEN or self._bytes > MAX_OPEN_BYTES
         return too_many or request.end_us + _WAIT_US < self._log_us
 
-    def _close_all(self) -> Iterator[LoggedSearch]:
-        while self._open:
-            yield self._close()
-
     def _close(self) -> LoggedSearch:
         _, request = self._open.popitem(last=False)
         alike = self._by_key[request.key]
         alike.remove(request)
-        if len(request.shards) < request.key[2] and not request.is_parted:
-            self._look_for_rest(request, alike)
+        if len(request.shards) < request.key[2]:
+            self.lacking += 1
+            if not request.is_parted:
+                self._look_for_rest(request, alike)
         if not alike.open:
             del self._by_key[request.key]
         self._bytes -= len(request.first.body or "")

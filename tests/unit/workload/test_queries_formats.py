@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from query_logs import GOLDEN_LOGS as LOGS
-from query_logs import query_line, requests, write
+from query_logs import query_line, requests, slow_line, write
 
 from esrally_ebs.workload.queries import FORMATS, Options, import_logs, rest
 from esrally_ebs.workload.queries.search import LoggedSearch, Reason, Skipped
@@ -93,6 +94,38 @@ def test_a_logger_with_the_id_of_its_index_tells_its_phase(tmp_path: Path) -> No
     import_logs([tmp_path / "log"], tmp_path / "out")
     import_logs([LOGS / "es-slow-log-7.log"], tmp_path / "plain")
     assert requests(tmp_path / "out") == requests(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("order", ["one node after the other", "newest first", "shuffled"])
+def test_lines_of_a_slow_log_may_stand_in_any_order(order: str, tmp_path: Path) -> None:
+    asked = [
+        slow_line(
+            {"size": second % 3},
+            at=f"2026-01-02T10:{second // 60:02d}:{second % 60:02d}.{shard}00Z",
+            shard=shard,
+        )
+        for second in range(0, 600, 20)
+        for shard in range(2)
+    ]
+    lines = {
+        "one node after the other": asked[::2] + asked[1::2],
+        "newest first": asked[30:] + asked[:30],
+        "shuffled": random.Random(7).sample(asked, len(asked)),
+    }[order]
+    for name, logged in (("by time", asked), ("mixed", lines)):
+        import_logs([write(tmp_path / "log", *logged)], tmp_path / name)
+    assert len(requests(tmp_path / "mixed")) == 30
+    assert requests(tmp_path / "mixed") == requests(tmp_path / "by time")
+
+
+def test_it_is_said_of_how_many_requests_a_slow_log_lacks_shards(tmp_path: Path) -> None:
+    whole = [slow_line({"size": 1}, shard=shard) for shard in range(2)]
+    log = write(tmp_path / "log", *whole, slow_line({"size": 2}))
+    notes = import_logs([log], tmp_path / "out").notes
+    assert any(note.startswith("of 1 of its 2 requests it lacks shards") for note in notes)
+    assert not any(
+        "lacks shards" in note for note in import_logs([write(log, *whole)], tmp_path / "all").notes
+    )
 
 
 def test_a_source_that_is_escaped_twice_is_read(tmp_path: Path) -> None:

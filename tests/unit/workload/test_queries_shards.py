@@ -89,7 +89,7 @@ def others(until_ms: int) -> list[LoggedSearch]:
     ],
 )
 def test_a_shard_or_a_fetch_that_took_many_seconds_longer_is_of_its_request(slow: list[LoggedSearch]) -> None:
-    logged = sorted([line(0, 0, total=2), *slow, *others(9000)], key=shards._end)
+    logged = sorted([line(0, 0, total=2), *slow, *others(9000)], key=shards.ended_us)
     (request,) = [each for each in joined(logged) if each.body == "{}"]
     assert (request.at_us, request.took_ms, request.hits) == (0, 9023, 2)
 
@@ -102,17 +102,6 @@ def test_a_slow_shard_is_not_of_a_query_that_was_asked_while_it_took_its_time() 
 
 def test_what_is_far_apart_in_time_is_not_one_request() -> None:
     assert len(joined([line(0, 0), line(60_000, 1)])) == 2
-
-
-def test_logs_put_together_newest_first_have_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MAX_OPEN", 8)  # reached in the older log
-    newest, older = (
-        [line(begin + at, shard) for at in range(0, 5000, 500) for shard in range(3)]
-        for begin in (3_600_000, 0)
-    )
-    requests = joined([*newest, *older])
-    assert sorted(requests) == sorted(joined([*older, *newest]))
-    assert [request.hits for request in requests] == [3] * 20
 
 
 def test_memory_is_bounded_by_giving_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
