@@ -9,12 +9,14 @@ from esrally_ebs.analysis.knee import Knee, KneeSearch, Purpose, StepResult, ste
 from esrally_ebs.analysis.profile import Profile, Profiles, pooled
 from esrally_ebs.report.bottleneck import HeldBack, held_back
 from esrally_ebs.report.cells import arm_names
+from esrally_ebs.report.conditions import series_of
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import format_share
 
 _NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
 _BUSY_SHARE = 0.8  # of the time of processors, or of clients: a queue before them is long
+_LASTS_S = 86_400.0  # credits that a day does not use up are no matter
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",
@@ -64,6 +66,35 @@ class Knees:
                 margin = format_share(self._search.margin)
                 way = self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
+            for node in self._session.plan.node_names(arm):
+                yield from self._credits(arm, node)
+
+    def _credits(self, arm: str, node: str) -> Iterator[str]:
+        """That a knee holds only while burst credits last, by how fast they went in steps near it."""
+        times, levels = series_of(self._session.telemetry, node, "emulator.credits")
+        _, capacities = series_of(self._session.telemetry, node, "emulator.credits_capacity")
+        spent = seconds = 0.0
+        for begin_s, end_s in self._near(arm):
+            (own,) = ((times >= begin_s) & (times <= end_s)).nonzero()
+            if own.size > 1:
+                spent += float(levels[own[0]] - levels[own[-1]])
+                seconds += float(times[own[-1]] - times[own[0]])
+        if spent > 0 and capacities.size:
+            lasts_s = float(capacities[-1]) * seconds / spent
+            if lasts_s < _LASTS_S:
+                yield (
+                    f"{node}: near its knee it spends {spent / seconds:,.0f} burst credits a second, so a "
+                    f"full bucket lasts {lasts_s / 60:,.1f} min; race it with credits = 0 to see what follows"
+                )
+
+    def _near(self, arm: str) -> Iterator[tuple[float, float]]:
+        """When the steps near an arm's knee began and ended."""
+        samples = self._session.samples
+        for round_ in self._steps[arm]:
+            if self._is_near(arm, round_):
+                is_own = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["round"], round_))
+                times = pc.min_max(samples.filter(is_own)["started_s"])
+                yield times["min"].as_py(), times["max"].as_py()
 
     def _at_knee(self, profiles: Profiles) -> Profiles:
         """What was observed in steps near the knees."""

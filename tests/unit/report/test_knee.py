@@ -15,7 +15,7 @@ from small_plan import small_plan
 from esrally_ebs import report
 from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe
 from esrally_ebs.model import Event, Phase, parse_bound
-from esrally_ebs.store.encoding import SAMPLES
+from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
 
 BOUND = "p99=20ms"
@@ -79,6 +79,34 @@ def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) ->
         text = render(built)
         assert "Latency against rate" in text if form == "html" else "knee" in text or "Highest rate" in text
     assert json.loads(report.RENDERERS["json"](built))
+
+
+@pytest.mark.parametrize(
+    ("a_second", "words"),
+    [
+        (50.0, ["a: near its knee it spends 50 burst credits a second, so a full bucket lasts 5.0 min"]),
+        (0.0, []),
+        (-5.0, []),
+    ],
+)
+def test_a_knee_that_burst_credits_hold_up_says_for_how_long(
+    session: Session, a_second: float, words: list[str]
+) -> None:
+    telemetry = pa.Table.from_pylist(
+        [
+            {"arm": "a", "device": "d", "at_s": at_s, "metric": metric, "value": value, "unit": ""}
+            for at_s in np.arange(0.0, 100.0, 0.5)
+            for metric, value in (
+                ("emulator.credits", 15_000 - a_second * at_s),
+                ("emulator.credits_capacity", 15_000.0),
+            )
+        ],
+        schema=TELEMETRY,
+    )
+    said = [
+        text for text in report.build(replace(session, telemetry=telemetry)).warnings if "credits" in text
+    ]
+    assert [text.partition("; ")[0] for text in said] == words
 
 
 def test_arms_without_a_knee_say_why() -> None:
