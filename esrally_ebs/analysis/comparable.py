@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from esrally_ebs.analysis.knee import steps_of
 from esrally_ebs.analysis.profile import (
     FIO,
     Profile,
@@ -36,6 +37,7 @@ _PAGE_BYTES = 4096  # less for a request is what else a node does just then
 _SMALL_READ_BYTES = 16 * 1024  # such a read takes a device's latency, and next to nothing for its size
 # Emulated volumes are up to 11 % late beside their own nodes on a quiet machine (analysis/marks.py).
 _MAX_LATE = 0.15
+_NOTICED = 0.01  # of the requests' time: what I/Os took longer, added up, delays none by more than that
 _HELD_BACK = 0.5  # of the time of a job's I/Os
 NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "settings")
 
@@ -386,28 +388,48 @@ def _lateness(session: Session) -> Check | None:
 
     What counts is what is compared: the requests, or the fio jobs of a session without any.
     """
-    profiles = profiles_of(read_windows(session.events)[0]) or _free_jobs(session)
-    shares = {
-        arm: profile.late
-        for arm, profile in arm_profiles(profiles, session.arm_names)
-        if profile.late is not None
-    }
-    if not shares:
-        return None
-    late = ", ".join(f"{share:.0%} on {arm}" for arm, share in shares.items() if share > _MAX_LATE)
-    value = ", ".join(f"{arm} {share:+.0%}" for arm, share in shares.items())
+    profiles = _of_requests(session) or _free_jobs(session)
+    late, noticed = {}, {}
+    for arm, profile in arm_profiles(profiles, session.arm_names):
+        if (share := profile.late) is not None:
+            late[arm] = share
+            if share > _MAX_LATE and (profile.late_s or 0.0) > _NOTICED * profile.seconds:
+                noticed[arm] = share
     if not late:
+        return None
+    value = ", ".join(f"{arm} {share:+.0%}" for arm, share in late.items())
+    if not noticed:
         text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
+        if max(late.values()) > _MAX_LATE:
+            text = f"what emulated volumes took longer than their models is below {_NOTICED:.0%} of all time"
         return Check(name=LATENESS, ok=True, value=value, text=text)
+    named = ", ".join(f"{share:.0%} on {arm}" for arm, share in noticed.items())
     return Check(
         name=LATENESS,
         ok=False,
         value=value,
-        text=f"emulated volumes took longer than their models ({late}; {_MAX_LATE:.0%} allowed), so times are"
-        " not those of such volumes: this machine was too busy",
+        text=f"emulated volumes took longer than their models ({named}; {_MAX_LATE:.0%} allowed), so times "
+        "are not those of such volumes: this machine was too busy",
         mend="end what else runs on this machine",
         accepted=LATENESS in session.plan.accept,
     )
+
+
+def _of_requests(session: Session) -> Profiles:
+    """Those of all requests; of a search for the knee without steps that ran away, which busy the machine."""
+    profiles = profiles_of(read_windows(session.events)[0])
+    if session.plan.design.knee is None:
+        return profiles
+    steps = steps_of(session)
+    return {
+        (task, arm): {
+            round_: profile
+            for round_, profile in by_round.items()
+            if round_ not in steps[arm] or not steps[arm][round_].ran_away
+        }
+        for (task, arm), by_round in profiles.items()
+        if arm in steps
+    }
 
 
 def _free_jobs(session: Session) -> Profiles:

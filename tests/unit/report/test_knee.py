@@ -13,7 +13,8 @@ import simulated_queue
 from small_plan import small_plan
 
 from esrally_ebs import report
-from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe
+from esrally_ebs.analysis.comparable import check_comparable
+from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe, steps_of
 from esrally_ebs.model import Event, Phase, parse_bound
 from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
@@ -107,6 +108,33 @@ def test_a_knee_that_burst_credits_hold_up_says_for_how_long(
         text for text in report.build(replace(session, telemetry=telemetry)).warnings if "credits" in text
     ]
     assert [text.partition("; ")[0] for text in said] == words
+
+
+@pytest.mark.parametrize(("ran_away", "ok"), [(True, None), (False, False)])
+def test_late_volumes_of_steps_that_ran_away_are_no_matter(
+    session: Session, ran_away: bool, ok: bool | None
+) -> None:
+    steps = steps_of(session)["a"]
+    late = next(round_ for round_, step in steps.items() if step.rate and step.ran_away is ran_away)
+    counters = ("device.reads", "device.read_s", "emulator.reads", "emulator.target_s.read")
+    zeros = {
+        **dict.fromkeys(counters, 0.0),
+        "device.writes": 0.0,
+        "device.write_s": 0.0,
+        "emulator.writes": 0.0,
+    }
+    grown = dict(zip(counters, (9.0, 0.9, 9.0, 0.3), strict=True))
+    event = Event(
+        at_s=2.0,
+        kind="io",
+        arm="a",
+        fields={
+            "task": "queries", "round": late, "requests": 1, "started_s": 1.0,
+            "begin": zeros, "end": {**zeros, **grown},
+        },
+    )  # fmt: skip
+    checks = check_comparable(replace(session, events=(*session.events, event)))
+    assert next((check.ok for check in checks if check.name == "lateness"), None) is ok
 
 
 def test_arms_without_a_knee_say_why() -> None:
