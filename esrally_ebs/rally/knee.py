@@ -156,7 +156,7 @@ class StepRule:
         self._publish = publish
         self._record = record
         self._now = now
-        self._budget_s = plan.design.budget
+        self._budget_s = plan.design.budget or self._search.usual_s * len(plan.arm)
         self._began_s = 0.0
         self._round = 0
         self._steps: dict[str, list[StepResult]] = {arm.name: [] for arm in plan.arm}
@@ -184,7 +184,7 @@ class StepRule:
         chosen = {arm: self._search.next(steps) for arm, steps in self._steps.items()}
         spent_s = self._now() - self._began_s
         wanted_s = sum(step.seconds + _LEAD_S + open_loop.LEAD_S for step in chosen.values() if step)
-        if self._budget_s is not None and spent_s + wanted_s > self._budget_s:
+        if spent_s + wanted_s > self._budget_s:
             return False
         self._next = {arm: step for arm, step in chosen.items() if step is not None}
         for arm, step in self._next.items():

@@ -237,12 +237,17 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
     assert rule.describe("a") == "a: 141 queries/s"
 
 
-@pytest.mark.parametrize(("spent_s", "goes_on"), [(21.0, True), (21.1, False)])
-def test_no_steps_are_begun_that_would_end_beyond_the_budget(spent_s: float, goes_on: bool) -> None:
-    """The next takes 8 s on each of two arms, and 2.5 s before it for connections."""
+@pytest.mark.parametrize(
+    ("budget", "spent_s", "goes_on"),
+    [(42, 21.0, True), (42, 21.1, False), (None, 539.0, True), (None, 539.1, False)],
+)
+def test_no_steps_are_begun_that_would_end_beyond_the_budget(
+    budget: float | None, spent_s: float, goes_on: bool
+) -> None:
+    """The next takes 8 s on each of two arms, and 2.5 s before it for connections; usual are 280 s an arm."""
     now = [1.0]
     rule = knee.StepRule(
-        plan(**{"design.budget": 42}),
+        plan(**({"design.budget": budget} if budget else {})),
         publish=lambda text: None,
         record=lambda *words: None,
         now=lambda: now[0],
