@@ -65,7 +65,7 @@ def knee_command(
 ) -> int:
     """Find the highest rate of queries at which a bound on latency holds, on each arm."""
     given = overrides_of(settings) | ({} if step is None else {"design.step": step})
-    return runs.run_knee(plan, latency, given, task or ())
+    return runs.run_knee(plan, latency, given, task or (), complain=complain)
 
 
 @app.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

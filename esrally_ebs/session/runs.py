@@ -59,10 +59,26 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
     return 0
 
 
-def run_knee(name: str, latency: str, overrides: Mapping[str, Any], tasks: Sequence[str]) -> int:
-    """Race a plan in search of the rate that keeps ``latency``, these tasks of it or all; the exit code."""
+def run_knee(
+    name: str,
+    latency: str,
+    overrides: Mapping[str, Any],
+    tasks: Sequence[str],
+    *,
+    complain: Callable[[str], None],
+) -> int:
+    """Race a plan in search of the rate that keeps ``latency``, these tasks of it or all; the exit code.
+
+    Caches of a plan that has them cold are steady, unless ``overrides`` have a mode.
+    """
     parse_bound(latency, "--latency")
-    path, overrides = plan_path(name), {**overrides, "design.knee": latency}
+    path = plan_path(name)
+    if "cache.mode" not in overrides and load_plan(path, overrides).cache.mode == "cold":
+        complain(
+            "caches are steady here, not cold: to drop them before each query would delay those that are due"
+        )
+        overrides = {**overrides, "cache.mode": "steady"}
+    overrides = {**overrides, "design.knee": latency}
     return _race(path, load_plan(path, overrides), overrides, str(uuid.uuid4()), tasks)
 
 
