@@ -94,11 +94,20 @@ def _requests_until_steady(events: Iterable[Event], arm: str) -> float:
     return sum(event.number("requests") or 0 for event in own if event.kind == "steady")
 
 
-def verdict(session: Session, findings: Findings, checks: Sequence[Check], knees: Knees | None = None) -> str:
+def verdict(
+    session: Session,
+    findings: Findings,
+    checks: Sequence[Check],
+    knees: Knees | None = None,
+    waits: Findings | None = None,
+) -> str:
+    """``waits``: the latency of what kept to a schedule, of which a second sentence is."""
     broken = [check.text for check in checks if check.forbids]
     if broken:
         return f"Not comparable: {'; '.join(broken)}."
     text = _compared(session, findings) if knees is None else knees.verdict()
+    if waits and ranking(waits):
+        text += f" Latency: {_compared(session, waits)}"
     if session.state is State.COMPLETE:
         return text
     if session.state is State.RUNNING:
@@ -323,8 +332,12 @@ def next_step(
     shared: Sequence[SharedReason],
     arm_costs: Sequence[ArmCost],
     held_back: HeldBack,
+    waits: Findings | None = None,
 ) -> str:
-    """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms."""
+    """One thing to do: mend a check, measure more rounds, raise a limit, or take one of the arms.
+
+    By latency where all tasks have one: it holds the service time and what requests waited for it.
+    """
     broken = next((check for check in checks if check.forbids), None)
     if broken is not None:
         return f"{broken.mend or f'mend what the check {broken.name} names'}; then measure again."
@@ -336,7 +349,8 @@ def next_step(
             if session.baseline.num_rows and session.plan.race is None
             else ""
         )
-    ranked = ranking(findings)
+    by_latency = ranking(waits) if waits and waits.tasks == findings.tasks else []
+    ranked = by_latency or ranking(findings)
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)
         wanted, design = max(MIN_ROUNDS, rounds + 1), session.plan.design
@@ -348,11 +362,12 @@ def next_step(
         return f"measure {number_of(more, 'more round')} (design.rounds = {wanted})."
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     best = _best(ranked, usd)
-    step = _step(session, best, shared, usd, held_back, contrary(findings.comparisons, best))
+    judged = {(c.task, c.b): c for c in (*findings.comparisons, *(waits.comparisons if waits else ()))}
+    step = _step(session, best, shared, usd, held_back, contrary([*judged.values()], best))
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )
-    return f"{step}.{confirm}"
+    return f"{'by latency, ' if by_latency else ''}{step}.{confirm}"
 
 
 def _best(ranked: Sequence[Overall], usd: Mapping[str, float]) -> Overall:
@@ -406,7 +421,7 @@ def _step(
         return f"{verb} {b}: as fast{price}{but}" if is_cheaper else f"keep {a}: {b} is as fast{price}{but}"
     if more is not None and more > 0:
         change = percent_change(result.ratio)
-        return f"weigh {more:,.2f} USD a month more for {b} against {change} of service time{but}"
+        return f"weigh {more:,.2f} USD a month more for {b} against {change}{but}"
     return f"{verb} {b}: faster{price}{but}"
 
 
