@@ -33,6 +33,7 @@ def judge_session(
     """
     if not limits:
         raise PlanError("gate: no limit given; add for example --max-slowdown p50=5%")
+    limits = list(dict.fromkeys(limits))  # the same one twice would count as two questions
     if session.state is not State.COMPLETE and not session.arms:
         raise _unfinished(session)
     compared = by_type(session, base, other)
@@ -110,14 +111,16 @@ def reason(session: Session, gate: Gate) -> str:
     about = f"gate {_SAID[gate.outcome]}: {names[gate.b]} against {names[gate.a]}"
     more = "passes" if session.plan.race is None else "rounds"
     if compared.plan.design.starts > 1:  # of types, the parts of a session are their volumes
-        more = "volumes" if compared.plan.design.volumes > 1 else "starts of the nodes"
+        is_of_types = compared.plan.design.volumes > 1
+        more = f"{'volumes of each type' if is_of_types else 'starts of the nodes'}, or more rounds of each,"
     return one_line(f"{about}: {_reason(gate, more)}")
 
 
 def _reason(gate: Gate, more: str) -> str:
     deciding = [d for d in gate.decisions if d.outcome is gate.outcome]
     alone = len(gate.decisions) == 1
-    share = "the one limit is" if alone else f"{len(deciding)} of {len(gate.decisions)} limits are"
+    are = "is" if len(deciding) == 1 else "are"
+    share = "the one limit is" if alone else f"{len(deciding)} of {len(gate.decisions)} limits {are}"
     if gate.outcome is Outcome.PASS:
         kept = "the one limit is kept, with" if alone else f"all {len(deciding)} limits are kept, with"
         return f"{kept} {format_share(gate.confidence)} confidence{'' if alone else ' for all together'}"
@@ -154,8 +157,11 @@ def render_junit(session: Session, gate: Gate) -> str:
     suite.set("failures", str(counts[Outcome.FAIL]))
     suite.set("errors", str(counts[Outcome.INCONCLUSIVE]))
     _property(suite, "reason", reason(session, gate))
+    limits = {decision.limit for decision in gate.decisions}
     for decision in gate.decisions:
         name = f"p{decision.limit.percentile} {decision.task}"
+        if sum(limit.percentile == decision.limit.percentile for limit in limits) > 1:
+            name += f" {_limit(decision.limit)}"  # CI keeps one result of each name
         case = _case(suite, f"{gate.b} against {gate.a}", name)
         if decision.outcome is Outcome.FAIL:
             _add_result(case, "failure", "slower", found_text(decision))

@@ -16,7 +16,7 @@ from esrally_ebs.analysis.gate import GateLimit
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import State
-from esrally_ebs.report.gate import judge_session, render_junit, render_junit_refused
+from esrally_ebs.report.gate import judge_session, render_gate, render_junit, render_junit_refused
 from esrally_ebs.store import SessionFolder
 
 P50 = GateLimit(percentile=50, slowdown=0.05)
@@ -71,6 +71,14 @@ def test_junit_counts_what_failed_and_what_was_not_decided() -> None:
     error = suite.find("testcase/error")
     assert error is not None
     assert error.get("type") == "inconclusive"
+
+
+def test_two_limits_of_one_percentile_are_two_cases_and_the_same_one_twice_is_one() -> None:
+    recorded = session(1.2)
+    judged = judge_session(recorded, [P50, GateLimit(percentile=50, slowdown=0.3), P50])
+    suite = check_schema(render_junit(recorded, judged))
+    assert [case.get("name") for case in suite.iter("testcase")] == ["p50 t +5 %", "p50 t +30 %"]
+    assert "1 of 2 limits is broken" in render_gate(recorded, judged)
 
 
 def test_junit_of_a_refused_session_holds_why() -> None:
