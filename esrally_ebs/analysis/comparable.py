@@ -248,9 +248,10 @@ def _failed(measured: pa.Table) -> Check | None:
     if not measured.num_rows:
         return None
     failed = measured.filter(pc.invert(measured["success"]))
-    tasks = sorted(set(failed["task"].to_pylist()))
-    if tasks:
-        text = f"{failed.num_rows} of {measured.num_rows} measured requests failed ({', '.join(tasks[:3])})"
+    where = sorted(set(zip(failed["task"].to_pylist(), failed["arm"].to_pylist(), strict=True)))
+    if where:
+        listed = ", ".join(f"{task} on {arm}" for task, arm in where[:3])
+        text = f"{failed.num_rows} of {measured.num_rows} measured requests failed ({listed})"
         return Check(name="errors", ok=False, value=str(failed.num_rows), text=text)
     return Check(name="errors", ok=True, value="0", text="no measured request failed")
 

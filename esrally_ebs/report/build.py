@@ -22,6 +22,7 @@ from esrally_ebs.report import (
     head,
     search,
 )
+from esrally_ebs.report.cells import number_of
 from esrally_ebs.report.knee import knees_of
 from esrally_ebs.report.model import Report, Table
 from esrally_ebs.report.recoveries import recovery_table
@@ -172,7 +173,7 @@ def _doubts(scopes: Sequence[Findings]) -> Iterable[str]:
                 tasks.setdefault(prefix + doubt, []).append(comparison.task)
         for summary in findings.summaries:
             if summary.failed and findings.scope == "all":
-                text = f"{summary.failed} requests failed on {summary.arm} and are left out"
+                text = f"{number_of(summary.failed, 'failed request')} of {summary.arm} left out"
                 tasks.setdefault(text, []).append(summary.task)
     compared = len({c.task for findings in scopes for c in findings.comparisons})
     for text, about in tasks.items():

@@ -99,6 +99,12 @@ def test_an_arm_that_was_sent_no_request_at_all_is_named() -> None:
     assert check.text == "t: unequal numbers of requests: a 1, b 0"
 
 
+def test_failed_requests_are_named_with_their_arm() -> None:
+    samples = table(row(), row(arm="b"), row(task="u"), row(task="u", arm="b", success=False))
+    (check,) = [check for check in check_comparable(session(samples)) if not check.ok]
+    assert check.text == "1 of 4 measured requests failed (u on b)"
+
+
 def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None:
     whole = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
     cut = session(table(*whole, row(hits=6, round=3)), state=State.FAILED)

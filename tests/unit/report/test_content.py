@@ -150,7 +150,7 @@ def test_failed_requests_and_faults_are_among_the_warnings(tmp_path: Path) -> No
     SessionFolder(path).event(Event(at_s=START, kind="fault", arm="gp3", fields={"text": "node gone"}))
     warnings = report.build(load_session(path)).warnings
     assert "fault on gp3: node gone" in warnings
-    assert "range_field_big_range: 1 requests failed on gp3 and are left out" in warnings
+    assert "range_field_big_range: 1 failed request of gp3 left out" in warnings
 
 
 def test_three_arms_have_a_column_per_arm_against_the_reference_and_the_best_is_marked(
