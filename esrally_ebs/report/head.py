@@ -125,8 +125,11 @@ def _compared(session: Session, findings: Findings) -> str:
             return f"No search was compared; the tables show what was measured on {measured}."
         if not session.baseline.num_rows:
             return f"Nothing was measured on {measured}." if measured else "Nothing was measured."
-        did = "would measure" if session.kind == "simulate" else "measured"
-        return f"No search was compared; the tables show what fio {did} on {measured}."
+        is_simulated = session.kind == "simulate"
+        is_lost = session.plan.race and not is_simulated and not session.samples.num_rows
+        what = "No request of the race was recorded" if is_lost else "No search was compared"
+        did = "would measure" if is_simulated else "measured"
+        return f"{what}; the tables show what fio {did} on {measured}."
     ranked = ranking(findings)
     if not ranked:
         rounds = max(c.rounds for c in findings.comparisons)

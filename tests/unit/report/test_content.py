@@ -75,6 +75,14 @@ def test_a_session_of_fio_alone_is_reported(tmp_path: Path) -> None:
         assert render(built)
 
 
+def test_a_race_whose_requests_are_gone_is_not_reported_as_one_of_fio_alone(tmp_path: Path) -> None:
+    path = make(tmp_path, [])
+    SessionFolder(path).rows_baseline([fio(name, 0, "read", 3000.0) for name in ARMS])
+    SessionFolder(path).finish(State.COMPLETE)
+    verdict = report.build(load_session(path)).verdict
+    assert verdict.startswith("No request of the race was recorded; the tables show what fio measured on ")
+
+
 def test_an_empty_session_is_reported_in_every_format(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path, "empty", kind="race", plan=small_plan())
     folder.finish(State.CANCELLED, "Ctrl-C")
