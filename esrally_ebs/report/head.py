@@ -269,20 +269,22 @@ def _by_task(findings: Findings, result: Overall) -> Sequence[str]:
     lines = []
     if result.tasks > 1:
         lines.append(f"By task: {_counts(findings.comparisons, findings.margin)}.")
-    if why := not_proven(result.verdict, result.ratio, 1):
+    if why := not_proven(result.verdict, result.ratio, 1, tasks=result.tasks):
         lines.append(f"{why[0].upper()}{why[1:]} at {format_share(findings.confidence)}.")
     return lines
 
 
-def not_proven(verdict: Verdict, ratio: Estimate, arms: int) -> str:
+def not_proven(verdict: Verdict, ratio: Estimate, arms: int, *, tasks: int = 2) -> str:
     """Why a verdict is inconclusive although its interval leaves out 0; empty for any other.
 
     So many ``arms`` are compared with the reference, and what is said of one counts with those of the others;
-    where it is one, with what is said of its tasks.
+    where it is one, with what is said of its ``tasks``.
     """
     low, high = ratio.low, ratio.high
     if verdict is not Verdict.INCONCLUSIVE or low is None or high is None or low <= 1 <= high:
         return ""
+    if arms == tasks == 1:
+        return "the interval leaves out 0, but by so few rounds, or times so often equal, it is not proven"
     others = "on each task (Holm)" if arms == 1 else "on the other arms (Bonferroni)"
     return f"the interval leaves out 0 by itself; counted together with the claims {others} it is not proven"
 

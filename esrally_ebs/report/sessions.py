@@ -288,7 +288,7 @@ def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Itera
         claim = f"{called[b]} {_CLAIMS[whole.verdict]} {called[whole.a]}{on}"
         if whole.verdict is Verdict.EQUIVALENT:
             claim += f" within {design.margin * 100:.3g} %{though(whole, design.confidence)}"
-        why = not_proven(whole.verdict, whole.ratio, len(others))
+        why = not_proven(whole.verdict, whole.ratio, len(others), tasks=1 if whole.task else 2)
         why = f" ({why})" if why else contrary(tasks, whole)
         yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{why}."
 

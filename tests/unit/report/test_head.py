@@ -15,6 +15,7 @@ from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import find
 from esrally_ebs.analysis.reasons import Explanation
 from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import MIN_ROUNDS
 from esrally_ebs.model import Event, Kind, Sample, State, Volume
 from esrally_ebs.report import Report, head
 from esrally_ebs.report.bottleneck import HeldBack
@@ -219,6 +220,14 @@ def test_an_inconclusive_verdict_whose_interval_leaves_out_0_says_why(
 ) -> None:
     why = head.not_proven(verdict, Estimate(0.974, *interval), 1)
     assert why.startswith("the interval leaves out 0 by itself") if is_riddle else why == ""
+
+
+def test_one_task_by_itself_is_not_said_to_be_counted_together_with_others(tmp_path: Path) -> None:
+    few = [row for row in rows({"gp2": 1.0, "gp3": 1.2}, ("q",)) if row.round <= MIN_ROUNDS]
+    made = built(tmp_path, few, design={"confidence": 0.999, "rounds": 12})
+    assert made.verdict.startswith("Inconclusive whether gp3")
+    (why,) = made.details
+    assert why.startswith("The interval leaves out 0, but by so few rounds, or times so often equal, it is")
 
 
 def test_a_session_without_arms_measured_nothing_on_nobody(tmp_path: Path) -> None:
