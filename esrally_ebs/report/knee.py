@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
@@ -37,25 +38,27 @@ class Knees:
         }
 
     def verdict(self) -> str:
-        """One sentence: how many queries each arm takes, and how much more the best takes than the next."""
+        """One sentence: how many queries each arm takes, and how others differ from the reference."""
         names = arm_names(self._session)
         parts = [f"{names[arm]} {_text(knee)}" for arm, knee in self.of.items()]
-        pair = self._compared()
-        return f"Highest rate with {self._search.bound}: {'; '.join(parts)}{f'; {pair}' if pair else ''}."
+        text = "; ".join((*parts, *self._compared())) or "no arm was asked"
+        return f"Highest rate with {self._search.bound}: {text}."
 
-    def _compared(self) -> str:
-        """How one of two arms differs from the reference; empty where one of them has no knee."""
-        design = self._session.plan.design
-        names = [arm for arm in design.reference_first(self.of) if not self.of[arm].why]
-        if len(names) != 2 or len(self.of) != 2:
-            return ""
-        ratio, low, high = _ratio(*(self.of[name] for name in names))
-        margin = design.margin
-        text = f"{names[1]} against {names[0]}: {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}]"
-        if low > 1 or high < 1:
-            return f"{text}, a difference"
-        is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
-        return f"{text}, {'equivalent' if is_equal else 'no difference is shown'}"
+    def _compared(self) -> Iterator[str]:
+        """How each other arm differs from the reference, where both have a knee; they share the error."""
+        margin = self._session.plan.design.margin
+        arms = self._session.plan.design.reference_first(self.of)
+        doubt = (1 - self._search.confidence) / max(1, len(arms) - 1)
+        search = replace(self._search, confidence=1 - doubt)
+        knees = {arm: search.knee(list(steps.values())) for arm, steps in self._steps.items()}
+        for base, other in ((arms[0], other) for other in arms[1:]):
+            if knees[base].why or knees[other].why:
+                continue
+            ratio, low, high = _ratio(knees[base], knees[other])
+            text = f"{other} against {base}: {ratio - 1:+.0%} [{low - 1:+.0%}, {high - 1:+.0%}]"
+            is_equal = 1 / (1 + margin) <= low and high <= 1 + margin
+            alike = "equivalent" if is_equal else "no difference is shown"
+            yield f"{text}, {'a difference' if low > 1 or high < 1 else alike}"
 
     def warnings(self) -> Iterator[str]:
         """What to doubt of an arm's knee."""

@@ -74,6 +74,16 @@ def test_knees_are_compared_with_that_of_the_reference(session: Session) -> None
     assert "; a against b: -" in built.verdict
 
 
+def test_of_three_arms_each_is_compared_with_the_reference(session: Session) -> None:
+    built = report.build(recorded({"a": 1, "b": 2, "c": 1}))
+    assert re.search(r"; b against a: \+\d+% \[.*\], a difference; c against a: \+0% ", built.verdict)
+    pair = re.search(r"b against a: .* \[\+(\d+)%, \+(\d+)%\]", report.build(session).verdict)
+    shared = re.search(r"b against a: [^\[]*\[\+(\d+)%, \+(\d+)%\]", built.verdict)
+    assert pair and shared  # noqa: PT018
+    assert (int(shared[1]), int(shared[2])) != (int(pair[1]), int(pair[2]))  # they share the error
+    assert int(shared[1]) <= int(pair[1]) < int(pair[2]) <= int(shared[2])
+
+
 def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) -> None:
     built = report.build(session)
     for form, render in report.RENDERERS.items():
