@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from esrally_ebs.analysis.comparable import all_checks
+from esrally_ebs.analysis.comparable import all_checks, has_latency
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.pooling import MIN_SESSIONS, PooledRatio, pool
@@ -12,10 +12,11 @@ from esrally_ebs.analysis.sessions import (
     question_differences,
     shared_arms,
 )
-from esrally_ebs.analysis.summary import PERCENTILES, Summary
+from esrally_ebs.analysis.summary import PERCENTILES, Scope, Summary
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, State
+from esrally_ebs.plan import DesignPlan
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
 from esrally_ebs.report.cells import (
@@ -61,15 +62,17 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     checks = _checks(ordered, names)
     typed = [by_type(one) for one in ordered]
     arms = _arms(typed)
-    tables, pooled = [_sessions_table(ordered, names)], tuple[PooledRatio, ...]()
+    tables, pooled = [_sessions_table(ordered, names)], dict[Scope, tuple[PooledRatio, ...]]()
     findings: dict[str, Findings] = {}
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
-        findings = {name: _found(one, typed[0]) for name, one in zip(names, typed, strict=True)}
-        pooled = _pooled(ordered, list(findings.values()))
+        scopes: tuple[Scope, ...] = ("all", "latency") if all(map(has_latency, typed)) else ("all",)
+        found = {scope: _found(names, typed, scope) for scope in scopes}
+        findings = found["all"]
+        pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in found.items()}
         tables += [
-            *([_pooled_table(pooled, ordered[0].plan.design.confidence)] if pooled else []),
-            *(_tables(findings, arms) if any(one.summaries for one in findings.values()) else ()),
+            *(_pooled_table(of, scope, ordered[0].plan.design) for scope, of in pooled.items() if of),
+            *(table for of in found.values() for table in _tables(of, arms)),
             *_fio_tables(ordered, names, _arms(ordered)),
         ]
         trends = tuple(_trends(findings, arms))
@@ -89,23 +92,31 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
             "started_at": ordered[0].started_at,
             "ended_at": ordered[-1].ended_at,
         },
-        verdict=" ".join([_sentence(typed, names, arms, checks), *_claims(typed, pooled)]),
+        verdict=" ".join(
+            [
+                _sentence(typed, names, arms, checks),
+                *(claim for scope, of in pooled.items() for claim in _claims(typed, of, scope)),
+            ]
+        ),
         details=(
-            *_undecided(ordered, names, list(findings.values()), pooled),
+            *_undecided(ordered, names, list(findings.values()), pooled.get("all", ())),
             *_different(ordered, names),
             *_accepted(ordered, names),
         ),
-        labels=_labels(typed, pooled),
+        labels=_labels(typed, pooled.get("all", ())),
         tables=tuple(tables),
         checks=checks,
         figures=Figures(trends=trends),
     )
 
 
-def _found(session: Session, oldest: Session) -> Findings:
-    """What a session says of its arms against the reference of the oldest, if it has such an arm."""
-    reference = oldest.plan.design.reference_first(oldest.arm_names)[:1]
-    return find(session, against=next((arm for arm in reference if arm in session.arm_names), None))
+def _found(names: Sequence[str], sessions: Sequence[Session], scope: Scope) -> dict[str, Findings]:
+    """What sessions say of their arms against the reference of the oldest, if they have such an arm."""
+    reference = sessions[0].plan.design.reference_first(sessions[0].arm_names)[:1]
+    return {
+        name: find(one, scope, against=next((arm for arm in reference if arm in one.arm_names), None))
+        for name, one in zip(names, sessions, strict=True)
+    }
 
 
 def _require_comparable_kinds(sessions: Sequence[Session], names: Sequence[str]) -> None:
@@ -278,9 +289,10 @@ _CLAIMS = {
 }
 
 
-def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Iterator[str]:
+def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio], scope: Scope) -> Iterator[str]:
     """One sentence an arm: what all sessions together say over all tasks, or on the one that all have."""
     called = arm_names(sessions[0])
+    over = "By latency over all sessions" if scope == "latency" else "Over all sessions"
     others, design = {one.b for one in pooled}, sessions[0].plan.design
     tasks = [one for one in pooled if one.task is not None]
     for b, whole in _of_whole(pooled).items():
@@ -290,23 +302,23 @@ def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio]) -> Itera
             claim += f" within {design.margin * 100:.3g} %{though(whole, design.confidence)}"
         why = not_proven(whole.verdict, whole.ratio, len(others), tasks=1 if whole.task else 2)
         why = f" ({why})" if why else contrary(tasks, whole)
-        yield f"Over all sessions {claim}, {percent_change(whole.ratio)}{why}."
+        yield f"{over} {claim}, {percent_change(whole.ratio)}{why}."
 
 
-def _pooled_table(pooled: Sequence[PooledRatio], confidence: float) -> Table:
+def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, design: DesignPlan) -> Table:
     pairs = dict.fromkeys((one.a, one.b) for one in pooled)
     of = {(one.task, one.b): one for one in pooled}
     columns: list[Column] = []
     for a, b in pairs:
         subject = f"{b} against {a}"
         columns += [
-            Column(title=f"{subject} [{format_share(confidence)}]", subject=subject),
+            Column(title=f"{subject} [{format_share(design.confidence)}]", subject=subject),
             Column(title=f"{b} is", subject=subject, left=True),
         ]
         columns.append(Column(title="between sessions", subject=subject))
     return Table(
-        key="all_sessions_p50",
-        title=f"All {pooled[0].sessions} sessions together, 50th percentile",
+        key=f"{_KEYS[scope]}all_sessions_p50",
+        title=f"All {pooled[0].sessions} sessions together, 50th percentile{_OF[scope]}",
         item_title="task",
         columns=tuple(columns),
         rows=tuple(
@@ -334,9 +346,17 @@ def _pooled_cells(one: PooledRatio | None) -> tuple[Cell, ...]:
 
 
 _Of = Mapping[str, Findings]  # name of a session, from the oldest, to what its statistics say
+_KEYS: Mapping[Scope, str] = {"all": "", "latency": "latency_"}
+_OF: Mapping[Scope, str] = {"all": "", "latency": " of latency"}
+
+
+def _scope(findings: _Of) -> Scope:
+    return next(iter(findings.values())).scope
 
 
 def _tables(findings: _Of, arms: Sequence[str]) -> list[Table]:
+    if not any(one.summaries for one in findings.values()):
+        return []
     tables = [
         _percentile_table(percentile, arm, findings, noted=(percentile, arm) == (PERCENTILES[0], arms[0]))
         for percentile in PERCENTILES
@@ -395,6 +415,7 @@ _CHANCE = (
 
 def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) -> Table:
     by_session = [_summaries(one, arm) for one in findings.values()]
+    is_latency = _scope(findings) == "latency"
     rows = []
     for task in _shared_tasks(by_session):
         summaries = [one[task] for one in by_session]
@@ -402,8 +423,8 @@ def _percentile_table(percentile: int, arm: str, findings: _Of, *, noted: bool) 
         values = [summary.percentile(percentile).value for summary in summaries]
         rows.append(Row(item=task, cells=(*cells, _change(values), *_spread(values))))
     return Table(
-        key=f"service_time_p{percentile}_{arm}",
-        title=f"Service time on {arm}, {percentile}th percentile",
+        key=f"{'latency' if is_latency else 'service_time'}_p{percentile}_{arm}",
+        title=f"{'Latency' if is_latency else 'Service time'} on {arm}, {percentile}th percentile",
         item_title="task",
         columns=titled(*findings, "change", *_spread_title(findings)),
         rows=tuple(rows),
@@ -452,8 +473,8 @@ def _between_arms(arms: Sequence[str], findings: _Of) -> list[Table]:
         ]
         tables.append(
             Table(
-                key=f"between_arms_p50_{b}_{a}",
-                title=f"{b} against {a} in each session, 50th percentile",
+                key=f"{_KEYS[_scope(findings)]}between_arms_p50_{b}_{a}",
+                title=f"{b} against {a} in each session, 50th percentile{_OF[_scope(findings)]}",
                 item_title="task",
                 columns=titled(*by_session),
                 rows=tuple(rows),

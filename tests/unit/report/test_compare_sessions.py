@@ -242,3 +242,28 @@ def test_what_was_accepted_of_a_session_is_said_of_all_together(five: list[Sessi
     built = compare_sessions([replace(one, checks=(late,)) if one.id == "day-3" else one for one in five])
     assert "Over all sessions gp3 (emulated) is faster" in built.verdict
     assert built.details == ("Accepted in day-3: lateness: emulated volumes took longer.",)
+
+
+def test_latency_is_judged_beside_service_time_over_all_sessions_of_an_open_loop(tmp_path: Path) -> None:
+    def open_loop(number: int) -> Session:
+        made = load_session(make(tmp_path, f"day-{number}", scale=1 + number / 100, at=86400.0 * number))
+        plan = made.plan.model_copy(
+            update={
+                "cache": made.plan.cache.model_copy(update={"mode": "warm"}),
+                "design": made.plan.design.model_copy(update={"nodes": "per-arm"}),
+            }
+        )
+        late = pc.if_else(pc.equal(made.samples["arm"].cast(pa.string()), "gp3"), 0.3, 0.001)
+        place = made.samples.schema.get_field_index("latency_s")
+        samples = made.samples.set_column(
+            place, made.samples.schema.field(place), pc.add(made.samples["latency_s"], late)
+        )
+        return replace(made, plan=plan, samples=samples)
+
+    built = compare_sessions([open_loop(number) for number in range(3)])
+    assert "Over all sessions gp3 (emulated) is faster than gp2 (emulated) on q, -20.0 %" in built.verdict
+    assert "By latency over all sessions gp3 (emulated) is slower than gp2 (emulated) on q" in built.verdict
+    shown = tables(built)
+    assert shown["latency_p50_gp2"]["q"]["day-0"]["p50_s"] == pytest.approx(0.1 * MEDIAN + 0.001)
+    assert shown["latency_all_sessions_p50"]["q"]["gp3 against gp2"]["verdict"] == "slower"
+    assert shown["latency_between_arms_p50_gp3_gp2"]["q"]["day-1"]["verdict"] == "slower"
