@@ -103,6 +103,7 @@ def _dataset(session: Session) -> dict[str, Any]:
     if session.dataset.get("copied") is False:
         # By chance the segments differ even between two such sessions: as between their arms it is said.
         facts["segments"] = "made by each arm"
+        facts["seed"] = session.plan.dataset.seed  # no hash tells that documents were others
     return facts
 
 
@@ -160,7 +161,7 @@ def _instance(session: Session, other: Session) -> dict[str, Any]:
 
 
 def _loads(session: Session, other: Session) -> dict[str, Any]:
-    """How the tasks of both are asked, of those that are not one request after the other in both.
+    """How the tasks of both are asked, and a hash of what; nothing where it is as usual in both.
 
     Earlier releases did not record it: then nothing is said.
     """
@@ -170,6 +171,7 @@ def _loads(session: Session, other: Session) -> dict[str, Any]:
         for task in own
         if task in others and (own[task] or others[task])
         for key, value in ({"clients": 1} | own[task]).items()
+        if key != "query" or "query" in others[task]
     }
 
 

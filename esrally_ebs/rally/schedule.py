@@ -4,6 +4,8 @@ Pure: tracks in, tracks out. Every process that loads the track computes the sam
 """
 
 import copy
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +35,7 @@ _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg") 
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "field-caps")
 _WRITE = "bulk"
 _READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # of raw requests
+_QUERY = ("body", "query", "requests", "request-params")  # parameters that say what is asked
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
@@ -113,7 +116,7 @@ def _require_writes_beside(element: Any) -> None:
 def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """By what each task is called: its clients unless it is one; where it has a rate, that and its schedule.
 
-    Raises Rally's error for a rate that is none.
+    And a hash of the query, where the track writes it down. Raises Rally's error for a rate that is none.
     """
     measured = [task for element in schedule for task in element if _is_search(task) or not element.nested]
     tasks = {task.name: task for task in measured}
@@ -124,6 +127,9 @@ def loads(schedule: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 def _load(task: Any) -> dict[str, Any]:
     load = {} if task.clients == 1 else {"clients": task.clients}
+    if asked := {key: task.operation.params[key] for key in _QUERY if task.operation.params.get(key)}:
+        text = json.dumps(asked, sort_keys=True, default=str)
+        load["query"] = hashlib.sha256(text.encode()).hexdigest()[:12]
     if scheduler.run_unthrottled(task):
         return load
     rate = task.target_throughput

@@ -94,6 +94,7 @@ def test_reads_that_were_perturbed_are_compared_with_no_usual_ones(pair: tuple[S
         ({"target-throughput": "10 ops/s"}, "q target-throughput: nothing in the first, 10 ops/s in the"),
         ({"clients": 4}, "q clients: 1 in the first, 4 in the second"),
         ({"schedule": "poisson"}, "q schedule: nothing in the first, poisson in the second"),
+        ({"query": "f00"}, "q query: abc in the first, f00 in the second"),
     ],
 )
 def test_tasks_that_were_asked_otherwise_are_not_compared(
@@ -101,7 +102,9 @@ def test_tasks_that_were_asked_otherwise_are_not_compared(
 ) -> None:
     first, second = (
         changed(one, "environment", "tasks", tasks)
-        for one, tasks in zip(pair, ({"q": {}, "r": {}}, {"q": load, "s": {"clients": 9}}), strict=True)
+        for one, tasks in zip(
+            pair, ({"q": {"query": "abc"}, "r": {}}, {"q": load, "s": {"clients": 9}}), strict=True
+        )
     )
     assert failing(first, first) == {}
     assert text in failing(first, second)["race"]
@@ -157,6 +160,8 @@ def test_each_node_of_an_arm_that_is_a_cluster_must_agree(pair: tuple[Session, S
 def test_segments_that_each_arm_made_are_no_copy(pair: tuple[Session, Session]) -> None:
     own = replace(pair[1], dataset={"documents": 10, "copied": False})
     assert "hash abc in the first, made by each arm in the second" in failing(pair[0], own)["dataset"]
+    seeded = changed(own, "plan", "dataset", {"seed": 7})
+    assert failing(own, seeded) == {"dataset": "seed: 42 in the first, 7 in the second"}
 
 
 def test_the_number_of_requests_matters_only_where_caches_are_kept(pair: tuple[Session, Session]) -> None:

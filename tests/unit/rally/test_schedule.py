@@ -263,6 +263,14 @@ def test_how_each_task_is_asked_is_recorded_where_it_is_not_one_request_after_th
     }
 
 
+def test_a_query_is_recorded_by_a_hash_that_tells_it_from_others() -> None:
+    asked = [task(name) for name in "pqr"]
+    for each, term in zip(asked, ("a", "a", "b"), strict=True):
+        each.operation.params = {"index": "i", "body": {"query": {"term": {"t": term}}}}
+    hashes = [load["query"] for load in loads(asked).values()]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_an_arm_is_brought_back_before_each_search_with_writes_and_before_no_other() -> None:
     element = parallel(task("q"), task("a", "bulk"))
     made = expand([task("p"), element], plan(**WARM))
