@@ -22,6 +22,7 @@ from esrally_ebs.store.context import STARTS
 
 NAME = "ebs-open-loop"
 ARRIVALS = "ebs-arrivals"  # the schedule of a task that has the arrivals of its log
+DRAWN = "ebs-drawn"  # that of writes beside a search
 OPEN = "ebs-open"  # key of the track's own schedule, and of what chance is drawn from
 LEAD_S = 0.5  # for the last client's connection, before the first request is due
 _MAX_LEAD_S = 5.0  # before that for those of all others, one after the other
@@ -50,12 +51,21 @@ def is_open(task: Any, plan: Plan) -> bool:
 
 def apply(clone: Any, block: Block, plan: Plan) -> None:
     """Have a measured block of an open task keep to its schedule: the same on all arms of a round."""
-    seed = f"{plan.design.seed} {block.task} {block.round}"
-    clone.operation.params[OPEN] = (clone.schedule, seed)
     clone.warmup_iterations = 1
     if clone.schedule == ARRIVALS:
         take_piece(clone, block, plan)
-    clone.schedule = NAME
+    _schedule(clone, NAME, block, plan)
+
+
+def apply_beside(clone: Any, block: Block, plan: Plan) -> None:
+    """Have writes with Poisson arrivals come at the same times on all arms of a round."""
+    if clone.schedule == scheduler.PoissonScheduler.name and not scheduler.run_unthrottled(clone):
+        _schedule(clone, DRAWN, block, plan)
+
+
+def _schedule(clone: Any, name: str, block: Block, plan: Plan) -> None:
+    clone.operation.params[OPEN] = (clone.schedule, f"{plan.design.seed} {block.task} {block.round}")
+    clone.schedule = name
 
 
 def take_piece(clone: Any, block: Block, plan: Plan) -> None:
@@ -156,6 +166,15 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         if hasattr(inner, "parameter_source"):
             inner.parameter_source = self.parameter_source
         return inner
+
+
+class Drawn(OpenLoop):
+    """The track's schedule of one client, without such a request."""
+
+    def next(self, current: float) -> float:
+        """When the next request is due, s since this client began."""
+        self._inner = self._inner or self._of_client()
+        return float(self._inner.next(current))
 
 
 class _Poisson(scheduler.SimpleScheduler):  # type: ignore[misc]

@@ -21,7 +21,7 @@ from esrally_ebs.analysis import steady
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Phase, Work
 from esrally_ebs.plan import Plan
-from esrally_ebs.rally import recovery, request_source
+from esrally_ebs.rally import open_loop, recovery, request_source
 from esrally_ebs.rally.request_source import BLOCK
 from esrally_ebs.rally.settings import updated
 from esrally_ebs.session import protocol
@@ -378,6 +378,7 @@ def _write(block: Block, task: Any, plan: Plan) -> Any:
     """A bulk task beside a search: as long as that lasts, from the first document again after the last."""
     clone = _clone((block,), task, plan)
     scheduler.run_unthrottled(clone)  # raises Rally's error for a rate that is none, before anything starts
+    open_loop.apply_beside(clone, block, plan)
     clone.warmup_iterations = clone.iterations = None
     clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None
     clone.completes_parent = clone.any_completes_parent = False

@@ -50,6 +50,7 @@ def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = vars(scheduler)["__SCHEDULERS"]
     monkeypatch.setitem(known, open_loop.NAME, open_loop.OpenLoop)
     monkeypatch.setitem(known, open_loop.ARRIVALS, open_loop.Arrivals)
+    monkeypatch.setitem(known, open_loop.DRAWN, open_loop.Drawn)
 
 
 class Log:
@@ -234,22 +235,35 @@ def test_clients_connect_one_after_the_other_no_faster_than_the_task_asks(
     assert begins == [pytest.approx(lead_s + open_loop.LEAD_S, abs=0.1)] * CLIENTS
 
 
-def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:
-    def dues(made: rally_track.Task, index: int) -> list[float]:
-        schedule = scheduler.scheduler_for(made)
-        schedule.parameter_source = RequestSource(None, made.operation.params, inner=Endless(), client=index)
-        due = [schedule.next(0)]
-        schedule.before_request(0.0)
-        schedule.after_request(0.0, 1, "ops", {})
-        for _ in range(5):
-            due.append(schedule.next(due[-1]))
-        return due
+def dues(made: rally_track.Task, index: int) -> list[float]:
+    """When six requests of a client are due."""
+    schedule = scheduler.scheduler_for(made)
+    schedule.parameter_source = RequestSource(None, made.operation.params, inner=Endless(), client=index)
+    due = [schedule.next(0)]
+    schedule.before_request(0.0)
+    schedule.after_request(0.0, 1, "ops", {})
+    for _ in range(5):
+        due.append(schedule.next(due[-1]))
+    return due
 
+
+def test_arms_are_asked_at_the_same_times_and_rounds_at_others() -> None:
     made = [m for m in expand([task("poisson", **{"target-throughput": 10})], plan()) if "-r" in m.name]
     by_name = {each.name: dues(each, 0) for each in made}
     assert by_name["q-gp2-r1"] == by_name["q-gp3-r1"] != by_name["q-gp2-r2"]
     assert by_name["q-gp2-r1"][:1] == [0.0]
     assert dues(made[0], 0) != dues(made[0], 1)
+
+
+def test_documents_are_added_at_the_same_times_on_all_arms_too() -> None:
+    write = task("poisson", **{"target-throughput": 10})
+    write.name, write.operation = "w", rally_track.Operation("w", "bulk", params={})
+    made = expand([rally_track.Parallel([task(), write])], plan())
+    writes = [each for element in made for each in element if each.name.startswith("w-beside")]
+    by_name = {each.name: dues(each, 0) for each in writes}
+    assert by_name["w-beside-q-gp2-r1"] == by_name["w-beside-q-gp3-r1"] != by_name["w-beside-q-gp2-r2"]
+    assert by_name["w-beside-q-gp2-r1"][0] == 0.0  # they begin with the search
+    assert dues(writes[0], 0) != dues(writes[0], 1)
 
 
 def test_clients_of_all_processes_count_from_the_start_of_the_first(tmp_path: Path) -> None:
