@@ -12,7 +12,7 @@ from typing import Any
 from esrally.track import params as rally_params
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Block, Phase, Request
+from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import knee, open_loop
 from esrally_ebs.session import protocol
@@ -148,8 +148,8 @@ class RequestSource:
             leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
             self._request = (copy.copy(self.inner) if leads else self.inner).params()
         block = self._turns.pop(0)
-        # a runner may change what it is given
-        request = copy.deepcopy(self._request) if self._turns else self._request
+        # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
+        request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
         return {**request, BLOCK: Request(block=block, number=self._pairs)}
 
     def __getattr__(self, name: str) -> Any:

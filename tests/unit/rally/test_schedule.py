@@ -437,6 +437,19 @@ def requests(made: rally_track.Task, count: int) -> list[dict[str, Any]]:
     return [source.params() for _ in range(count)]
 
 
+@pytest.mark.parametrize("more", [{}, ONE])
+def test_where_one_search_of_pages_ended_the_next_does_not_begin(more: dict[str, object]) -> None:
+    search = task("q", "paginated-search")
+    search.operation.params = {"index": "i", "pages": 2, "body": {"query": {}, "sort": ["n"]}}
+    track = SimpleNamespace(indices=[], data_streams=[])
+    for made in expand([search], plan(**more))[4:7]:
+        source = RequestSource(track, made.operation.params).partition(0, 1)
+        for _ in range(3):
+            body = source.params()["body"]
+            assert "search_after" not in body
+            body["search_after"] = [100]  # as Rally's runner does after the last page it may ask for
+
+
 def test_one_node_serves_all_arms_in_one_task_of_each_round() -> None:
     names = [made.name for made in expand([task("p"), task("q")], plan(**ONE))]
     assert names[4:6] == ["p-warmup", "q-warmup"]
