@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from esrally.track import params as rally_params
 
 from esrally_ebs.errors import PlanError
@@ -129,13 +130,13 @@ class RequestSource:
         self._pairs = 0
         self._request: dict[str, Any] = {}
         if inner is None:
-            random.seed(params[_CHANCE])  # which a track's own source may draw from, or seed anew
+            _seed(params[_CHANCE])
             inner = _inner(track, params)
         self.inner = inner
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""
-        random.seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
+        _seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
         inner = self.inner.partition(index, total)
         return RequestSource(self._track, self._params, inner=inner, client=index)
 
@@ -156,6 +157,12 @@ class RequestSource:
         if name == "inner":  # not yet set while unpickling
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+
+def _seed(text: str) -> None:
+    """What a track's own parameter source may draw from, or seed anew."""
+    random.seed(text)
+    np.random.seed(random.Random(text).getrandbits(32))
 
 
 class _InTurn:

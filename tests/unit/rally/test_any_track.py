@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import user_tracks
 from esrally import config
@@ -386,7 +387,7 @@ class Drawn:
         return self
 
     def params(self) -> dict[str, Any]:
-        return {"body": (self.first, random.random())}
+        return {"body": (self.first, random.random(), np.random.rand())}
 
 
 @pytest.fixture
@@ -410,7 +411,7 @@ def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
         bodies[each.name] = [client.params()["body"] for client in clients * 3]
     asked = [bodies[f"q-gp2-r{number}"] for number in (1, 2, 3)]
     assert asked == [bodies[f"q-gp3-r{number}"] for number in (1, 2, 3)]
-    assert len(set(asked[0])) == 6
+    assert len({body[1] for body in asked[0]}) == len({body[2] for body in asked[0]}) == 6
     assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
 
 
