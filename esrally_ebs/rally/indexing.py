@@ -54,15 +54,11 @@ class TrackIndexing:
         track = self.track
         parts = (*track.indices, *track.data_streams, *track.templates)
         parts = (*parts, *track.composable_templates, *track.component_templates)
-        tasks = [task for element in track.challenges[0].schedule for task in element]
         code = hashlib.sha256()
         for path in sorted(Path(track.root).rglob("*.py")):
             code.update(path.read_bytes())
         return {
-            "tasks": [
-                [task.name, task.operation.type, task.clients, task.iterations, repr(task.operation.params)]
-                for task in tasks
-            ],
+            "tasks": [list(map(repr, element)) for element in track.challenges[0].schedule],
             "parts": [repr(sorted(vars(part).items())) for part in parts],
             "documents": [
                 repr(sorted(vars(each).items())) for corpus in track.corpora for each in corpus.documents

@@ -230,6 +230,7 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
     assert len(set(shapes)) == 1
     for name, old, new in (
         ("track.json", '"bulk-size": 500', '"bulk-size": 501'),
+        ("track.json", '"warmup-time-period": 1}', '"warmup-time-period": 1, "time-period": 2}'),
         ("track.json", '"document-count": 2000', '"document-count": 1999'),
         ("index.json", '"text"', '"keyword"'),
         ("track.py", "indexed", "made"),
@@ -239,7 +240,7 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
         assert old in text
         (folder / name).write_text(text.replace(old, new))
         shapes.append(shape(folder, cfg))
-    assert len(set(shapes)) == 6
+    assert len(set(shapes)) == 7
 
 
 def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
