@@ -16,7 +16,7 @@ from esrally.driver import runner
 from esrally.track import OperationType
 
 from esrally_ebs.analysis.steady import MissRate
-from esrally_ebs.errors import EbsError, MeasurementError, SetupError
+from esrally_ebs.errors import EbsError, MeasurementError, PlanError, SetupError
 from esrally_ebs.machine.procfs import parse_memory_stat
 from esrally_ebs.model import Block, Phase, Request, Work
 from esrally_ebs.node import api
@@ -26,7 +26,7 @@ from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
 from esrally_ebs.rally.request_source import BLOCK
-from esrally_ebs.rally.schedule import BRING_BACK, FIO, START
+from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, START, names_index
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
 from esrally_ebs.session.keeper import read_page, root_steps
@@ -109,7 +109,9 @@ class Search:
         self.runner, self.client, self.request_, self.params = runner_, client, request, params
         self.context = activation.current()
         if "index" in params:
-            self.params = {**params, "index": self.arm.named(params["index"])}
+            self.params = {**params, "index": self.arm.named(params["index"] or "")}
+        if self.arm.suffix and names_index(params.get("body")):  # of a log, or made by the track's own code
+            raise PlanError(f'task {request.block.task}: {NAMES_INDEX}; set design.nodes = "per-arm"')
         if self.arm.preference:
             self.params = _routed(self.params, self.arm.preference)
 

@@ -39,6 +39,7 @@ _QUERY = ("body", "query", "requests", "request-params")  # parameters that say 
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
 START = "start-nodes"
+NAMES_INDEX = "its body names an index, which has another name on each arm"
 SEARCH_TAG = "search"  # of a task that searches, where nothing else tells
 
 
@@ -318,17 +319,17 @@ def _why_no_pairs(schedule: Sequence[Any], indices: int) -> str:
             return f"task {task.name}: {task.operation.type} has no index that could be another on each arm"
         if "<" in unquote(str(task.operation.params.get("index"))):
             return f"task {task.name}: its index is date maths, which no arm's name can be put to"
-        if _names_index(task.operation.params.get("body")):
-            return f"task {task.name}: its body names an index, which has another name on each arm"
+        if names_index(task.operation.params.get("body")):
+            return f"task {task.name}: {NAMES_INDEX}"
     return ""
 
 
-def _names_index(body: object) -> bool:
+def names_index(body: object) -> bool:
     """Whether a search asks for documents of an index by its name: to filter, to boost, to look terms up."""
     if isinstance(body, Mapping):
         named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
-        return named or any(map(_names_index, body.values()))
-    return isinstance(body, list) and any(map(_names_index, body))
+        return named or any(map(names_index, body.values()))
+    return isinstance(body, list) and any(map(names_index, body))
 
 
 def block_of(task: Any) -> Block | None:

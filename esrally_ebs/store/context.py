@@ -69,7 +69,8 @@ class Arm:
         """What an index, or an expression that names several, is called on this arm."""
         if not self.suffix:
             return expression
-        return ",".join(f"{'*' if part == '_all' else part}{self.suffix}" for part in expression.split(","))
+        parts = (expression or "_all").split(",")
+        return ",".join(f"{'*' if part == '_all' else part}{self.suffix}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

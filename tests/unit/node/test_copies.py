@@ -64,7 +64,13 @@ def test_a_node_of_all_arms_has_one_heap_and_page_cache_for_each() -> None:
 
 @pytest.mark.parametrize(
     ("expression", "named"),
-    [("logs", "logs_a"), ("logs,more", "logs_a,more_a"), ("logs-*", "logs-*_a"), ("_all", "*_a")],
+    [
+        ("logs", "logs_a"),
+        ("logs,more", "logs_a,more_a"),
+        ("logs-*", "logs-*_a"),
+        ("_all", "*_a"),
+        ("", "*_a"),
+    ],
 )
 def test_an_expression_names_the_indices_of_the_arm_alone(expression: str, named: str) -> None:
     volume = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.EMULATED, mount=Path("/a"))

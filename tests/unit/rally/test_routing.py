@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from small_plan import small_plan
 
+from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Block, Kind, Phase, Request, Volume, VolumeSpec, Work
 from esrally_ebs.rally import activation, runners
 from esrally_ebs.store.context import Arm, Context, Member
@@ -40,11 +41,27 @@ BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1,
 def test_what_takes_a_preference_has_that_of_its_arm(
     params: dict[str, Any], asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    search = search_on_arm(params, tmp_path, monkeypatch, preference="ebs-3")
+    assert search.params == {**params, **asked}
+
+
+def test_on_one_node_what_names_an_index_in_its_body_is_refused_when_only_the_request_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"query": {"bool": {"filter": [{"terms": {"_index": ["i"]}}]}}}
+    with pytest.raises(PlanError, match=r'^task t: its body names an index.*; set design.nodes = "per-arm"'):
+        search_on_arm({"index": "i", "body": body}, tmp_path, monkeypatch, suffix="_gp2")
+    search = search_on_arm({"index": None, "body": {"size": 1}}, tmp_path, monkeypatch, suffix="_gp2")
+    assert search.params["index"] == "*_gp2"
+
+
+def search_on_arm(
+    params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **of_arm: str
+) -> runners.Search:
     spec = VolumeSpec(name="gp2", type="directory", size_bytes=1 << 30)
     member = Member(volume=Volume(spec=spec, kind=Kind.DIRECTORY, mount=tmp_path))
-    arm = Arm(name="gp2", cluster="default", members=(member,), preference="ebs-3")
+    arm = Arm(name="gp2", cluster="default", members=(member,), **of_arm)
     context = Context(session="s", folder=tmp_path, run=tmp_path, plan=small_plan(), arms=(arm,))
     context.save()
     monkeypatch.setattr(activation, "_installed", {"path": context.path})
-    search = runners.Search(runners.OnArm(None), None, Request(block=BLOCK, number=1), params)
-    assert search.params == {**params, **asked}
+    return runners.Search(runners.OnArm(None), None, Request(block=BLOCK, number=1), params)
