@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -206,10 +206,16 @@ class SampleRecorder:
             processing_time_s=sample.processing_time,
             ops=float(sample.total_ops),
             success=bool(meta.get("success", True)),
-            hits=meta.get("hits"),
+            hits=_count(meta.get("hits")),
             took_s=meta["took"] / 1000 if isinstance(meta.get("took"), int | float) else None,
             resident_before=meta.get("resident_before"),
         )
+
+
+def _count(hits: object) -> int | None:
+    """Hits as a runner of the track's own gives them: a number, or Elasticsearch's ``total``; else None."""
+    number = hits.get("value") if isinstance(hits, Mapping) else hits
+    return int(number) if isinstance(number, int | float) and float(number).is_integer() else None
 
 
 class VolumeTelemetry(telemetry.TelemetryDevice):  # type: ignore[misc]

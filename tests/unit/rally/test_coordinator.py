@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from small_plan import small_plan
 
@@ -392,17 +393,32 @@ def test_tasks_that_need_one_clock_are_refused() -> None:
             require_able_elsewhere(small_plan(race={}), unable, REMEDY)
 
 
+def sample(**meta: object) -> SimpleNamespace:
+    facts = {name: 0.01 for name in ("service_time", "latency", "processing_time", "total_ops")}
+    names = {"operation_name": "o", "client_id": 0, "sample_type": None, "task": None}
+    return SimpleNamespace(**facts, **names, request_start=100.0, request_meta_data=meta)
+
+
+@pytest.mark.parametrize(
+    ("hits", "kept"),
+    [(3, 3), (3.0, 3), ({"value": 3, "relation": "eq"}, 3), ("3", None), (float("nan"), None), (None, None)],
+)
+def test_hits_of_a_tracks_own_runner_are_kept_where_they_are_a_number(
+    hits: object, kept: int | None, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_recorder, "block_of", lambda task: SEARCH)
+    recorder = sample_recorder.SampleRecorder(context)
+    recorder.add([sample(hits=hits)])
+    recorder.close()
+    (rows,) = (context.folder / "samples").glob("*.parquet")
+    assert pq.read_table(rows)["hits"].to_pylist() == [kept]
+
+
 def test_a_sample_of_a_load_host_is_in_the_coordinators_time(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample_recorder, "block_of", lambda task: SEARCH)
     recorder = sample_recorder.SampleRecorder(context)
-    facts = {name: 0.01 for name in ("service_time", "latency", "processing_time", "total_ops")}
-
-    def sample(**meta: object) -> SimpleNamespace:
-        names = {"operation_name": "o", "client_id": 0, "sample_type": None, "task": None}
-        return SimpleNamespace(**facts, **names, request_start=100.0, request_meta_data=meta)
-
     assert recorder._row(sample(epoch_s=1_700_000_000.0)).started_s == 1_700_000_100.0
     ours = time.time() - time.perf_counter() + 100.0
     assert recorder._row(sample()).started_s == pytest.approx(ours, abs=0.1)
