@@ -119,9 +119,17 @@ class RequestSource:
     """
 
     def __init__(
-        self, track: Any, params: dict[str, Any], *, inner: Any = None, client: int = 0, **_: Any
+        self,
+        track: Any,
+        params: dict[str, Any],
+        *,
+        inner: Any = None,
+        client: int = 0,
+        clients: int = 1,
+        **_: Any,
     ) -> None:
         self.client = client
+        self._clients = clients
         self._track = track
         self._params = params
         blocks, seed, fixed = params[_TURNS]
@@ -138,7 +146,12 @@ class RequestSource:
         """The part of one client; it counts its own requests."""
         _seed(f"{self._params[_CHANCE]} {index}")  # other workers have other clients
         inner = self.inner.partition(index, total)
-        return RequestSource(self._track, self._params, inner=inner, client=index)
+        return RequestSource(self._track, self._params, inner=inner, client=index, clients=total)
+
+    @property
+    def infinite(self) -> bool:
+        """Whether Rally decides when it ends; writes beside a search end with that, after any number."""
+        return not self._is_beside and bool(self.inner.infinite)
 
     def params(self) -> dict[str, Any]:
         """The next request: the same for each arm of a pair."""
@@ -147,11 +160,25 @@ class RequestSource:
             self._pairs += 1
             # what opens a connection comes before the schedule, and takes nothing from a log's piece
             leads = self._pairs == 1 and open_loop.OPEN in self._params and "piece" in self._params
-            self._request = (copy.copy(self.inner) if leads else self.inner).params()
+            self._request = self._next(copy.copy(self.inner) if leads else self.inner)
         block = self._turns.pop(0)
         # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
         request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
         return {**request, BLOCK: Request(block=block, number=self._pairs)}
+
+    def _next(self, source: Any) -> Any:
+        try:
+            return source.params()
+        except StopIteration:
+            if not self._is_beside:
+                raise
+        # a source of the track's own does not know that it is to begin again
+        self.inner = _inner(self._track, self._params).partition(self.client, self._clients)
+        return self.inner.params()
+
+    @property
+    def _is_beside(self) -> bool:
+        return bool(self._params[BLOCK].phase is Phase.BESIDE)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":  # not yet set while unpickling

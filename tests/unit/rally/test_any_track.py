@@ -416,6 +416,42 @@ def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
     assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
 
 
+class OwnBulks:
+    """A parameter source of a track's own for so many bulk requests."""
+
+    infinite = False
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.left = list(range(params["count"]))
+
+    def partition(self, index: int, total: int) -> "OwnBulks":
+        self.left = self.left[index::total]
+        return self
+
+    def params(self) -> dict[str, Any]:
+        if not self.left:
+            raise StopIteration
+        return {"body": self.left.pop(0)}
+
+
+@pytest.mark.parametrize(
+    ("infinite", "count", "wrote"), [(False, 4, [1, 3, 1, 3, 1]), (True, 99, [1, 3, 5, 7, 9])]
+)
+def test_writes_by_a_source_of_the_tracks_own_go_on_as_long_as_their_search(
+    infinite: bool, count: int, wrote: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnBulks, "infinite", infinite)
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "own-bulks", OwnBulks)
+    operation = rally_track.Operation("w", "bulk", params={"count": count}, param_source="own-bulks")
+    search = rally_track.Task("q", rally_track.Operation("q", "search", params={}))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    made = expand([rally_track.Parallel([search, rally_track.Task("w", operation, clients=2)])], plan)
+    write = next(each for element in made for each in element if each.name.startswith("w-beside"))
+    client = RequestSource(None, write.operation.params).partition(1, 2)
+    assert [client.params()["body"] for _ in wrote] == wrote
+    assert not client.infinite  # else Rally would send one request and end
+
+
 def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -> None:
     plan = parse_plan(TWO_ARMS, "p.toml", {"design.rounds": 3})
     params = next(each.operation.params for each in expand([drawn], plan) if each.name == "q-gp2-r1")
