@@ -382,7 +382,6 @@ def _write(block: Block, task: Any, plan: Plan) -> Any:
     open_loop.apply_beside(clone, block, plan)
     clone.warmup_iterations = clone.iterations = None
     clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None
-    clone.completes_parent = clone.any_completes_parent = False
     clone.operation.params["looped"] = True
     return clone
 
@@ -394,6 +393,7 @@ def _clone(blocks: tuple[Block, ...], task: Any, plan: Plan) -> Any:
     clone.name = block.task if len(blocks) > 1 else f"{block.task}-{block.arm}"
     warms = block.phase is Phase.WARMUP or (block.phase is Phase.BESIDE and not block.round)
     clone.name += f"-warmup{_of_start(block)}" if warms else f"-r{block.round}" if block.round else ""
+    clone.completes_parent = clone.any_completes_parent = False
     clone.params = dict(task.params)
     clone.tags = list(task.tags)
     clone.meta_data = {**task.meta_data, **_meta_data(block)}

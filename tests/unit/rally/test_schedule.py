@@ -358,6 +358,12 @@ def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> Non
     assert all(each.operation.params["detailed-results"] for each in made if each.operation.type == "search")
 
 
+def test_all_clients_of_a_search_that_is_left_alone_ask_all_their_requests() -> None:
+    search = task("q")
+    search.any_completes_parent = True  # "completed-by": "any"
+    assert not any(each.any_completes_parent for each in expand([parallel(search)], plan()))
+
+
 def shard_work(clients: int = 1, **params: object) -> rally_track.Task:
     return rally_track.Task("w", rally_track.Operation("w", RECOVERY, params=params), clients=clients)
 
