@@ -34,6 +34,10 @@ _READ = {"rkB/s": 1024, "rMB/s": 1024**2, "rsec/s": 512, "rd_sec/s": 512}
 _READ |= {"kB_read/s": 1024, "MB_read/s": 1024**2, "Blk_read/s": 512}  # without -x
 _WRITTEN = {"wkB/s": 1024, "wMB/s": 1024**2, "wsec/s": 512, "wr_sec/s": 512}
 _WRITTEN |= {"kB_wrtn/s": 1024, "MB_wrtn/s": 1024**2, "Blk_wrtn/s": 512}
+_WRITTEN |= {"kB_w+d/s": 1024, "MB_w+d/s": 1024**2, "Blk_w+d/s": 512}  # -s
+_READ |= {"kB/s": 1024, "MB/s": 1024**2, "sec/s": 512}  # -xs, of reads and writes
+_WRITTEN |= {"rqm/s": 0}
+_HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes, whatever the title says
 _OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
@@ -49,6 +53,10 @@ _LARGEST_MEAN = 2**50  # bytes of an I/O: of next to no I/Os a log may say any n
 _METRICS = ("VolumeReadOps", "VolumeReadBytes", "VolumeWriteOps", "VolumeWriteBytes")
 _MIN_PERIODS = 12  # of a result, of which some follow one another: of fewer all may lie apart
 _NOT_ANSWERED = ("Forbidden", "InternalError")  # of a result, whose list is empty then
+
+
+# Device, when its report begins, for how many seconds, and its columns.
+_Row = tuple[str, float, float, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +94,7 @@ def parse_usage(text: str, source: str, device: str | None = None) -> list[Inter
             if "sysstat" not in documents[0]:
                 return _amounts(_cloudwatch(documents, device), source)
             text = "\n".join(map(_text_of, documents))
-        rows = sorted(_rows_of_sadf(text), key=itemgetter(1)) or list(_device_rows(text, source))
+        rows = sorted(_rows_of_sadf(text), key=itemgetter(1)) or _whole(_device_rows(text, source))
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{source}: {error}; give {_KINDS}") from error
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -291,7 +299,7 @@ def _titles(disk: Mapping[str, Any]) -> list[str]:
     return [f"{title}/s" if title in _OLD_TITLES else title for title in list(disk)[1:]]
 
 
-def _rows_of_sadf(text: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:
+def _rows_of_sadf(text: str) -> Iterator[_Row]:
     """As ``_device_rows``, of text of ``sadf -d``; each of its lines says for how long it is."""
     titles: list[str] = []
     for line in text.splitlines() if _SADF in text else ():
@@ -309,8 +317,8 @@ def _rows_of_sadf(text: str) -> Iterator[tuple[str, float, float, dict[str, floa
             )
 
 
-def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, dict[str, float]]]:
-    """Device, when its report begins, for how many seconds, and its columns, of each line of a device."""
+def _device_rows(text: str, source: str) -> Iterator[_Row]:
+    """Of each line of a device."""
     titles: list[str] = []
     name_is_last = False
     for words, has_time, began_s, seconds in _timed_lines(text, source):
@@ -318,7 +326,7 @@ def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, di
             titles = []
             continue
         if are_titles := bool({"Device", "Device:", "DEV"} & set(words)):
-            name_is_last = words[-1] == "DEV"  # sar -p
+            name_is_last = words[-1] in ("DEV", "Device")  # --pretty
         if name_is_last:
             words = [*words[-1:], *words[:-1]]
         if are_titles:
@@ -326,7 +334,24 @@ def _device_rows(text: str, source: str) -> Iterator[tuple[str, float, float, di
         elif not words or words[0].endswith(":"):
             titles = titles if has_time else []
         elif seconds and titles and len(words) == len(titles) + 1:
-            yield words[0], began_s, seconds, dict(zip(titles, map(float, words[1:]), strict=True))
+            values = dict(zip(titles, map(_number, titles, words[1:]), strict=True))
+            yield words[0], began_s, seconds, values
+
+
+def _whole(rows: Iterable[_Row]) -> list[_Row]:
+    """One for each report of a device: ``--pretty`` has a table of reads and another of writes."""
+    whole: dict[tuple[str, float], _Row] = {}
+    for device, began_s, seconds, values in rows:
+        *_, others = whole.get((device, began_s), (values,))
+        whole[device, began_s] = device, began_s, seconds, values | others
+    return list(whole.values())
+
+
+def _number(title: str, word: str) -> float:
+    """A number, which ``--human`` may have rounded: ``1.5M``."""
+    if word[-1] not in _HUMAN:
+        return float(word)
+    return float(word[:-1]) * _HUMAN[word[-1]] / (_READ | _WRITTEN).get(title, 1)
 
 
 def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, float, float]]:

@@ -218,6 +218,38 @@ def test_iostat_without_x_tells_no_writes_from_reads_but_how_much(unit: str, siz
     ]
 
 
+PRETTY = """     r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz Device
+ 1000.00     15.6M     0.00   0.0%    0.50    16.0k nvme1n1
+
+     w/s     wkB/s   wrqm/s  %wrqm w_await wareq-sz Device
+   10.00     40.0k     0.00   0.0%    0.50     4.0k nvme1n1
+"""
+SHORT = """Device             tps      kB/s    rqm/s   await  areq-sz  aqu-sz  %util
+nvme1n1        1010.00  16040.00     0.00    0.50    15.88    0.51   4.00
+"""
+
+
+def test_iostat_for_human_readers_is_read_though_it_rounds() -> None:
+    """``-h``: "could not convert string to float"; reads and writes are in tables of their own."""
+    (one,) = parse_usage(re.sub(r"Device(.*\n)+?nvme1n1.*\n", PRETTY, IOSTAT), "log")
+    assert (one.reads, one.writes, one.written_bytes) == (10_000, 100, 400 * KIB)
+    assert one.read_bytes == pytest.approx(15.6 * MIB * 10)
+    (megabytes,) = parse_usage(re.sub("([rw])kB", r"\1MB", IOSTAT).replace("16000.00", "15.6M"), "log")
+    assert megabytes.read_bytes == pytest.approx(15.6 * MIB * 10)
+    human = SAR.replace("1600.00", "   1.6M").replace("0.00     16.00", "0.0k     16.0k")
+    assert parse_usage(human, "log")[0].read_bytes == pytest.approx(1.6 * MIB * 600)
+
+
+def test_short_reports_of_iostat_have_reads_and_writes_in_one() -> None:
+    """``-s``: its columns were said not to say how many I/Os and bytes."""
+    text = re.sub(r"Device(.*\n)+?nvme1n1.*\n", SHORT, IOSTAT)
+    both = Interval(seconds=10, reads=10_100, read_bytes=16_040 * KIB * 10, writes=0, written_bytes=0)
+    assert parse_usage(text, "log") == [both]
+    apart = SHORT.replace("     kB/s    rqm/s", "kB_read/s kB_w+d/s").replace("    0.00 ", "  100.00 ", 1)
+    text = re.sub(r"Device(.*\n)+?nvme1n1.*\n", apart, IOSTAT)
+    assert parse_usage(text, "log") == [replace(both, read_bytes=16_140 * KIB * 10)]
+
+
 def test_a_device_that_iostat_leaves_out_while_it_is_idle_did_nothing_meanwhile() -> None:
     """``iostat -z``: the next rate was taken for all of the time since it was last there."""
     report = IOSTAT[IOSTAT.index("11/23/2026") :]
