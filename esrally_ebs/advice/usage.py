@@ -365,6 +365,8 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     for line in text.splitlines():
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
+        if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time
+            continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
             if is_table and words and time_s < before_s:

@@ -250,6 +250,14 @@ def test_short_reports_of_iostat_have_reads_and_writes_in_one() -> None:
     assert parse_usage(text, "log") == [replace(both, read_bytes=16_140 * KIB * 10)]
 
 
+def test_comments_in_sar_end_no_report() -> None:
+    """``-C``: one of as many words as there are columns was refused as no number, others cut a report."""
+    lines = SAR.splitlines(keepends=True)
+    for said in ("moved", "moved to new disks"):
+        lines.insert(2, f"12:13:00     COM {said}\n")
+        assert parse_usage("".join(lines), "log") == SAR_READ
+
+
 def test_a_device_that_iostat_leaves_out_while_it_is_idle_did_nothing_meanwhile() -> None:
     """``iostat -z``: the next rate was taken for all of the time since it was last there."""
     report = IOSTAT[IOSTAT.index("11/23/2026") :]
