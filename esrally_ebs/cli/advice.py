@@ -1,6 +1,9 @@
 """The commands that choose a volume: from a recorded session, or from a log of what a volume did."""
 
+import gzip
+import io
 import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -36,6 +39,8 @@ from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
 _MAX_CHARACTERS = 2**30
+_GZIP = b"\x1f\x8b"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ALL_TYPES = ",".join(TYPES)
 Credits = Annotated[
     float | None,
@@ -230,11 +235,17 @@ def _with_credits(spec: VolumeSpec, share: float | None) -> VolumeSpec:
 
 
 def _text(log: Path) -> str:
+    """Also of a file that gzip packed, or that PowerShell wrote."""
     try:
-        with log.open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(_MAX_CHARACTERS + 1)
-    except OSError as error:
-        raise PlanError(f"{log}: {error.strerror}; name a file that can be read") from error
+        with log.open("rb") as raw:
+            head = raw.peek(2)[:2]
+            encoding = "utf-16" if head in _UTF_16 else "utf-8-sig"
+            file = gzip.GzipFile(fileobj=raw) if head == _GZIP else raw
+            with io.TextIOWrapper(file, encoding, errors="replace") as lines:
+                text = lines.read(_MAX_CHARACTERS + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PlanError(f"{log}: {reason}; name a file that can be read") from error
     if len(text) > _MAX_CHARACTERS:
         raise PlanError(f"{log}: over {_MAX_CHARACTERS:,} characters; give a part of it, by time")
     return text

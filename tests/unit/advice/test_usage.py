@@ -1,5 +1,6 @@
 """What a log says that a volume did, on other volumes' limits."""
 
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -604,11 +605,25 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     )
 
 
-def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    """As other systems' shells write it; it was said to have no report of a device."""
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+def test_a_file_is_read_as_other_shells_write_it_and_gzip_packs_it(encoding: str, tmp_path: Path) -> None:
+    """It was said to have no report of a device."""
     log = tmp_path / "cloudwatch.json"
-    log.write_text(CLOUDWATCH, encoding="utf-8-sig")
+    text = CLOUDWATCH.encode(encoding)
+    log.write_bytes(gzip.compress(text) if encoding == "utf-8" else text)
     assert main(["usage", str(log), "--size", "500GiB"]) == 0
+
+
+def test_what_is_cut_of_a_packed_file_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "cloudwatch.json.gz"
+    for data in (gzip.compress(CLOUDWATCH.encode())[:-20], b"\x1f\x8bnone"):
+        log.write_bytes(data)
+        assert main(["usage", str(log), "--size", "500GiB"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"esrally-ebs: {log}: ")
+        assert said.endswith("; name a file that can be read\n")
 
 
 def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
