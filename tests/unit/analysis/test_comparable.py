@@ -105,6 +105,19 @@ def test_failed_requests_are_named_with_their_arm() -> None:
     assert check.text == "1 of 4 measured requests failed (u on b)"
 
 
+@pytest.mark.parametrize(
+    ("others", "rounds", "forbids"), [("ab", (1, 1), False), ("ab", (1, 2), True), ("", (1, 1), True)]
+)
+def test_requests_that_fail_as_often_on_all_arms_forbid_nothing_if_others_do_not(
+    others: str, rounds: tuple[int, int], forbids: bool
+) -> None:
+    failed = [row(task="u", arm=arm, round=at, success=False) for arm, at in zip("ab", rounds, strict=True)]
+    samples = table(*(row(arm=arm) for arm in others), *failed)
+    check = next(check for check in check_comparable(session(samples)) if check.name == "errors")
+    assert check.forbids is forbids
+    assert ("(u), as many on each arm: they are left out" in check.text) is not forbids
+
+
 def test_a_session_that_was_cut_in_a_round_is_held_to_its_whole_rounds() -> None:
     whole = [row(arm=arm, round=round_) for round_ in (1, 2) for arm in "ab"]
     cut = session(table(*whole, row(hits=6, round=3)), state=State.FAILED)

@@ -175,8 +175,10 @@ def test_a_gate_is_of_types_unless_a_volume_is_named() -> None:
     several, limits = volumes((1.04, 0.98, 1.01)), [parse_limit("p50=2%")]
     gate = judge_session(several, limits)
     assert (gate.a, gate.b, gate.outcome) == ("a", "b", "inconclusive")
-    assert render_gate(several, gate).splitlines()[0].endswith(
-        "more volumes of each type, or more rounds of each, may decide"
+    assert (
+        render_gate(several, gate)
+        .splitlines()[0]
+        .endswith("more volumes of each type, or more rounds of each, may decide")
     )
     single = judge_session(several, limits, base="a-1", other="b-1")
     assert (single.a, single.b, single.outcome) == ("a-1", "b-1", "fail")
