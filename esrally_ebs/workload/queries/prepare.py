@@ -42,6 +42,8 @@ _FIRST_DATE_US: Final = 946_684_800_000_000  # 2000-01-01; what is earlier count
 DATES_FIXED: Final = "dates fixed to the time of the log"
 DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has none of its own"
 NARROWED: Final = "narrowed to the index"
+UNLIMITED: Final = "time limits taken off, as what is not answered in time would depend on the volume"
+_LIMIT: Final = "timeout"
 
 
 class Freezer(Walk):
@@ -280,8 +282,9 @@ class Preparer:
             return Reason.HASHED_REGEXP
         if rewritten is not node or "\n" in body or "\r" in body:
             body = orjson.dumps(rewritten).decode()
-        self._count_changes(search, targets)
         params = self._params(search) if search.params else {}
+        limit = params.pop(_LIMIT, node.get(_LIMIT))
+        self._count_changes(search, targets, is_limited=limit is not None)
         # the name of an index holds no question mark
         template = self.templates.of(shape, f"{targets}?{'&'.join(sorted(params))}" if params else targets)
         template.add(search.took_ms)
@@ -302,15 +305,19 @@ class Preparer:
         self._last.add(targets)
         self.asked.update(targets.split(","))
 
-    def _count_changes(self, search: LoggedSearch, targets: str) -> None:
+    def _count_changes(self, search: LoggedSearch, targets: str, *, is_limited: bool) -> None:
         if search.change:
             self.changed[search.change] += 1
         if self._index is not None and targets != search.targets:
             self.changed[NARROWED] += 1
+        if is_limited:
+            self.changed[UNLIMITED] += 1
 
     def _rewritten(self, search: LoggedSearch, node: dict[str, Any]) -> dict[str, Any] | None:
-        """The body with dates fixed and literals hashed; None when it cannot be hashed."""
+        """The body with dates fixed and literals hashed, without limit; None when it cannot be hashed."""
         body = search.body or ""
+        if _LIMIT in node:
+            node = {key: value for key, value in node.items() if key != _LIMIT}
         if "now" in body and _MAY_BE_NOW.search(body):
             freezer = Freezer(self._now_us(search))
             walked = freezer.body(node)

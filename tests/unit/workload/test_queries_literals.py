@@ -357,3 +357,13 @@ def test_what_cannot_be_asked_has_a_reason(
     text = json.dumps(body)
     assert Shapes().of(text).reason == reason
     assert Shapes(modules=False).of(text).reason == (reason or without_modules)
+
+
+def test_time_limits_are_taken_off_as_answers_would_depend_on_the_volume(tmp_path: Path) -> None:
+    own = {"at": 0.0, "method": "POST", "path": "/logs/_search", "params": {"timeout": "1ms", "size": "5"}}
+    rows = [own | {"body": {"timeout": "10ms", "query": {"match_all": {}}}}, own | {"params": {}, "body": {}}]
+    summary = import_logs([write(tmp_path / "log", *map(json.dumps, rows))], tmp_path / "out")
+    first, second = requests(tmp_path / "out")
+    assert (first["body"], first["params"]) == ({"query": {"match_all": {}}}, {"size": "5"})
+    assert second["body"] == {}
+    assert [count for what, count in summary.changed.items() if what.startswith("time limits")] == [1]
