@@ -234,7 +234,12 @@ def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Float
 def environment(session: Session) -> Table:
     """Machine, software and dataset, one line each; what was not found out is left out."""
     facts: dict[str, Value] = {}
-    _flatten(facts, "", {key: value for key, value in session.environment.items() if key != "aws"})
+    tasks = {
+        task: {key: value for key, value in asked.items() if key != "query"}  # that is a hash
+        for task, asked in session.environment.get("tasks", {}).items()
+    }
+    shown = {key: value for key, value in session.environment.items() if key != "aws"}
+    _flatten(facts, "", shown | {"tasks": tasks})
     dataset = {key: session.dataset.get(key) for key in ("documents", "bytes", "hash")}
     _flatten(facts, "dataset", dataset)
     return Table(

@@ -338,3 +338,10 @@ def test_each_warm_up_has_its_place_on_the_timeline(tmp_path: Path) -> None:
     ]
     spans = report.build(load_session(make(tmp_path, rows))).figures.spans
     assert sorted((s.start_s, s.end_s) for s in spans if s.name == "warm") == [(0.0, 1.5), (60.0, 63.5)]
+
+
+def test_the_environment_says_how_tasks_are_asked_and_shows_no_hash_of_what() -> None:
+    asked = {"t": {"clients": 4, "query": "0123456789ab"}, "u": {"query": "ba9876543210"}}
+    built = report.build(session_in_memory.session(environment={"tasks": asked}))
+    table = next(table for table in built.tables if table.key == "environment")
+    assert [row.item for row in table.rows if row.item.startswith("tasks")] == ["tasks t clients"]
