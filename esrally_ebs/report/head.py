@@ -6,9 +6,10 @@ import pyarrow.compute as pc
 
 from esrally_ebs.analysis.compare import Claim, Comparison, Overall, Verdict
 from esrally_ebs.analysis.findings import Findings
+from esrally_ebs.analysis.gate import GateLimit, Outcome, decide
 from esrally_ebs.analysis.pooling import PooledRatio
 from esrally_ebs.analysis.rounds import Estimate
-from esrally_ebs.analysis.summary import MIN_ROUNDS, by_start
+from esrally_ebs.analysis.summary import MIN_ROUNDS, PERCENTILES, by_start
 from esrally_ebs.catalog.cost import ArmCost
 from esrally_ebs.model import Check, Event, Kind, State, VolumeSpec
 from esrally_ebs.report.bottleneck import HeldBack, limit_name, step_of
@@ -151,7 +152,7 @@ def _compared(session: Session, findings: Findings) -> str:
         return f"{_of_many(names, findings, ranked)} ({scope}, {under})."
     only = ranked[0]
     claim = f"{_of_pair(names, only, findings)}: {percent_change(only.ratio)} ({scope}, {under})"
-    return f"{claim}{contrary(findings.comparisons, only)}."
+    return f"{claim}{contrary(findings.comparisons, only, findings)}."
 
 
 def _of_pair(names: Mapping[str, str], result: Overall, findings: Findings) -> str:
@@ -171,16 +172,45 @@ def though(result: Claim, confidence: float) -> str:
     return ", with a difference that is shown" if result.p_different <= 1 - confidence else ""
 
 
-def contrary(tasks: Sequence[Comparison | PooledRatio], result: Claim) -> str:
-    """On how many tasks the opposite is shown of what is said of all together; empty where on none."""
-    if result.verdict is Verdict.INCONCLUSIVE:
-        return ""
+def contrary(
+    tasks: Sequence[Comparison | PooledRatio], result: Claim, findings: Findings | None = None
+) -> str:
+    """On how many tasks the opposite is shown of what is said of all together; empty where on none.
+
+    With ``findings``, also of percentiles above the 50th.
+    """
     opposite = Verdict.FASTER if result.verdict is Verdict.SLOWER else Verdict.SLOWER
     own = [task for task in tasks if (task.a, task.b) == (result.a, result.b)]
     other = [task for task in own if task.verdict is opposite]
-    if not other:
-        return ""
-    return f", but {opposite} on {len(other)} of {number_of(len(own), 'task')}{_most(opposite, other)}"
+    parts: list[str] = []
+    if other and result.verdict is not Verdict.INCONCLUSIVE:
+        parts.append(f"{opposite} on {len(other)} of {number_of(len(own), 'task')}{_most(opposite, other)}")
+    parts += _tails(findings, result, opposite) if findings else []
+    return f", but {' and '.join(parts)}" if parts else ""
+
+
+def _tails(findings: Findings, result: Claim, opposite: Verdict) -> Sequence[str]:
+    """The same of percentiles above the 50th, which must differ by more than the margin.
+
+    All of them are a family of their own, which a gate decides.
+    """
+    own = [c for c in findings.comparisons if (c.a, c.b) == (result.a, result.b)]
+    is_slower = opposite is Verdict.SLOWER
+    bound = 1 + findings.margin if is_slower else 1 / (1 + findings.margin)
+    tails = [tail.ratio for c in own for tail in c.percentiles[1:]]
+    # most sessions end here: a gate reads all times anew
+    if not any((t.low or 0) > bound if is_slower else (t.high or bound) < bound for t in tails):
+        return []
+    limits = [GateLimit(percentile=percentile, slowdown=bound - 1) for percentile in PERCENTILES[1:]]
+    confidence = 1 - (1 - findings.confidence) / len(findings.pairs)
+    decisions = decide(own, findings.blocks, limits=limits, confidence=confidence).decisions
+    shown = [d for d in decisions if d.outcome is (Outcome.FAIL if is_slower else Outcome.PASS)]
+    if not shown:
+        return []
+    which = " and ".join(dict.fromkeys(f"p{d.limit.percentile}" for d in shown))
+    most = max(abs(d.ratio.value - 1) for d in shown)
+    tasks = f"{len({d.task for d in shown})} of {number_of(len(own), 'task')}"
+    return [f"{which} {opposite} on {tasks} (by up to {most * 100:.1f} %)"]
 
 
 def _of_many(names: Mapping[str, str], findings: Findings, ranked: Sequence[Overall]) -> str:
@@ -260,7 +290,7 @@ def details(session: Session, findings: Findings) -> tuple[str, ...]:
         else:
             why = not_proven(result.verdict, result.ratio, len(ranked))
             words = _words(result.verdict, findings.margin) + though(result, findings.confidence)
-            words += f" ({why})" if why else contrary(findings.comparisons, result)
+            words += f" ({why})" if why else contrary(findings.comparisons, result, findings)
             lines.append(f"{names[arm]}: {percent_change(result.ratio)}, {words}")
     return tuple(lines)
 
@@ -368,7 +398,8 @@ def next_step(
     usd = {one.arm: one.price.usd for one in arm_costs if one.price is not None}
     best = _best(ranked, usd)
     judged = {(c.task, c.b): c for c in (*findings.comparisons, *(waits.comparisons if waits else ()))}
-    step = _step(session, best, shared, usd, held_back, contrary([*judged.values()], best))
+    but = contrary([*judged.values()], best, waits if by_latency else findings)
+    step = _step(session, best, shared, usd, held_back, but)
     confirm = (
         " Emulated here: confirm on real volumes." if session.emulated and step.startswith("take") else ""
     )

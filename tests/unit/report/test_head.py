@@ -1,6 +1,7 @@
 """The head of a report: the verdict in one sentence, one cause, what it costs, what to do next."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -530,3 +531,35 @@ def test_too_few_rounds_are_said_once_and_not_of_latency_again(tmp_path: Path) -
     made = built(tmp_path, few, **OPEN)
     assert "Latency" not in made.verdict
     assert made.next_step == "measure 3 more rounds (design.rounds = 6)."
+
+
+def slow_tail(arm_name: str, scale: float) -> list[Sample]:
+    """Twelve rounds of fifty requests a task, of which four in a hundred take a second on one arm."""
+    return [
+        sample(name, round_, task, START + round_, seconds * (1 + 0.001 * ((place + 3 * round_ + n) % 7 - 3)))
+        for place, (name, of) in enumerate((("gp2", 1.0), ("gp3", scale)))
+        for task in ("q", "r")
+        for round_ in range(1, 13)
+        for n in range(50)
+        for seconds in (1.0 if name == arm_name and n % 25 == 0 else 0.03 * of,)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arm_name", "scale", "said", "step"),
+    [
+        ("gp3", 1.0, "as fast", "weigh task by task whether to take gp3: as fast"),
+        ("gp3", 0.8, "faster", "weigh task by task whether to take gp3: faster"),
+        ("gp2", 1.2, "slower", "keep gp2"),
+        ("gp2", 1.0, "as fast", "take gp3: as fast"),
+    ],
+)
+def test_an_arm_whose_slowest_requests_say_the_opposite_of_its_median_is_said_to_have_such(
+    tmp_path: Path, arm_name: str, scale: float, said: str, step: str
+) -> None:
+    made = built(tmp_path, slow_tail(arm_name, scale))
+    assert f"gp3 (emulated) is {said}" in made.verdict
+    word = {"gp3": "slower", "gp2": "faster"}[arm_name]
+    other = re.search(rf", but p99 {word} on 2 of 2 tasks \(by up to [\d,.]+ %\)\.$", made.verdict)
+    assert bool(other) is (scale != 1.0 or arm_name == "gp3")  # as fast, and faster now and then
+    assert made.next_step.startswith(step)
