@@ -135,7 +135,7 @@ def _race(session: Session, other: Session) -> dict[str, Any]:
     facts = {**pick(race, _RACE), **pick(cache, _CACHE, "cache "), "nodes": session.plan.design.nodes}
     if session.plan.trace == "perturb":
         facts["trace"] = "perturb"  # with reads that are slower, or faster, from round to round
-    if session.plan.cache.mode != "cold" or session.plan.cache.drop_every != 1:
+    if any(one.plan.cache.mode != "cold" or one.plan.cache.drop_every != 1 for one in (session, other)):
         # Then later requests find what earlier ones read, so their number changes the times.
         facts |= pick(race, ("iterations",))
     return facts | _loads(session, other)

@@ -169,6 +169,7 @@ def test_the_number_of_requests_matters_only_where_caches_are_kept(pair: tuple[S
     longer = {"iterations": 50}
     assert "iterations" in failing(first, changed(second, "plan", "race", longer))["race"]
     assert failing(pair[0], changed(pair[1], "plan", "race", longer)) == {}
+    assert failing(pair[0], first) == {"race": "cache drop_every: 1 in the first, 0 in the second"}
 
 
 def test_other_hits_forbid_the_comparison_and_unrecorded_ones_are_said(tmp_path: Path) -> None:
