@@ -33,7 +33,7 @@ def labels(session: Session) -> tuple[str, ...]:
     if session.kind == "simulate":
         lines.append("simulated in virtual time from the volume models: nothing was measured")
     if session.plan.race and session.kind != "simulate":
-        lines.append(f"cache: {session.plan.cache.mode}{_steadiness(session)}")
+        lines.append(f"cache: {session.plan.cache.mode}{_dropped(session)}{_steadiness(session)}")
         if session.plan.design.nodes == "one":
             lines.append("node: one for all arms, requests in pairs")
         lines.append(f"{SCOPE}{_scope(session)}")
@@ -69,6 +69,14 @@ def _any(session: Session) -> str:
         return ""
     volumes = ", any volumes" if design.volumes > 1 else ""
     return volumes + ("" if volumes and design.nodes == "one" else ", any JVM")
+
+
+def _dropped(session: Session) -> str:
+    """How often caches were dropped, where that is not before each request; else empty."""
+    cache = session.plan.cache
+    if cache.mode != "cold" or cache.drop_every == 1:
+        return ""
+    return f", dropped {f'every {cache.drop_every} requests' if cache.drop_every else 'once a block'}"
 
 
 def _steadiness(session: Session) -> str:
@@ -141,7 +149,7 @@ def _compared(session: Session, findings: Findings) -> str:
             needed = f" at {number_of(starts, 'start')} of the nodes; at least {least} starts are needed"
         arms = " and ".join(names[arm] for arm in dict.fromkeys(x for pair in findings.pairs for x in pair))
         return f"No verdict on {arms}: {number_of(rounds, 'round')} measured{needed}."
-    under = f"{session.plan.cache.mode} caches{_any(session)}"
+    under = f"{session.plan.cache.mode} caches{_dropped(session)}{_any(session)}"
     tasks = len(findings.tasks)
     scope = (
         f"50th percentile of {number_of(tasks, 'task')}"

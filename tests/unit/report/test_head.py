@@ -563,3 +563,13 @@ def test_an_arm_whose_slowest_requests_say_the_opposite_of_its_median_is_said_to
     other = re.search(rf", but p99 {word} on 2 of 2 tasks \(by up to [\d,.]+ %\)\.$", made.verdict)
     assert bool(other) is (scale != 1.0 or arm_name == "gp3")  # as fast, and faster now and then
     assert made.next_step.startswith(step)
+
+
+@pytest.mark.parametrize(("every", "how"), [(0, "once a block"), (5, "every 5 requests"), (1, "")])
+def test_where_not_each_request_was_cold_the_first_line_and_the_label_say_so(
+    tmp_path: Path, every: int, how: str
+) -> None:
+    made = built(tmp_path, rows({"gp2": 1.0, "gp3": 0.8}), cache={"mode": "cold", "drop_every": every})
+    dropped = f", dropped {how}" if how else ""
+    assert f"(50th percentile of 2 tasks, cold caches{dropped})" in made.verdict
+    assert f"cache: cold{dropped}" in made.labels
