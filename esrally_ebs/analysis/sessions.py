@@ -74,6 +74,8 @@ def shared_arms(first: Session, second: Session) -> tuple[str, ...]:
 
 def _valid(name: str, session: Session) -> Check:
     broken = [*unread_samples(session), *(check.text for check in all_checks(session) if check.forbids)]
+    if session.plan.race and session.kind != "simulate" and not session.samples.num_rows:
+        broken.append("no request of its race was recorded")
     if session.state is not State.COMPLETE:
         broken.insert(0, f"it is {session.state}" + (f" ({session.reason})" if session.reason else ""))
     text = "; ".join(broken) or "complete, and none of its own checks forbids the comparison"

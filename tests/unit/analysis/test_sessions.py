@@ -188,6 +188,12 @@ def test_a_session_that_is_not_valid_by_itself_is_named(pair: tuple[Session, Ses
     assert failing(warm, second) == {"first session": "9 % resident"}
 
 
+def test_races_whose_requests_are_gone_are_not_compared_by_their_fio(pair: tuple[Session, Session]) -> None:
+    gone = [replace(one, samples=one.samples.slice(0, 0)) for one in pair]
+    texts = failing(*gone)
+    assert texts["first session"] == texts["second session"] == "no request of its race was recorded"
+
+
 def test_sessions_without_a_common_arm_or_task_are_not_comparable(pair: tuple[Session, Session]) -> None:
     first, second = pair
     empty = replace(second, arms=(volume("io2"),), samples=pa.Table.from_pylist([], first.samples.schema))
