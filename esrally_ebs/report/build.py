@@ -101,7 +101,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
             *session.warnings,
             *_faults(session.events),
             *_cut(recorded),
-            *(tuple(beside.warnings(written, rates)) or _unknown(findings, checks)),
+            *(tuple(beside.warnings(written, rates)) or _unknown(session, findings, checks)),
             *(knees.warnings() if knees else ()),
             *causes.warnings(findings, explained),
             *_doubts([*scopes, *waits]),
@@ -158,8 +158,10 @@ def _cut(session: Session) -> Iterable[str]:
         yield f"the session ended within round {cut}, which is left out"
 
 
-def _unknown(findings: Findings, checks: Sequence[Check]) -> Iterable[str]:
-    if findings.comparisons and not any(check.name == "hits" for check in checks):
+def _unknown(session: Session, findings: Findings, checks: Sequence[Check]) -> Iterable[str]:
+    # of a first round that was cut they are not checked, though there are some
+    is_recorded = session.samples["hits"].null_count < session.samples.num_rows
+    if findings.comparisons and not is_recorded and not any(check.name == "hits" for check in checks):
         yield "hit counts were not recorded, so whether the arms found the same documents is not known"
 
 

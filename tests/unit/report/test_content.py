@@ -152,6 +152,13 @@ def test_hits_that_were_not_recorded_are_said(tmp_path: Path) -> None:
     assert any("hit counts were not recorded" in warning for warning in built.warnings)
 
 
+def test_of_a_first_round_that_was_cut_hits_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    path = make(tmp_path, samples(rounds=1)[:-3])
+    SessionFolder(path).finish(State.CANCELLED, "Ctrl-C")
+    built = report.build(load_session(path))
+    assert not [warning for warning in built.warnings if "hit counts" in warning]
+
+
 def test_failed_requests_and_faults_are_among_the_warnings(tmp_path: Path) -> None:
     rows = [*samples(), sample("gp3", 1, "range_field_big_range", START, 1.0, success=False)]
     path = make(tmp_path, rows)
