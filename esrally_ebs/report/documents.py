@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from esrally_ebs.analysis.comparable import all_checks, whole_rounds
+from esrally_ebs.analysis.comparable import all_checks, has_latency, whole_rounds
 from esrally_ebs.analysis.compare import Comparison, Overall
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.rounds import Estimate
@@ -101,14 +101,22 @@ def _sessions(session: Session, _: Findings) -> _Keyed:
     )
 
 
-def _verdicts(_: Session, findings: Findings) -> _Keyed:
+def _verdicts(session: Session, findings: Findings) -> _Keyed:
+    yield from _verdicts_of("", findings)
+    compared = by_type(whole_rounds(session))
+    if has_latency(compared):
+        yield from _verdicts_of("latency of ", find(compared, "latency", checks=all_checks(session)))
+
+
+def _verdicts_of(what: str, findings: Findings) -> _Keyed:
     for comparison in findings.comparisons:
-        word, decided = findings.word(comparison), comparison.p_different is not None
-        fields = _verdict(findings, comparison, comparison.task, word, decided=decided)
-        yield f"{comparison.task}:{comparison.b}:{comparison.a}", fields | _changes(comparison)
+        task, word = f"{what}{comparison.task}", findings.word(comparison)
+        fields = _verdict(findings, comparison, task, word, decided=comparison.p_different is not None)
+        yield f"{task}:{comparison.b}:{comparison.a}", fields | _changes(comparison)
     for overall in findings.overall:
-        fields = _verdict(findings, overall, TOGETHER, overall.verdict.value, decided=True)
-        yield f"{TOGETHER}:{overall.b}:{overall.a}", fields | _estimate("p50_ratio", overall.ratio)
+        task = f"{what}{TOGETHER}"
+        fields = _verdict(findings, overall, task, overall.verdict.value, decided=True)
+        yield f"{task}:{overall.b}:{overall.a}", fields | _estimate("p50_ratio", overall.ratio)
 
 
 def _verdict(

@@ -4,11 +4,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import golden_session
+import pyarrow as pa
 import pytest
 import session_in_memory
 from loopback_server import free_port, serving
@@ -66,6 +68,21 @@ def test_what_is_not_comparable_has_no_verdict_in_the_store_either() -> None:
             if document.fields["record"] == "verdict"
         )
         assert (verdict["verdict"], verdict["decided"]) == outcome
+
+
+def test_what_kept_to_a_schedule_has_verdicts_on_its_latency_in_the_store() -> None:
+    plan = small_plan(race={}, cache={"mode": "warm"}, design={"nodes": "per-arm"})
+    made = session_in_memory.session(plan=plan)
+    rows = made.samples.to_pylist()
+    for row in rows:
+        row["latency_s"] = row["service_time_s"] + (0.1 if row["arm"] == "b" else 0.001)
+    late = replace(made, samples=pa.Table.from_pylist(rows, schema=made.samples.schema))
+    verdicts = {
+        document.fields["task"]: document.fields["verdict"]
+        for document in documents(late, "local")
+        if document.fields["record"] == "verdict"
+    }
+    assert verdicts == {"t": "equivalent", "latency of t": "slower"}
 
 
 def test_service_times_have_the_intervals_of_the_arm_by_itself() -> None:
