@@ -221,6 +221,12 @@ def _require_plain(building: Sequence[Any], plan: Plan) -> None:
         )
     if plan.design.starts > 1:
         raise PlanError("design.starts: is of searches, and the challenge has none; set it to 1")
+    for key in ("data", "snapshot"):
+        if getattr(plan.dataset, key):
+            raise PlanError(
+                f"dataset.{key}: is searched, and the challenge only indexes, into empty nodes; leave it "
+                "out, or choose a challenge that searches"
+            )
 
 
 def _writes_of(searches: Sequence[Any]) -> dict[str, dict[str, Any]]:

@@ -358,6 +358,12 @@ def test_a_search_that_is_left_alone_in_its_element_is_one_as_any_other() -> Non
     assert all(each.operation.params["detailed-results"] for each in made if each.operation.type == "search")
 
 
+@pytest.mark.parametrize("key", ["data", "snapshot"])
+def test_an_index_of_ones_own_is_not_left_aside_by_a_challenge_that_only_indexes(key: str) -> None:
+    with pytest.raises(PlanError, match=f"dataset.{key}: is searched, and the challenge only indexes"):
+        expand([task("bulk", "bulk")], plan(**{f"dataset.{key}": "/mnt/own/one"}))
+
+
 def test_all_clients_of_a_search_that_is_left_alone_ask_all_their_requests() -> None:
     search = task("q")
     search.any_completes_parent = True  # "completed-by": "any"
