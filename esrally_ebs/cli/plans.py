@@ -73,8 +73,12 @@ def race_command(
     context: typer.Context,
     track_path: Annotated[Path, typer.Option(help="The directory of any Rally track, or its file.")],
     plan: Annotated[
-        str, typer.Option(help="A plan's path, or its name in pipelines/; its arms are compared.")
-    ] = any_track.DEFAULT_PLAN,
+        str | None,
+        typer.Option(
+            help="A plan's path, or its name in pipelines/; its arms are compared. Default: the track's own, "
+            f"or {any_track.DEFAULT_PLAN}."
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> int:
     """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
@@ -83,9 +87,10 @@ def race_command(
     file = track_path / "track.json" if track_path.is_dir() else track_path
     if not file.is_file() or file.suffix != ".json":
         raise PlanError(f"--track-path {track_path}: there is no such track; name its directory")
-    given = {"plan": str(plan_path(plan).resolve()), "set": overrides_of(settings)}
+    named = {} if plan is None else {"plan": str(plan_path(plan).resolve())}
+    given = {**named, "set": overrides_of(settings)}
     flags = [f"--track-path={track_path.resolve()}", *context.args]
-    return runs.call_rally(flags, plan, any_track.environment(given))
+    return runs.call_rally(flags, plan or "race", any_track.environment(given))
 
 
 @app.command("simulate")

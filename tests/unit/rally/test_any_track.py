@@ -25,6 +25,7 @@ from esrally.utils import opts
 from rally_configuration import configuration
 from small_plan import TWO_ARMS
 
+from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import Node
 from esrally_ebs.node.data_directory import DataDirectory
@@ -35,6 +36,7 @@ from esrally_ebs.rally.request_source import RequestSource
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide, expand
 from esrally_ebs.rally.settings import race_settings
+from esrally_ebs.session import runs
 from esrally_ebs.workload.queries import replay
 from esrally_ebs.workload.queries.output import TRACK_PY
 
@@ -195,6 +197,24 @@ def test_a_track_that_asks_for_the_pack_has_its_parameters_by_our_command_too(
     plan = race_settings(cfg).plan
     assert (plan.name, plan.cache.mode) == ("smoke", "warm")
     assert (plan.design.rounds, plan.design.margin) == (3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "of_track", "raced"),
+    [([], "logs", "logs"), (["--plan=smoke"], "logs", "smoke"), ([], "", "gp2-vs-gp3")],
+)
+def test_our_command_takes_the_tracks_own_plan_unless_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], of_track: str, raced: str
+) -> None:
+    (tmp_path / "track.json").write_text("{}")
+    variables: dict[str, str] = {}
+    monkeypatch.setattr(runs, "call_rally", lambda flags, name, env: variables.update(env) or 0)
+    assert main(["race", f"--track-path={tmp_path}", *words]) == 0
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    assert any_track.parameters()
+    assert race_settings(cfg, of_track).plan.name == raced
 
 
 def test_rally_without_the_variable_is_left_as_it_is() -> None:
