@@ -72,7 +72,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
     async def __call__(self, es: Any, params: dict[str, Any]) -> Any:
         request: Request | None = params.get(BLOCK)
         if request is None:  # plain Rally: the user's own nodes, nothing of ours
-            return await self.inner({"default": es["default"]}, params)
+            return await self.inner(es, params)
         block = request.block
         try:
             if block.work is Work.SEARCH:

@@ -1,5 +1,6 @@
 """The pack on tracks that do not know it: what is registered when, and what makes a dataset another."""
 
+import asyncio
 import json
 import os
 import random
@@ -90,6 +91,21 @@ def test_runners_of_rally_and_of_the_track_go_to_the_arm_whenever_they_are_regis
         assert is_on_arm(operation)
         assert not isinstance(runner.unwrap(runner.unwrap(runner.runner_for(operation)).inner), OnArm)
     assert not is_on_arm("fio-baseline")
+
+
+@pytest.mark.usefixtures("no_runners")
+def test_in_plain_rally_a_tracks_own_runner_has_all_clusters() -> None:
+    class Both(runner.Runner):  # type: ignore[misc]
+        multi_cluster = True
+
+        async def __call__(self, es: dict[str, Any], params: object) -> dict[str, Any]:
+            return {"clusters": sorted(es)}
+
+    registry = Registry()
+    register(registry)
+    registry.register_runner("both", Both(), async_runner=True)
+    result = asyncio.run(runner.runner_for("both")({"default": None, "other": None}, {}))
+    assert result == {"clusters": ["default", "other"]}
 
 
 @pytest.mark.usefixtures("no_runners")
