@@ -374,8 +374,12 @@ def register(registry: Any) -> None:
 
 def _routed(params: dict[str, Any], preference: str) -> dict[str, Any]:
     """The request with its arm's preference; its own might ask other copies of shards on another arm."""
+    for key in ("requests", "stream"):  # of a composite operation
+        if key in params:
+            return {**params, key: [_routed(part, preference) for part in params[key]]}
     path, has_query, query = str(params.get("path", "")).partition("?")
-    if "index" not in params and not _TAKES_PREFERENCE.search(path):
+    asks = "index" in params and params.get("operation-type") != "field-caps"  # which knows no preference
+    if "with-point-in-time-from" in params or not (asks or _TAKES_PREFERENCE.search(path)):
         return params
     own = parse_qsl(query, keep_blank_values=True) if has_query else params.get("request-params")
     given = dict(own or {})

@@ -36,6 +36,20 @@ BLOCK = Block(arm="gp2", cluster="default", work=Work.SEARCH, task="t", round=1,
         ({"path": "/_msearch"}, {}),
         ({"path": "/i/_search/template"}, {}),
         ({"body": {"query": "SELECT 1"}}, {}),
+        ({"index": "i", "operation-type": "field-caps"}, {}),
+        (
+            {"requests": [{"stream": [{"index": "i", "name": "p"}, {"with-point-in-time-from": "p"}]}]},
+            {
+                "requests": [
+                    {
+                        "stream": [
+                            {"index": "i", "name": "p", "request-params": {"preference": "ebs-3"}},
+                            {"with-point-in-time-from": "p"},  # which has that of its point in time
+                        ]
+                    }
+                ]
+            },
+        ),
     ],
 )
 def test_what_takes_a_preference_has_that_of_its_arm(
