@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import special
 
 from esrally_ebs.advice.dependencies import access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
@@ -25,6 +26,7 @@ MAX_SLOPE_ERROR = 0.10  # beyond the interval of the measured slope
 MIN_PERTURBED_ROUNDS = 4
 _SEEDS = range(1, 5)  # latencies are drawn so many times
 _CONFIDENCE = 0.95
+_NORMAL = 1.96  # so many sigma from the middle, on both sides, is _CONFIDENCE of a normal distribution
 _OF_MEDIAN = 1.2533  # its standard error, times that of the mean
 _MIN_S = 1e-6  # a request of a log may have taken none
 _MIN_ROUNDS, _PARTS = 4, 8  # of fewer rounds the spread is not known: eighths of the requests are parts then
@@ -43,6 +45,19 @@ def _surely_beyond(percentile: float) -> int:
     Wilks, Annals of Mathematical Statistics 12 (1941), p. 91.
     """
     return math.ceil(math.log(1 - _CONFIDENCE) / math.log(percentile / 100))
+
+
+def _standard_error(values: Column, percentile: float) -> float:
+    """Of the percentile of a row, on average of the rows, by the chance of each value to be it.
+
+    Maritz and Jarrett, Journal of the American Statistical Association 73 (1978), p. 194.
+    """
+    count = values.shape[1]
+    rank = percentile / 100 * (count - 1) + 1
+    chances = np.diff(special.betainc(rank, count - rank + 1, np.linspace(0, 1, count + 1)))
+    ordered = np.sort(values, axis=1)
+    middle = (ordered @ chances)[:, None]
+    return float(np.sqrt(np.mean((ordered - middle) ** 2 @ chances)))
 
 
 def footprint_bytes(recording: Recording) -> int:
@@ -230,24 +245,26 @@ class Predictor:
         """Where the percentiles of a race of as many requests will lie, by how they vary from round to round.
 
         Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
-        chance, so it is added whole. The percentile of a part of a few requests is its slowest, which varies
-        too little: of few requests the upper end is the slowest of all, if that is more, and of fewer none.
+        chance, so it is added whole. The p99 of a part of a few requests is its slowest, which varies too
+        little: it varies at least as by its neighbours among all requests. Of few the upper end is the
+        slowest of all, if that is more, and of fewer none.
         """
         slowest_s = float(latency_s.max(axis=1).mean())
         parts = np.unique(self._part)
-        each_s = np.array([np.percentile(latency_s[:, self._part == part], PERCENTILES) for part in parts])
-        logs = np.log(np.maximum(each_s, _MIN_S))
+        logs = np.log(np.maximum(latency_s, _MIN_S))
+        each = [np.percentile(logs[:, self._part == part], PERCENTILES, axis=1) for part in parts]
+        errors = np.sqrt(np.var(each, axis=0, ddof=1).mean(axis=1) / len(parts))  # a race has one luck
+        apart = critical_t(len(parts), _CONFIDENCE) * errors
+        apart[-1] = max(apart[-1], _NORMAL * _standard_error(logs, PERCENTILES[-1]))
         estimates = []
-        for place, percentile in enumerate(PERCENTILES):
+        for percentile, times in zip(PERCENTILES, np.exp(np.sqrt(2) * apart).tolist(), strict=True):
             value = float(np.percentile(latency_s, percentile))
             off = abs(self.errors.get(percentile, 0.0)) * value
-            error = float(np.std(logs[:, place], ddof=1)) * np.sqrt(2 / len(parts))
-            apart = float(np.exp(critical_t(len(parts), _CONFIDENCE) * error))
-            high = value * apart
+            high = value * times
             if self.requests < _surely_beyond(percentile):
                 high = max(high, slowest_s)
             is_bounded = self.requests >= least_requests(percentile)
-            low = max(0.0, value / apart - off)
+            low = max(0.0, value / times - off)
             estimates.append(Estimate(value, low, high + off if is_bounded else None))
         return tuple(estimates)
 
