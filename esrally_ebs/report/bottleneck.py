@@ -10,13 +10,13 @@ from math import ceil
 
 from esrally_ebs.analysis.beside import BESIDE
 from esrally_ebs.analysis.profile import WAITED, Profile, Profiles, pooled, profiles_of, read_windows
-from esrally_ebs.catalog.limits import CREDITS, of_any
+from esrally_ebs.catalog.limits import CREDITS, charged_bytes, of_any
 from esrally_ebs.catalog.volume_types import known_model, most_sold
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.costs import costs
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import MIB
+from esrally_ebs.units import KIB, MIB
 
 MIN_WAITING = 0.1  # of the I/Os' time: with less waiting than that, no limit held the load back
 NAMES = {
@@ -43,7 +43,9 @@ STEPS = {
 _BOUGHT = ("throughput", "iops")
 _OF_VOLUME = (*_BOUGHT, "credits")
 _BY_IOPS = ("io1", "io2")
-_BY_SIZE = ("gp2", "st1", "sc1", "standard", "magnetic")  # gp3 serves the same, bought apart from the size
+_HDD = ("st1", "sc1")
+_SSD_IO_BYTES = 256 * KIB  # the most that is one operation there
+_BY_SIZE = ("gp2", *_HDD, "standard", "magnetic")  # gp3 serves the same, bought apart from the size
 
 
 def step_of(spec: VolumeSpec, limit: str) -> str:
@@ -196,7 +198,8 @@ def wanted_setting(
     limits = {one.name: one for one in (*model.limits, *model.instance_limits)}
     if limit not in _OF_VOLUME or limit not in limits or io_bytes is None or io_bytes < 1 or share >= 1.0:
         return None
-    per_operation = min(io_bytes, model.accounting.max_io_bytes)
+    of = model.accounting
+    per_operation = min(io_bytes, of.max_io_bytes)
     bytes_per_s = {
         one.name: one.rate * (per_operation if one.counts == "operations" else 1.0) for one in limits.values()
     }
@@ -206,7 +209,12 @@ def wanted_setting(
     most = most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
     if most is None or most.iops is None:
         return None
-    needed = min(bytes_per_s[limit] / (1.0 - share), instance, most.iops * per_operation)
+    served = bytes_per_s[limit]
+    if spec.type in _HDD:  # a limit is charged a whole mebibyte for a random I/O, so it serves that much less
+        random = io_bytes / charged_bytes(ceil(io_bytes), False, of.max_io_bytes, of.merges_over)
+        served = min(served, max(served * random, busiest[1]))
+        per_operation = min(per_operation, _SSD_IO_BYTES)
+    needed = min(served / (1.0 - share), instance, most.iops * per_operation)
     if spec.type in _BY_IOPS and limit == "iops":
         wanted = replace(spec, iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 0))
     elif spec.type == "gp3" or spec.type in _BY_SIZE:
@@ -222,7 +230,7 @@ def wanted_setting(
         )
     else:
         return None
-    serves_more = limit == CREDITS or _rate(wanted, limit) > _rate(spec, limit)
+    serves_more = limit == CREDITS or _rate(wanted, limit) > _rate(spec, limit) * served / bytes_per_s[limit]
     return wanted if wanted != spec and serves_more and known_model(wanted) else None
 
 

@@ -155,6 +155,33 @@ def test_a_gp3_in_the_place_of_a_gp2_slows_no_other_task() -> None:
     assert "; take gp3 with 188 MiB/s and save 7.48 USD a month." in bottlenecks(of(spec), waiting)[0]
 
 
+@pytest.mark.parametrize(
+    ("rw", "block", "included"), [("randread", 16 * KIB, True), ("read", 128 * KIB, False)]
+)
+@pytest.mark.parametrize("gib", [500, 4000])
+def test_a_gp3_in_the_place_of_a_disk_serves_what_came_and_not_what_it_was_charged(
+    gib: int, rw: str, block: int, included: bool
+) -> None:
+    """A mebibyte is charged for each random I/O: for 122 of 16 KiB a second 78,200 IOPS were to be bought."""
+    spec = replace(GP2, type="st1", size_bytes=gib * GIB)
+    job = BaselineJob(name="j", rw=rw, bs=block, engine="libaio", iodepth=8, size=GIB, runtime=20)
+    before, iops = waits(spec, job), simulated(spec, job).directions[0].iops
+    limit = max(before, key=lambda name: before[name])
+    wanted = wanted_setting(spec, limit, before[limit], block, (iops, iops * block))
+    assert wanted is not None
+    assert (wanted == replace(spec, type="gp3")) is included
+    assert simulated(wanted, job).directions[0].iops > 0.9 * iops / (1 - before[limit])
+
+
+def test_a_large_io_of_a_disk_is_several_operations_of_a_gp3() -> None:
+    """1,221 MiB/s were to be had with the IOPS that are included, which is not sold: nothing was named."""
+    wanted = wanted_setting(
+        replace(GP2, type="st1", size_bytes=500 * GIB), "throughput", 0.9, MIB, (122, 122 * MIB)
+    )
+    assert wanted is not None
+    assert (wanted.iops, wanted.throughput_bytes_per_s) == (4900, 1221 * MIB)
+
+
 def test_what_is_wanted_is_no_more_than_is_sold() -> None:
     """Of 12.5 GB/s nothing was said but to raise throughput."""
     of_type = wanted_setting(GP3, "throughput", 0.99, 64 * KIB)
