@@ -190,7 +190,8 @@ def wanted_setting(
     """The setting that serves what was asked for, as far as it is sold and the instance lets it through.
 
     None where none serves more. ``share`` of the I/Os' time was waiting for ``limit``, I/Os were of
-    ``io_bytes`` in the mean. A gp3 in another type's place also serves ``busiest``: I/Os and bytes a second.
+    ``io_bytes`` in the mean. A gp3 in another type's place also serves ``busiest``: I/Os and bytes a second,
+    of all volumes that are striped.
     """
     model = known_model(spec)
     if model is None:
@@ -209,16 +210,17 @@ def wanted_setting(
     most = most_sold(spec, spec.type if spec.type in _BY_IOPS else "gp3")
     if most is None or most.iops is None:
         return None
-    served = bytes_per_s[limit]
+    served, (other_iops, other_rate) = bytes_per_s[limit], (one / spec.stripes for one in busiest)
     if spec.type in _HDD:  # a limit is charged a whole mebibyte for a random I/O, so it serves that much less
         random = io_bytes / charged_bytes(ceil(io_bytes), False, of.max_io_bytes, of.merges_over)
-        served = min(served, max(served * random, busiest[1]))
+        served = min(served, max(served * random, other_rate))
         per_operation = min(per_operation, _SSD_IO_BYTES)
     needed = min(served / (1.0 - share), instance, most.iops * per_operation)
     if spec.type in _BY_IOPS and limit == "iops":
         wanted = replace(spec, iops=_more(_iops(needed / per_operation, most.iops), spec.iops, 0))
     elif spec.type == "gp3" or spec.type in _BY_SIZE:
-        other_iops, other_rate = busiest if spec.type in _BY_SIZE else (0.0, 0.0)
+        if spec.type == "gp3":
+            other_iops = other_rate = 0.0
         most_rate = most.throughput_bytes_per_s or needed
         iops = _iops(max(min(needed, most_rate) / per_operation, other_iops), most.iops)
         rate = ceil(min(max(needed, other_rate), most_rate) / MIB) * MIB

@@ -173,6 +173,13 @@ def test_a_gp3_in_the_place_of_a_disk_serves_what_came_and_not_what_it_was_charg
     assert simulated(wanted, job).directions[0].iops > 0.9 * iops / (1 - before[limit])
 
 
+def test_of_striped_volumes_each_serves_its_share_of_the_busiest_task() -> None:
+    """Each of two was to have the 240 MiB/s that both served together."""
+    spec = replace(GP2, size_bytes=500 * GIB, stripes=2)
+    wanted = wanted_setting(spec, "credits", 0.5, 64 * KIB, (3840, 240 * MIB))
+    assert wanted == replace(spec, type="gp3", throughput_bytes_per_s=188 * MIB)
+
+
 def test_a_large_io_of_a_disk_is_several_operations_of_a_gp3() -> None:
     """1,221 MiB/s were to be had with the IOPS that are included, which is not sold: nothing was named."""
     wanted = wanted_setting(
