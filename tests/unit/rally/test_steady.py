@@ -37,7 +37,7 @@ class Node:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node) -> SessionFolder:
     """A session of which this process makes the requests."""
     folder = SessionFolder.create(tmp_path, "s", kind="race", plan=PLAN, started_at=1.0)
-    arm = SimpleNamespace(name="gp2", volumes=(None,), nodes=(), named=str, preference=None)
+    arm = SimpleNamespace(name="gp2", volumes=(None,), nodes=(), named=str, suffix="", preference=None)
     own = {"arms": (arm,), "arm": lambda name: arm, "hosts_at": ""}
     context = SimpleNamespace(plan=PLAN, folder=folder.path, **own)
     monkeypatch.setattr(runners.activation, "current", lambda: context)
