@@ -213,7 +213,8 @@ class KneeSearch:
         if not good:
             return Knee(why=f"no rate holds it, down to {bad:.3g}/s")
         if not math.isfinite(bad):
-            ends = "the load generator makes no more" if good * 2 > MAX_RATE else "there it ended: raise design.budget"
+            ended = "there it ended: raise design.budget"
+            ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
             return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)

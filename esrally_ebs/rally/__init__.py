@@ -34,7 +34,7 @@ def register(registry: Any, *, plan: str = "", of_track: bool = True) -> None:
         for name, own in (
             (open_loop.NAME, open_loop.OpenLoop),
             (open_loop.ARRIVALS, open_loop.Arrivals),
-            (open_loop.DRAWN, open_loop.Drawn),
+            (open_loop.DRAWN, open_loop.DrawnArrivals),
             (knee.NAME, knee.StepSchedule),
         ):
             with suppress(SystemSetupError):  # registered by the process that this worker was forked from

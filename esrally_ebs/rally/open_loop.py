@@ -168,7 +168,7 @@ class OpenLoop(scheduler.Scheduler):  # type: ignore[misc]
         return inner
 
 
-class Drawn(OpenLoop):
+class DrawnArrivals(OpenLoop):
     """The track's schedule of one client, without such a request."""
 
     def next(self, current: float) -> float:

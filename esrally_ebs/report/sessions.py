@@ -16,7 +16,6 @@ from esrally_ebs.analysis.summary import PERCENTILES, Scope, Summary
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Check, State
-from esrally_ebs.plan import DesignPlan
 from esrally_ebs.report import baseline
 from esrally_ebs.report.build import utc
 from esrally_ebs.report.cells import (
@@ -71,7 +70,11 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
         findings = found["all"]
         pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in found.items()}
         tables += [
-            *(_pooled_table(of, scope, ordered[0].plan.design) for scope, of in pooled.items() if of),
+            *(
+                _pooled_table(of, scope, ordered[0].plan.design.confidence)
+                for scope, of in pooled.items()
+                if of
+            ),
             *(table for of in found.values() for table in _tables(of, arms)),
             *_fio_tables(ordered, names, _arms(ordered)),
         ]
@@ -305,14 +308,14 @@ def _claims(sessions: Sequence[Session], pooled: Sequence[PooledRatio], scope: S
         yield f"{over} {claim}, {percent_change(whole.ratio)}{why}."
 
 
-def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, design: DesignPlan) -> Table:
+def _pooled_table(pooled: Sequence[PooledRatio], scope: Scope, confidence: float) -> Table:
     pairs = dict.fromkeys((one.a, one.b) for one in pooled)
     of = {(one.task, one.b): one for one in pooled}
     columns: list[Column] = []
     for a, b in pairs:
         subject = f"{b} against {a}"
         columns += [
-            Column(title=f"{subject} [{format_share(design.confidence)}]", subject=subject),
+            Column(title=f"{subject} [{format_share(confidence)}]", subject=subject),
             Column(title=f"{b} is", subject=subject, left=True),
         ]
         columns.append(Column(title="between sessions", subject=subject))

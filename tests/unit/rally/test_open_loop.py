@@ -50,7 +50,7 @@ def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = vars(scheduler)["__SCHEDULERS"]
     monkeypatch.setitem(known, open_loop.NAME, open_loop.OpenLoop)
     monkeypatch.setitem(known, open_loop.ARRIVALS, open_loop.Arrivals)
-    monkeypatch.setitem(known, open_loop.DRAWN, open_loop.Drawn)
+    monkeypatch.setitem(known, open_loop.DRAWN, open_loop.DrawnArrivals)
 
 
 class Log:
