@@ -112,7 +112,10 @@ class TrackIndexing:
         use_nodes(self.cfg, {"default": node})
         with self._one_line("indexing"), _registered(self.cfg, self.track.name):
             for element in self.track.challenges[0].schedule:
-                asyncio.run(self._run(list(element)))
+                places = [(task, number) for task in element for number in range(task.clients)]
+                # a parallel element may have fewer clients, which then go on with further tasks
+                for first in range(0, len(places), element.clients):
+                    asyncio.run(self._run(places[first : first + element.clients]))
         self._require_all(node)
 
     @contextmanager
@@ -132,8 +135,7 @@ class TrackIndexing:
             sent = sum(each.number_of_documents for corpus in self.track.corpora for each in corpus.documents)
             require_all(api.get(node.port, "/_count?expand_wildcards=open,hidden")["count"], sent, self.label)
 
-    async def _run(self, tasks: Sequence[Any]) -> None:
-        places = [(task, number) for task in tasks for number in range(task.clients)]
+    async def _run(self, places: Sequence[tuple[Any, int]]) -> None:
         allocations = [
             driver.ClientAllocation(client, driver.TaskAllocation(task, number, client, len(places)))
             for client, (task, number) in enumerate(places)

@@ -569,11 +569,10 @@ def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Pat
     assert len(track.challenges[0].schedule) == 2  # the track itself is as it was
 
 
-def tasks_of(cfg: Any, tmp_path: Path, *operations: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
+def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
     """A source of these tasks alone."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    schedule = [{"operation": operation} for operation in operations]
     (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", "schedule": schedule}))
     track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
     for section, key, value in (
@@ -602,9 +601,41 @@ NOBODY = Node(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
+@pytest.mark.parametrize(("clients", "order"), [({"clients": 1}, "slow fast "), ({}, "fast slow ")])
+def test_a_parallel_element_has_no_more_clients_than_it_says(
+    tmp_path: Path, clients: dict[str, int], order: str
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    tasks = [
+        {"operation": {"name": name, "operation-type": "note", "seconds": seconds}}
+        for name, seconds in (("slow", 0.3), ("fast", 0.0))
+    ]
+    source = tasks_of(cfg, tmp_path, {"parallel": {**clients, "tasks": tasks}})
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+import asyncio
+from pathlib import Path
+
+async def note(es, params):
+    es.on_request_start()
+    await asyncio.sleep(params["seconds"])
+    es.on_request_end()
+    with Path(__file__).with_name("order").open("a") as file:
+        file.write(params["name"] + " ")
+
+def register(registry):
+    registry.register_runner("note", note, async_runner=True)
+"""
+    )
+    source.build(NOBODY)
+    assert (tmp_path / "mine" / "order").read_text() == order
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
 def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
-    source = tasks_of(cfg, tmp_path, {"operation-type": "sleep", "duration": 60})
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -616,7 +647,7 @@ def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_runners")
 def test_a_task_that_fails_is_one_line_with_the_track(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
-    source = tasks_of(cfg, tmp_path, {"operation-type": "refresh"})
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "refresh"}})
     with pytest.raises(
         SetupError, match=r"^indexing of track mine: Cannot run task \[refresh\].*mend the track"
     ):
