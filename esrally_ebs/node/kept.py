@@ -149,11 +149,14 @@ def _is_segment(name: str) -> bool:
 
 def _dataset_indices(node: Node, kept: Path) -> list[str]:
     """The open indices of the dataset; what has been made since then (by a template) is removed."""
-    uuids = {path.name for path in (kept / "indices").iterdir()}
-    there = api.get(node.port, "/_settings?expand_wildcards=open,hidden&filter_path=*.settings.index.uuid")
-    for name, facts in there.items():
-        if facts["settings"]["index"]["uuid"] not in uuids:
-            api.delete(node.port, f"/{quote(name, safe='')}")
+    uuids = {path.name for path in kept.glob("indices/*")}
+    wanted = "filter_path=*.settings.index.uuid,*.data_stream"
+    there = api.get(node.port, f"/*?expand_wildcards=open,hidden&{wanted}")
+    new = [(name, facts) for name, facts in there.items() if facts["settings"]["index"]["uuid"] not in uuids]
+    for stream in {facts["data_stream"] for _, facts in new if "data_stream" in facts}:
+        api.delete(node.port, f"/_data_stream/{quote(stream, safe='')}")
+    for name in (name for name, facts in new if "data_stream" not in facts):
+        api.delete(node.port, f"/{quote(name, safe='')}")
     return [name for name, facts in there.items() if facts["settings"]["index"]["uuid"] in uuids]
 
 

@@ -87,6 +87,17 @@ def test_whatever_was_added_and_merged_away_the_same_bytes_are_there_again(
     assert requests == ["delete /new", "/one/_close", "/one/_open"]
 
 
+def test_a_data_stream_that_writes_made_goes_as_a_whole(
+    volume: Volume, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elasticsearch deletes no index that a data stream writes to."""
+    made = {"settings": {"index": {"uuid": "u2"}}, "data_stream": "logs"}
+    there = {".ds-logs-000001": made, ".ds-logs-000002": made}
+    monkeypatch.setattr(api, "get", lambda port, path, **_: there)
+    assert kept._dataset_indices(node(volume), volume.mount / "nothing-was-kept") == []
+    assert requests == ["delete /_data_stream/logs"]
+
+
 def test_segments_cost_no_room_a_second_time(volume: Volume, requests: list[str]) -> None:
     kept.bring_back(node(volume), volume)
     second = volume.mount / kept.KEPT / SHARD / "index" / "_0.cfs"
