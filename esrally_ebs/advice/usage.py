@@ -452,7 +452,7 @@ def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Repl
         parts = np.divide(owed, gives - takes, out=np.zeros_like(owed), where=~whole & (owed > 0))
         at_limit_s[limit.name] = float(np.sum(seconds * np.where(whole, 1.0, parts)))
         if limit.of_credits:
-            lowest.append(float(np.clip(levels / limit.capacity, 0.0, 1.0).min(initial=1.0)))
+            lowest.append(float(np.clip(levels.min(initial=first) / limit.capacity, 0.0, 1.0)))
     return ReplayedUsage(at_limit_s=at_limit_s, lowest_credits=min(lowest, default=None))
 
 

@@ -57,6 +57,7 @@ def build_usage(
             None if one.usage.lowest_credits is None else f"{one.usage.lowest_credits:.0%}",
         )
         for one in options
+        if one is today or setting_text(one.spec) != setting_text(today.spec)
     ]
     titles = ["setting", "a month", "saves", "at its limit for", "which limit", "lowest credits"]
     return Report(

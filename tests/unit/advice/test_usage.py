@@ -515,6 +515,12 @@ def test_credits_that_were_left_at_first_are_those_of_every_setting(
         assert says in capsys.readouterr().err
 
 
+def test_credits_were_never_lower_than_at_first_where_they_grew() -> None:
+    """Of 900 GiB whose balance was half full 52 % were said to be the lowest."""
+    gp2 = model_for(replace(GP3, type="gp2", size_bytes=900 * GIB, iops=None, throughput_bytes_per_s=None))
+    assert replay_usage(columns_of([QUIET] * 60), gp2, credits=0.5).lowest_credits == 0.5
+
+
 def test_an_instances_credits_are_its_own() -> None:
     spec = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, instance="t3.small")
     full, empty = (
@@ -544,10 +550,12 @@ def test_todays_own_setting_is_one_of_those_that_suffice() -> None:
     today = replace(GP3, iops=3500, throughput_bytes_per_s=None)
     of_3200 = replace(BUSY, reads=60 * 3200, read_bytes=60 * 3200 * 16 * KIB)
     options, _ = usage_options([of_3200], today, region="us-east-1")
-    verdict = build_usage("log", [of_3200], options, region="us-east-1").verdict
-    assert verdict == (
+    report = build_usage("log", [of_3200], options, region="us-east-1")
+    assert report.verdict == (
         "gp3 500 GiB, 3,500 IOPS, 125 MiB/s is the cheapest that stays below its limits: that of today."
     )
+    settings = [row.item.removesuffix(" (today)") for row in report.tables[0].rows]
+    assert len(settings) == len(set(settings))
 
 
 @pytest.mark.parametrize(
