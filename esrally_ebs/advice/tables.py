@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from esrally_ebs.advice.advice import Advice, Option
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
 from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
 from esrally_ebs.report.model import (
@@ -90,6 +91,7 @@ def build_advice(
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
             *unpriced_warnings(advice.unpriced, region),
+            *_bursting(advice.recorded),
             *_UNKNOWN,
         ),
         figures=Figures(tradeoffs=(_plot(advice),)),
@@ -486,6 +488,19 @@ def _warming_up(quickening: float) -> list[str]:
     return [
         f"Requests took {quickening:.0%} less in the second half of the recording: its node was still warming"
         " up, and what requests compute is predicted as it was recorded, so too long. Record for more rounds."
+    ]
+
+
+def _bursting(spec: VolumeSpec) -> list[str]:
+    """A warning where the instance lets less through under a load that lasts."""
+    rates = {limit.counts: limit.rate for limit in model_for(spec).instance_limits if limit.of_credits}
+    texts = [f"{rates['operations']:,.0f} IOPS"] if "operations" in rates else []
+    texts += [f"{rates['bytes'] / MIB:,.0f} MiB/s"] if "bytes" in rates else []
+    if not texts:
+        return []
+    return [
+        f"{spec.instance} is predicted with all of its burst left, on each setting; under a load that lasts"
+        f" it lets {' and '.join(texts)} through, to all its volumes together and whatever is bought."
     ]
 
 

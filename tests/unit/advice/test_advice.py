@@ -239,6 +239,20 @@ def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Pr
     assert not [one for one in warnings if "0123" in one]
 
 
+@pytest.mark.parametrize(
+    ("instance", "said"), [("m5.large", "3,600 IOPS and 77 MiB/s"), ("m5.8xlarge", ""), (None, "")]
+)
+def test_what_an_instance_lets_through_for_good_is_said(
+    predictor: Predictor, instance: str | None, said: str
+) -> None:
+    """Volumes are predicted without their burst, the instance with it; nobody said so."""
+    today, bound = replace(GP3, instance=instance), Bound(percentile=90, seconds=1.0)
+    advice = advise(predictor, today, bound, region="us-east-1", types=["gp3"])
+    warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
+    lines = [one for one in warnings if "under a load that lasts it lets" in one]
+    assert [said in one for one in lines] == ([True] if said else [])
+
+
 def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> None:
     """The report of the same session said so; the advice was of those that were left, without a word."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
