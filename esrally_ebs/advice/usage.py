@@ -76,6 +76,7 @@ class ReplayedUsage:
 
     at_limit_s: Mapping[str, float]  # seconds of the intervals in which this limit was reached
     lowest_credits: float | None  # the least fraction that was left; None for a volume without
+    credits_last_s: float | None  # from the start, at the mean of the intervals; None for any time
 
     @property
     def limited_s(self) -> float:
@@ -435,7 +436,7 @@ def columns_of(intervals: Sequence[Interval]) -> Column:
 def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> ReplayedUsage:
     """Charge intervals to the limits of a volume, striped ones evenly; what is not done stays owed."""
     seconds = columns[0]
-    at_limit_s, lowest = {}, []
+    at_limit_s, lowest, last_s = {}, [], []
     for i, limit in enumerate((*model.limits, *model.instance_limits)):
         stripes = model.stripes if i < len(model.limits) else 1
         gives, takes = limit.rate * seconds, _cost(columns, limit, model) / stripes
@@ -452,8 +453,14 @@ def replay_usage(columns: Column, model: Model, *, credits: float = 1.0) -> Repl
         parts = np.divide(owed, gives - takes, out=np.zeros_like(owed), where=~whole & (owed > 0))
         at_limit_s[limit.name] = float(np.sum(seconds * np.where(whole, 1.0, parts)))
         if limit.of_credits:
+            if grown[-1] < 0:
+                last_s.append(float(first * seconds.sum() / -grown[-1]))
             lowest.append(float(np.clip(levels.min(initial=first) / limit.capacity, 0.0, 1.0)))
-    return ReplayedUsage(at_limit_s=at_limit_s, lowest_credits=min(lowest, default=None))
+    return ReplayedUsage(
+        at_limit_s=at_limit_s,
+        lowest_credits=min(lowest, default=None),
+        credits_last_s=min(last_s, default=None),
+    )
 
 
 def _cost(columns: Column, limit: Limit, model: Model) -> Column:

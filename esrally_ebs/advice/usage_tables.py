@@ -66,6 +66,7 @@ def build_usage(
         about=(),
         facts={"session": source, "state": "usage", "plan": ""},
         verdict=verdict,
+        details=() if free is None else _living_on_credits(free),
         labels=(f"A statement {MODELS}.",),
         tables=(
             plain_table("usage", "Settings, each less at its limits than all cheaper ones", titles, rows),
@@ -81,6 +82,17 @@ def build_usage(
             f"Credits were {today.spec.credits:.0%} full at the start; what a volume does not get done stays"
             " owed, as if nobody slowed down.",
         ),
+    )
+
+
+def _living_on_credits(option: UsageOption) -> tuple[str, ...]:
+    """A sentence on a volume that a longer log of the same would have shown at its limits."""
+    last_s = option.usage.credits_last_s
+    if last_s is None:
+        return ()
+    return (
+        f"{setting_text(option.spec)} lives on burst credits there: on average more is taken than comes back,"
+        f" so they last {last_s / 3600:,.1f} hours.",
     )
 
 

@@ -521,6 +521,25 @@ def test_credits_were_never_lower_than_at_first_where_they_grew() -> None:
     assert replay_usage(columns_of([QUIET] * 60), gp2, credits=0.5).lowest_credits == 0.5
 
 
+@pytest.mark.parametrize(("idle_s", "hours"), [(0, "2.1"), (60, "7.5"), (240, None)])
+def test_a_volume_that_lives_on_credits_is_not_named_without_saying_how_long(
+    idle_s: int, hours: str | None
+) -> None:
+    """Of a log of minutes: gp2 of 100 GiB has 300 of the 1,000 IOPS, and credits of 5.4 million."""
+    today = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB)
+    log = [QUIET, idle(idle_s)] * 10
+    options, _ = usage_options(log, today, region="us-east-1", types=["gp2"])
+    details = build_usage("log", log, options, region="us-east-1").details
+    assert details == (
+        ()
+        if hours is None
+        else (
+            "gp2 100 GiB lives on burst credits there: on average more is taken than comes back, so they last"
+            f" {hours} hours.",
+        )
+    )
+
+
 def test_an_instances_credits_are_its_own() -> None:
     spec = replace(GP3, type="gp2", iops=None, throughput_bytes_per_s=None, instance="t3.small")
     full, empty = (
