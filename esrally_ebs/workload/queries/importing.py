@@ -1,5 +1,6 @@
 """Query logs to a directory with a Rally track, in one pass over the logs and bounded memory."""
 
+import hashlib
 import heapq
 import json
 import os
@@ -357,6 +358,8 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
             first_us = at_us if first_us < 0 else first_us
             last_us = at_us
             file.write(b'{"at":%.6f,%b' % ((at_us - first_us) / 1e6, fields))
+    with (folder / QUERIES).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     summary = ImportSummary(
         output=output,
         format=reading.format.title,
@@ -370,6 +373,7 @@ def _write(folder: Path, output: Path, reading: _Reading, ordering: Ordering) ->
         changed=dict(reading.preparer.changed),
         notes=reading.notes(),
         has_arrivals=reading.format.has_arrivals,
+        digest=digest,
     )
     write_track(folder, summary, reading.preparer.templates, _indices(reading))
     return summary

@@ -106,6 +106,7 @@ class ImportSummary:
     changed: Mapping[str, int]  # how requests differ from those of the log
     notes: Sequence[str]  # what the log does not tell
     has_arrivals: bool  # its times are those of a load
+    digest: str  # of the requests
 
     def text(self) -> str:
         rows = [
@@ -154,12 +155,12 @@ def _excluded(summary: ImportSummary) -> dict[str, Any]:
 
 
 def _track(summary: ImportSummary, tasks: Sequence[Template], indices: Sequence[str]) -> str:
+    # sessions of other requests are not compared: they have another digest
+    search = {"operation-type": "search", "param-source": PARAM_SOURCE, "queries": summary.digest}
     operations: list[dict[str, Any]] = [
-        {"name": task.name, "operation-type": "search", "param-source": PARAM_SOURCE, "template": task.name}
-        for task in tasks
+        {"name": each.name, **search, "template": each.name} for each in tasks
     ]
-    whole = {"name": "whole-log", "operation-type": "search", "param-source": PARAM_SOURCE}
-    operations.append({**whole, TEMPLATES: len(tasks)})
+    operations.append({"name": "whole-log", **search, TEMPLATES: len(tasks)})
     return _TRACK % {
         "description": _plain(f"{summary.requests} requests of a log ({summary.format})"),
         "indices": _INDICES % _plain([{"name": name} for name in indices]) if indices else "",

@@ -224,3 +224,13 @@ def test_queries_that_are_gone_are_one_line(folder: Path) -> None:
     (folder / "queries.ndjson").unlink()
     with pytest.raises(PlanError, match=r"queries\.ndjson: No such file"):
         source(folder)
+
+
+def test_tracks_of_other_requests_are_told_apart(tmp_path: Path) -> None:
+    digests = []
+    for name, value in (("a", 1), ("b", 1), ("c", 2)):
+        log = write(tmp_path / "log", query_line({"query": {"term": {"user": value}}}))
+        import_logs([log], tmp_path / name)
+        (task, *_) = load(tmp_path / name).challenges[0].schedule
+        digests.append(task.operation.params["queries"])
+    assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)
