@@ -7,6 +7,7 @@ usual ones.
 import copy
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,7 @@ class RequestSource:
             _seed(params[_CHANCE])
             inner = _inner(track, params)
         self.inner = inner
+        self._chance = _chance()  # that writes draw from
 
     def partition(self, index: int, total: int) -> "RequestSource":
         """The part of one client; it counts its own requests."""
@@ -167,11 +169,19 @@ class RequestSource:
         return {**request, BLOCK: Request(block=block, number=self._pairs)}
 
     def _next(self, source: Any) -> Any:
-        try:
+        if not self._is_beside:
             return source.params()
-        except StopIteration:
-            if not self._is_beside:
-                raise
+        others = _chance()  # of a search in this process, which no two arms interrupt at the same places
+        _resume(self._chance)
+        try:
+            return self._write()
+        finally:
+            self._chance = _chance()
+            _resume(others)
+
+    def _write(self) -> Any:
+        with suppress(StopIteration):
+            return self.inner.params()
         # a source of the track's own does not know that it is to begin again
         self.inner = _inner(self._track, self._params).partition(self.client, self._clients)
         return self.inner.params()
@@ -190,6 +200,15 @@ def _seed(text: str) -> None:
     """What a track's own parameter source may draw from, or seed anew."""
     random.seed(text)
     np.random.seed(random.Random(text).getrandbits(32))
+
+
+def _chance() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state()
+
+
+def _resume(chance: tuple[Any, Any]) -> None:
+    random.setstate(chance[0])
+    np.random.set_state(chance[1])
 
 
 class _InTurn:

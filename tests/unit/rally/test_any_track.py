@@ -488,6 +488,22 @@ def test_writes_by_a_source_of_the_tracks_own_go_on_as_long_as_their_search(
     assert not client.infinite  # else Rally would send one request and end
 
 
+def test_what_a_search_draws_is_the_same_whenever_writes_come_between(drawn: rally_track.Task) -> None:
+    write = rally_track.Task("w", rally_track.Operation("w", "bulk", params={}, param_source="drawn"))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    made = expand([rally_track.Parallel([drawn, write])], plan)
+    tasks = next(list(each) for each in made if each.nested)
+
+    def asked(order: str) -> list[list[Any]]:
+        sources = [RequestSource(None, each.operation.params).partition(0, 1) for each in tasks]
+        by_source: list[list[Any]] = [[], []]
+        for number in map(int, order):
+            by_source[number].append(sources[number].params()["body"])
+        return by_source
+
+    assert asked("010101") == asked("000111") == asked("110001")
+
+
 def test_clients_of_other_workers_do_not_ask_the_same(drawn: rally_track.Task) -> None:
     plan = parse_plan(TWO_ARMS, "p.toml", {"design.rounds": 3})
     params = next(each.operation.params for each in expand([drawn], plan) if each.name == "q-gp2-r1")
