@@ -58,7 +58,7 @@ class TrackIndexing:
         for path in sorted(Path(track.root).rglob("*.py")):
             code.update(path.read_bytes())
         return {
-            "tasks": [list(map(repr, element)) for element in track.challenges[0].schedule],
+            "tasks": [[each.clients, *map(repr, each)] for each in track.challenges[0].schedule],
             "parts": [repr(sorted(vars(part).items())) for part in parts],
             "documents": [
                 repr(sorted(vars(each).items())) for corpus in track.corpora for each in corpus.documents

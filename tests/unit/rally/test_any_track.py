@@ -279,6 +279,16 @@ def test_a_dataset_is_another_when_a_task_a_mapping_the_documents_or_the_code_is
     assert len(set(shapes)) == 7
 
 
+def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: Path) -> None:
+    tasks = [{"operation": {"name": name, "operation-type": "refresh"}} for name in "ab"]
+    schedules = [tasks, [{"parallel": {"tasks": tasks}}], [{"parallel": {"clients": 1, "tasks": tasks}}]]
+    cfg, shapes = configuration(tmp_path, pipeline="from-sources"), set()
+    for number, schedule in enumerate(schedules):
+        (tmp_path / str(number)).mkdir()
+        shapes.add(str(tasks_of(cfg, tmp_path / str(number), *schedule).shape()))
+    assert len(shapes) == 3
+
+
 def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "papers"
     folder.mkdir()
