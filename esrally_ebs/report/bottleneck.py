@@ -52,8 +52,13 @@ def step_of(spec: VolumeSpec, limit: str) -> str:
     """What to change where a limit held a volume back; empty where nobody knows.
 
     Types whose limits follow from their size are not raised but left, io1 and io2 have no throughput to set,
-    and who has the most of a type takes another.
+    and who has the most of a type takes another. No volume helps where its instance has no more for good.
     """
+    model = known_model(spec)
+    for one in model.instance_limits if model else ():
+        is_same = one.name.removesuffix(f"-{CREDITS}") == f"instance-{limit}"
+        if is_same and one.rate <= _rate(spec, limit) * spec.stripes:
+            return STEPS[one.name]
     step = STEPS.get(limit, "")
     if limit not in _BOUGHT or spec.type not in (*_BY_SIZE, *_BY_IOPS, "gp3"):
         return step

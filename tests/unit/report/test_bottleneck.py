@@ -145,6 +145,22 @@ def test_who_has_the_most_of_a_type_is_not_asked_to_raise_it(spec: VolumeSpec, l
     assert line.endswith(f"; {step}.")
 
 
+@pytest.mark.parametrize(
+    ("instance", "limit", "step"),
+    [
+        ("m5.large", "throughput", "take an instance with a higher baseline"),  # 78 MiB/s, of 125
+        ("r3.2xlarge", "throughput", "take a larger instance"),  # 119, and no burst
+        ("m5.large", "iops", "raise iops"),  # 3,600, of 3,000
+        ("m5.8xlarge", "throughput", "raise throughput"),
+    ],
+)
+def test_no_volume_is_raised_beyond_what_its_instance_has_for_good(
+    instance: str, limit: str, step: str
+) -> None:
+    """Of 125 MiB/s on an m5.large, which has 78 after half an hour, it was said to raise throughput."""
+    assert step_of(replace(GP3, instance=instance), limit) == step
+
+
 def test_a_gp3_in_the_place_of_a_gp2_slows_no_other_task() -> None:
     """One task waits for credits and wants 188 MiB/s, another reads 240: it would have 188 of them left."""
     waiting = profiles(emulator__waited_s__credits=0.005)
