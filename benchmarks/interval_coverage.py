@@ -56,16 +56,20 @@ VOLUMES = ((3, 6, 5), (4, 10, 8), (5, 6, 5))  # of each type x rounds x requests
 STARTS = ((3, 4, 5), (4, 6, 5), (6, 4, 8), (4, 12, 20))  # starts x rounds of each x requests
 WAIT_MS, PROCESSORS_MS, WAIT_SPREAD = 20.0, 10.0, 0.1  # of a request on a
 OF_ROUND, OF_ARM = 0.05, 0.02  # spread of the effects of a round on tasks that are taken together
+HIT = 0.2  # time of a request that a cache answers
 ALIKE, MIXED = [(1.0, 0.15)] * 8, [(1.0, 0.03)] * 4 + [(1.0, 0.3)] * 4  # ratio and noise of each task
+# tasks, the share of their requests that a cache answers, rounds x requests
 TASKS = {
-    "alike": (ALIKE, ((6, 4), (10, 8), (24, 4), (24, 1), (8, 1))),
-    "two alike": (ALIKE[:2], ((6, 4), (24, 4))),
-    "half narrow, half wide": (MIXED, ((6, 4), (10, 8), (24, 4))),
-    "one narrow, one wide": (MIXED[3:5], ((6, 4), (24, 4))),
-    "half 3 times as slow": ([(1.0, 0.05)] * 4 + [(3.0, 0.05)] * 4, ((6, 4), (24, 4))),
-    "half 1.5, half 1/1.5": ([(1.5, 0.05), (1 / 1.5, 0.05)] * 4, ((6, 4), (24, 4))),
-    "seven alike, one wide 1.55": ([(1.0, 0.03)] * 7 + [(1.55, 0.4)], ((10, 8), (24, 4))),
-    "narrow 1.1, wide 1/1.1": ([(1.1, 0.03)] * 4 + [(1 / 1.1, 0.3)] * 4, ((10, 8), (24, 4))),
+    "alike": (ALIKE, 0.0, ((6, 4), (10, 8), (24, 4), (24, 1), (8, 1))),
+    "two alike": (ALIKE[:2], 0.0, ((6, 4), (24, 4))),
+    "half narrow, half wide": (MIXED, 0.0, ((6, 4), (10, 8), (24, 4))),
+    "one narrow, one wide": (MIXED[3:5], 0.0, ((6, 4), (24, 4))),
+    "half 3 times as slow": ([(1.0, 0.05)] * 4 + [(3.0, 0.05)] * 4, 0.0, ((6, 4), (24, 4))),
+    "half 1.5, half 1/1.5": ([(1.5, 0.05), (1 / 1.5, 0.05)] * 4, 0.0, ((6, 4), (24, 4))),
+    "seven alike, one wide 1.55": ([(1.0, 0.03)] * 7 + [(1.55, 0.4)], 0.0, ((10, 8), (24, 4))),
+    "narrow 1.1, wide 1/1.1": ([(1.1, 0.03)] * 4 + [(1 / 1.1, 0.3)] * 4, 0.0, ((10, 8), (24, 4))),
+    "alike, with hits": (ALIKE, 0.3, ((6, 4), (12, 4), (24, 4))),
+    "two alike, with hits": (ALIKE[:2], 0.3, ((6, 4),)),
 }
 EXPLAINED, NEEDED_MORE = (0.1, 0.4), (0.0, 0.03, 0.06)
 _USUAL = 0.1
@@ -220,9 +224,9 @@ def print_tasks(sessions: int) -> None:
     print(f"{sessions} sessions a line; coverage in %, and variation between sessions / standard error")
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers) as pool:
-        for name, (tasks, designs) in TASKS.items():
+        for name, (tasks, hits, designs) in TASKS.items():
             for design in designs:
-                run = partial(all_tasks, tasks, design, -(-sessions // workers))
+                run = partial(all_tasks, tasks, hits, design, -(-sessions // workers))
                 values, errors, held = np.concatenate(list(pool.map(run, range(workers)))).T
                 spread = values.std() / np.sqrt(np.nanmean(errors**2))
                 shape = " x ".join(map(str, design))
@@ -230,7 +234,7 @@ def print_tasks(sessions: int) -> None:
 
 
 def all_tasks(
-    tasks: Sequence[tuple[float, float]], design: tuple[int, int], sessions: int, seed: int
+    tasks: Sequence[tuple[float, float]], hits: float, design: tuple[int, int], sessions: int, seed: int
 ) -> Floats:
     """Per session: the logarithm of the mean ratio, its error, and whether the interval holds the truth."""
     rounds, draw = design[0], np.random.default_rng([2, seed])
@@ -240,17 +244,13 @@ def all_tasks(
         of_tasks = []
         for ratio, noise in tasks:
             of_round = draw.normal(0, OF_ROUND, (rounds, 1))
-            a, b = (
-                ArmTimes(
-                    list(
-                        scale
-                        * np.exp(
-                            of_round + draw.normal(0, OF_ARM, (rounds, 1)) + draw.normal(0, noise, design)
-                        )
-                    )
-                )
+            own = [
+                scale * np.exp(of_round + draw.normal(0, OF_ARM, (rounds, 1)) + draw.normal(0, noise, design))
                 for scale in (1.0, ratio)
-            )
+            ]
+            if hits:
+                own = [times * np.where(draw.random(design) < hits, HIT, 1.0) for times in own]
+            a, b = (ArmTimes(list(times)) for times in own)
             of_tasks.append(Pair(a, b).log_ratios(PERCENTILES[0]))
         known = [values for values in of_tasks if values is not None]
         if len(known) == len(tasks):

@@ -206,7 +206,7 @@ def judge(
     ``off``: what no round can tell, as an arm is off by it in all of them. It is in all intervals and p
     values; being one in all tasks of an arm, it does not get less by their number.
 
-    Without ``intervals`` there are the same verdicts and no estimates of further rounds, ten times as fast.
+    Without ``intervals`` there are the same verdicts and no estimates of further rounds, five times as fast.
     """
     of_interval = confidence if intervals else None
     tasks = [

@@ -26,6 +26,8 @@ _MEDIAN = 50
 # So many rounds must hold what lies beyond a tail's percentile of two arms, or its interval hangs on luck.
 _ROUNDS_BEYOND = 5
 _BESIDE = (0.0, 0.001, -0.001, 0.01, -0.01, 0.1, -0.1, 1.0, -1.0)  # a ratio, as logarithms
+_ERRORS = 1.5  # so many standard errors to both sides: with one, few requests tell it by leaps
+_MIN_WIDTH = 1e-6  # of logarithms: less is a leap over times that are equal
 _STEPS = 16  # doublings after which there is no end: a ratio of e ** 655
 _NOTHING = 1e-12  # what sums of fractions that should cancel may be off
 _MIN_SPREAD = 1e-9  # of observations that agree to the last digit
@@ -176,10 +178,12 @@ class Pair:
     def log_ratios(self, percentile: float) -> tuple[float, ...] | None:
         """What each round says of b / a, as logarithms whose mean is that of all requests together.
 
-        The evidence of a round, by how fast that of all falls with the ratio (Bahadur 1966). None where it
-        does not fall about the ratio, as among times that are equal.
+        The evidence of a round, by how fast that of all falls with the ratio (Bahadur 1966): over as far as
+        the ratio is unsure (Francisco and Fuller 1991), for beyond it may lie other modes, and close by
+        gaps between few requests. None where it does not fall bit by bit, as among times that are equal.
         """
         value = math.log(self.b.percentile(percentile) / self.a.percentile(percentile))
+        count = len(self.a.rounds)
 
         def evidence(shift: float) -> Floats:
             return self.evidence(percentile, math.exp(value + shift))
@@ -188,13 +192,12 @@ class Pair:
         near = (evidence(shift) for shift in _BESIDE)
         departures = next((e - e.mean() for e in near if np.ptp(e) > _NOTHING), None)
         if departures is None:
-            return (value,) * len(self.a.rounds)
-        quartiles = max(math.log(arm.percentile(75) / arm.percentile(25)) for arm in (self.a, self.b))
-        for step in (quartiles / 2, quartiles, 2 * quartiles):  # few requests leave gaps
-            fall = float((evidence(-step) - evidence(step)).sum())
-            if fall > 0:
-                return tuple((value + len(departures) * 2 * step / fall * departures).tolist())
-        return None
+            return (value,) * count
+        unsure = _ERRORS * math.sqrt(count) * float(departures.std(ddof=1))
+        low, high = edges(lambda shift: abs(float(evidence(shift).sum())) <= unsure, 0.0)
+        if low is None or high is None or high - low < _MIN_WIDTH:
+            return None
+        return tuple((value + count * (high - low) / (2 * unsure) * departures).tolist())
 
     def ratio(self, percentile: float, confidence: float) -> Estimate:
         """b / a of the percentile, for times above 0."""

@@ -186,6 +186,20 @@ def test_what_each_round_says_of_a_ratio_has_the_ratio_for_its_mean_and_its_erro
     assert np.std(ratios) == pytest.approx(error, rel=0.2)
 
 
+def test_requests_that_a_cache_answers_do_not_make_a_ratio_less_sure_than_it_is() -> None:
+    draw = np.random.default_rng(4)
+
+    def drawn_with_hits() -> ArmTimes:
+        noise = draw.normal(0, 0.05, (24, 1)) + draw.normal(0, 0.1, (24, 4))
+        return ArmTimes(list(np.where(draw.random((24, 4)) < 0.3, 0.2, 1.0) * np.exp(noise)))
+
+    pairs = [Pair(drawn_with_hits(), drawn_with_hits()) for _ in range(300)]
+    means = [Mean(values) for pair in pairs if (values := pair.log_ratios(50)) is not None]
+    error = math.sqrt(np.mean([mean.error**2 for mean in means]))
+    assert len(means) == len(pairs)
+    assert np.std([mean.value for mean in means]) == pytest.approx(error, rel=0.25)
+
+
 def test_rounds_in_the_same_order_on_both_arms_do_not_agree_on_a_ratio_without_any_error() -> None:
     draw = np.random.default_rng(3)
     levels = np.arange(1.0, 13.0)
