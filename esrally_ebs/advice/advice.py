@@ -207,9 +207,9 @@ def priced_settings(
     costs = cost.of_arms(sold, region, prices=prices)
     priced = [(spec, one.price.usd) for spec, one in zip(sold, costs, strict=True) if one.price]
     if not priced:
-        raise PlanError(
-            next((one.problem for one in costs), "no setting of these types is sold; name others")
-        )
+        size = f"{today.size_bytes / GIB:g} GiB"
+        none_sold = f"--types {','.join(types)}: none is sold for {size}; name others, such as gp3"
+        raise PlanError(next((one.problem for one in costs), none_sold))
     without = [spec.type for spec, one in zip(sold, costs, strict=True) if not one.price]
     return priced, tuple(dict.fromkeys(without))
 

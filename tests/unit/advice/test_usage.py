@@ -632,6 +632,19 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     )
 
 
+@pytest.mark.parametrize(("size", "types"), [("3GiB", "io2"), ("20TiB", "st1,sc1")])
+def test_types_that_are_not_sold_in_a_size_are_named_with_it(
+    size: str, types: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was not said that it is the size: "no setting of these types is sold; name others"."""
+    log = tmp_path / "iostat.txt"
+    log.write_text(IOSTAT)
+    assert main(["usage", str(log), "--size", size, "--types", types]) == 2
+    gib = "3" if size == "3GiB" else "20480"
+    said = f"--types {types}: none is sold for {gib} GiB; name others, such as gp3\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
 def test_a_file_is_read_as_other_shells_write_it_and_gzip_packs_it(encoding: str, tmp_path: Path) -> None:
     """It was said to have no report of a device."""
