@@ -218,7 +218,7 @@ def judge(
     families = []
     for other in arms[1:]:
         own = [question for question in tasks if question.about.b == other]
-        whole = _of_all_tasks(own, (arms[0], other), blocks, of_interval, off or {})
+        whole = _of_all_tasks(own, (arms[0], other), blocks, of_interval, starts, off or {})
         families.append(_Family([q for q in own if q.pairs], whole if whole.pairs else None))
     decidable = [family for family in families if family.tasks]
     answers = _answers(decidable, margin, confidence, gated=bool(starts))
@@ -389,35 +389,38 @@ def _of_all_tasks(
     arms: tuple[str, str],
     blocks: Blocks,
     confidence: float | None,
+    starts: Starts,
     off: Off,
 ) -> _Question[Overall]:
     """All tasks of a pair of arms in the rounds of all of them; without pairs unless there are several."""
     rounds = sorted(set[int].intersection(*(set(task.shared) for task in tasks))) if tasks else []
+    measured = by_start(starts, rounds)
     overall = Overall(
         a=arms[0],
         b=arms[1],
         tasks=len(tasks),
         rounds=len(rounds),
-        starts=tasks[0].about.starts if tasks else 1,
+        starts=len(measured) if starts else 1,
         off=_off([task.about.task for task in tasks], *arms, off) if tasks else 0.0,
         ratio=Estimate(math.nan),
     )
-    counts = {task.about.starts for task in tasks}
-    if len(tasks) < 2 or not all(task.pairs for task in tasks) or len(counts) > 1 or len(rounds) < MIN_ROUNDS:
+    enough = len(rounds) >= MIN_ROUNDS and (not starts or len(measured) >= MIN_STARTS)
+    if len(tasks) < 2 or not all(task.pairs for task in tasks) or not enough:
         return _Question(overall, ())
-    of_tasks = [task.mean.values for task in tasks if task.mean is not None]
-    if not of_tasks:
-        # what a round was like is in all of its tasks, so all tasks must have the same rounds
-        pairs = [
-            task.pairs[0]
-            if list(task.shared) == rounds
-            else _pair(blocks[task.about.task, arms[0]], blocks[task.about.task, arms[1]], rounds)
-            for task in tasks
-        ]
-        of_rounds = [pair.log_ratios(PERCENTILES[0]) for pair in pairs]
-        of_tasks = [values for values in of_rounds if values is not None]
-        if len(of_tasks) < len(tasks):
+    of_tasks = []
+    # what a round, or a start, was like is in all of its tasks, so all tasks must have the same ones
+    for task in tasks:
+        if list(task.shared) == rounds:
+            mean, pair = task.mean, task.pairs[0]
+        else:
+            of_a, of_b = (blocks[task.about.task, arm] for arm in arms)
+            pair = _pair(of_a, of_b, rounds)
+            parts = [_pair(of_a, of_b, own) for own in measured]
+            mean = _over_starts(PERCENTILES[0], parts, None).starts if starts else None
+        values = pair.log_ratios(PERCENTILES[0]) if mean is None else mean.values
+        if values is None:
             return _Question(overall, ())
+        of_tasks.append(values)
     mean = Mean(tuple(np.mean(of_tasks, axis=0).tolist()), off=overall.off)
     ratio = Estimate(math.exp(mean.value)) if confidence is None else mean.ratio(confidence)
     return _Question(replace(overall, ratio=ratio), tasks[0].pairs, mean)

@@ -67,6 +67,17 @@ def test_tasks_are_claimed_only_where_all_together_are() -> None:
     assert min(c.p_different or 0 for c in judgement.comparisons) >= (whole.p_different or 0)
 
 
+def test_all_tasks_together_are_of_the_starts_that_all_tasks_have() -> None:
+    ratios = (1.9, 1.1, 1.2, 1.3, 0.6)
+    made = dict(blocks(ratios, tasks=2, noise=0.0))
+    first, *_, last = starts(5)
+    made["t0", "b"] = {r: times for r, times in made["t0", "b"].items() if r not in first}
+    made["t1", "b"] = {r: times for r, times in made["t1", "b"].items() if r not in last}
+    (whole,) = judged(made, 5).overall
+    assert (whole.starts, whole.rounds) == (3, 12)
+    assert whole.ratio.value == pytest.approx(math.exp(np.log(ratios[1:4]).mean()))
+
+
 def test_two_starts_get_no_verdict_and_say_what_is_missing() -> None:
     (only,) = judge(blocks([1.2, 1.2]), "ab", margin=0.05, confidence=0.95, starts=starts(3)).comparisons
     assert (only.verdict, only.ratio.low) == (Verdict.INCONCLUSIVE, None)
