@@ -13,6 +13,7 @@ sorting them.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -188,16 +189,22 @@ class Pair:
         def evidence(shift: float) -> Floats:
             return self.evidence(percentile, math.exp(value + shift))
 
+        def is_kept(unsure: float, shift: float) -> bool:
+            return abs(float(evidence(shift).sum())) <= unsure
+
         # where rounds come in the same order on both arms, all agree on the ratio itself, and not beside it
         near = (evidence(shift) for shift in _BESIDE)
         departures = next((e - e.mean() for e in near if np.ptp(e) > _NOTHING), None)
         if departures is None:
             return (value,) * count
         unsure = _ERRORS * math.sqrt(count) * float(departures.std(ddof=1))
-        low, high = edges(lambda shift: abs(float(evidence(shift).sum())) <= unsure, 0.0)
-        if low is None or high is None or high - low < _MIN_WIDTH:
-            return None
-        return tuple((value + count * (high - low) / (2 * unsure) * departures).tolist())
+        while True:
+            low, high = edges(partial(is_kept, unsure), 0.0)
+            if low is None or high is None:
+                return None
+            if high - low >= _MIN_WIDTH:
+                return tuple((value + count * (high - low) / (2 * unsure) * departures).tolist())
+            unsure *= 2  # of times with few levels: as far as to the next ones
 
     def ratio(self, percentile: float, confidence: float) -> Estimate:
         """b / a of the percentile, for times above 0."""

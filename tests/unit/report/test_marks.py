@@ -112,10 +112,10 @@ def test_verdicts_that_do_not_are_said_to_be_the_same() -> None:
 
 
 def test_a_verdict_on_all_tasks_that_hangs_on_marked_rounds_is_said() -> None:
-    of_one = stalled(range(1, 8)).blocks
+    of_one = stalled(range(1, 9)).blocks
     whole = findings(of_one | {("other", arm): times for (_, arm), times in of_one.items()})
     assert whole.overall[0].verdict == "slower"
-    *_, line = changes(whole, on_gp3(*range(1, 8)))
+    *_, line = changes(whole, on_gp3(*range(1, 9)))
     assert line == (
         "all tasks together: without the rounds that are marked on any of them gp3 is equivalent against gp2,"
         " not slower"
