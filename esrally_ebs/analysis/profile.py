@@ -296,7 +296,7 @@ def calibration_errors(events: Sequence[Event]) -> dict[tuple[str, str], float]:
         if of_reads and profile.io_bytes and profile.await_s and profile.reads:
             error_s = float(np.interp(profile.io_bytes, list(of_reads), list(of_reads.values())))
             most = error_s * profile.reads * profile.requests / profile.seconds
-            shares[task, arm] = min(most, error_s / profile.await_s)
+            shares[task, arm] = min(most, error_s / profile.await_s, 1.0)  # of a broken record
     return shares
 
 

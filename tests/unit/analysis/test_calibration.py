@@ -138,3 +138,12 @@ def width(findings: Findings) -> float:
     assert ratio.low is not None
     assert ratio.high is not None
     return math.log(ratio.high / ratio.low)
+
+
+def test_nothing_is_off_by_more_than_it_took_whatever_was_recorded() -> None:
+    of_arms = [
+        (calibration(arm, error_s={"16384": 1e300}), io(arm, 1, 0.1, 90, 16 * KIB, 0.09)) for arm in "ab"
+    ]
+    findings = find(session(1.001, events=tuple(event for pair in of_arms for event in pair)))
+    assert findings.off == {("t", "a"): 1.0, ("t", "b"): 1.0}
+    assert {one.verdict for one in findings.comparisons} == {Verdict.INCONCLUSIVE}
