@@ -51,7 +51,7 @@ from esrally_ebs.store.session import Session
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
-_ORDER_S = 100.0  # an arm's time for these, and for the seconds before each step
+_ORDER_S = 75.0  # an arm's time for these, and for the seconds before each step
 MAX_RATE = 4000.0  # queries per second; a load generator in Python makes no more
 _SETTLING_SHARE = 0.2  # of a step, at its start: the queue is still filling
 _OVERLOAD_FROM = 0.8  # from here on, most requests are late in a step that runs away

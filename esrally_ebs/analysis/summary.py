@@ -90,7 +90,6 @@ class Summary:
     requests: int  # successful and measured
     failed: int
     percentiles: tuple[Estimate, ...]  # seconds, in the order of PERCENTILES
-    warnings: tuple[str, ...]
 
     def percentile(self, percentile: int) -> Estimate:
         return self.percentiles[PERCENTILES.index(percentile)]
@@ -219,13 +218,6 @@ def _summary(
             else Estimate(arm.percentile(q))
             for q in PERCENTILES
         )
-    warnings = []
-    if requests < 100:  # fewer than one request lies beyond the 99th percentile
-        warnings.append(f"p99 is the slowest of only {requests} requests, not a tail")
-    if failed:
-        warnings.append(f"{failed} requests failed and are left out")
-    if len({len(block) for block in by_round.values()}) > 1:
-        warnings.append("rounds have unequal numbers of requests")
     return Summary(
         task=key[0],
         arm=key[1],
@@ -234,7 +226,6 @@ def _summary(
         requests=requests,
         failed=failed,
         percentiles=percentiles,
-        warnings=tuple(warnings),
     )
 
 
