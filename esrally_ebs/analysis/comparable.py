@@ -254,8 +254,9 @@ def _failed(measured: pa.Table, arms: Collection[str]) -> Check | None:
         return Check(name="errors", ok=True, value="0", text="no measured request failed")
     where = sorted({(row["task"], row["arm"]) for row in failed})
     text = f"{len(failed)} of {measured.num_rows} measured requests failed"
-    first, *others = [Counter((r["task"], r["round"]) for r in failed if r["arm"] == arm) for arm in arms]
-    if others and all(other == first for other in others) and len(failed) < measured.num_rows:
+    by_arm = [Counter((row["task"], row["round"]) for row in failed if row["arm"] == arm) for arm in arms]
+    is_alike = len(by_arm) > 1 and all(counts == by_arm[0] for counts in by_arm)
+    if is_alike and len(failed) < measured.num_rows:
         tasks = list(dict.fromkeys(task for task, _ in where))
         text += f" ({', '.join(tasks[:3])}), as many on each arm: they are left out"
         return Check(name="errors", ok=False, value=str(len(failed)), text=text, severity=Severity.WARN)
