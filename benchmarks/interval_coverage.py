@@ -227,10 +227,10 @@ def print_tasks(sessions: int) -> None:
         for name, (tasks, hits, designs) in TASKS.items():
             for design in designs:
                 run = partial(all_tasks, tasks, hits, design, -(-sessions // workers))
-                values, errors, held = np.concatenate(list(pool.map(run, range(workers)))).T
+                values, errors, covered = np.concatenate(list(pool.map(run, range(workers)))).T
                 spread = values.std() / np.sqrt(np.nanmean(errors**2))
                 shape = " x ".join(map(str, design))
-                print(f"{name:28}{shape:>8}  {100 * np.nanmean(held):4.1f}  {spread:4.2f}", flush=True)
+                print(f"{name:28}{shape:>8}  {100 * np.nanmean(covered):4.1f}  {spread:4.2f}", flush=True)
 
 
 def all_tasks(

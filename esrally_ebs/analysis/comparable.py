@@ -410,7 +410,7 @@ def _lateness(session: Session) -> Check | None:
     if not noticed:
         text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
         if max(late.values()) > _MAX_LATE:
-            text = f"what emulated volumes took longer than their models is below {_NOTICED:.0%} of all time"
+            text = f"emulated volumes were late by less than {_NOTICED:.0%} of the requests' time"
         return Check(name=LATENESS, ok=True, value=value, text=text)
     named = ", ".join(f"{share:.0%} on {arm}" for arm, share in noticed.items())
     return Check(

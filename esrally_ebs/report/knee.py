@@ -17,7 +17,7 @@ from esrally_ebs.units import format_share
 
 _NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
 _BUSY_SHARE = 0.8  # of the time of processors, or of clients: a queue before them is long
-_LASTS_S = 86_400.0  # credits that a day does not use up are no matter
+_LASTS_S = 86_400.0  # a full bucket that lasts a day is worth no warning
 _PURPOSES = {
     Purpose.ALONE: "one at a time",
     Purpose.PROBE: "to find the order",

@@ -66,16 +66,16 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
         scopes: tuple[Scope, ...] = ("all", "latency") if all(map(has_latency, typed)) else ("all",)
-        found = {scope: _found(names, typed, scope) for scope in scopes}
-        findings = found["all"]
-        pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in found.items()}
+        by_scope = {scope: _findings_of(names, typed, scope) for scope in scopes}
+        findings = by_scope["all"]
+        pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in by_scope.items()}
         tables += [
             *(
                 _pooled_table(of, scope, ordered[0].plan.design.confidence)
                 for scope, of in pooled.items()
                 if of
             ),
-            *(table for of in found.values() for table in _tables(of, arms)),
+            *(table for of in by_scope.values() for table in _tables(of, arms)),
             *_fio_tables(ordered, names, _arms(ordered)),
         ]
         trends = tuple(_trends(findings, arms))
@@ -113,7 +113,7 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     )
 
 
-def _found(names: Sequence[str], sessions: Sequence[Session], scope: Scope) -> dict[str, Findings]:
+def _findings_of(names: Sequence[str], sessions: Sequence[Session], scope: Scope) -> dict[str, Findings]:
     """What sessions say of their arms against the reference of the oldest, if they have such an arm."""
     reference = sessions[0].plan.design.reference_first(sessions[0].arm_names)[:1]
     return {

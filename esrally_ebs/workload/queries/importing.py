@@ -1,4 +1,7 @@
-"""Query logs to a directory with a Rally track, in one pass over the logs and bounded memory."""
+"""Query logs to a directory with a Rally track, in bounded memory.
+
+One pass over the logs; one more where lines of slow logs do not stand in the order of time.
+"""
 
 import hashlib
 import heapq
