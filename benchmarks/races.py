@@ -55,7 +55,8 @@ def race(
             break
         time.sleep(retry_s)
     if ended.returncode:
-        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{output[-2000:]}")
+        said = output.partition("Getting further help")[0]  # what follows is the same for every failure
+        raise RuntimeError(f"exit code {ended.returncode}: {' '.join(command)}\n{said.strip()[-2000:]}")
     return time.monotonic() - began
 
 
