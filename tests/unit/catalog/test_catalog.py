@@ -13,7 +13,7 @@ from esrally_ebs.model import VolumeSpec
 MIB, GIB = 1024**2, 1024**3
 
 
-def _spec(type_: str, gib: float, **more: int) -> VolumeSpec:
+def _spec(type_: str, gib: float, **more: object) -> VolumeSpec:
     return VolumeSpec(name="a", type=type_, size_bytes=int(gib * GIB), **more)
 
 
@@ -38,11 +38,6 @@ def test_gp2_follows_from_its_size(gib: float, iops: int, mib: int, base: int | 
     assert _rates(_spec("gp2", gib)) == expected
 
 
-def test_gp2_starts_with_credits_for_the_published_time_of_burst() -> None:
-    credit = next(limit for limit in model_for(_spec("gp2", 100)).limits if limit.name == "credits")
-    assert credit.capacity / (3000 - credit.rate) == 2000  # AWS's table: 100 GiB burst for 2000 s
-
-
 @pytest.mark.parametrize("type_", ["gp2", "gp3"])
 def test_a_bucket_holds_one_second_of_its_rate(type_: str) -> None:
     limits = [limit for limit in model_for(_spec(type_, 100)).limits if limit.name != "credits"]
@@ -56,27 +51,6 @@ def test_gp3_includes_3000_iops_and_125_mib_per_second_at_any_size() -> None:
 def test_gp3_takes_what_is_provisioned() -> None:
     spec = _spec("gp3", 160, iops=80_000, throughput_bytes_per_s=2000 * MIB)
     assert _rates(spec) == {"iops": 80_000, "throughput": 2000 * MIB}
-
-
-@pytest.mark.parametrize(
-    ("iops", "mib"),
-    [(32_000, 500), (40_000, 625), (64_000, 1000)],  # above 32,000: 16 KiB per IOPS
-)
-def test_io1_throughput_follows_from_iops(iops: int, mib: int) -> None:
-    assert _rates(_spec("io1", 2000, iops=iops)) == {"iops": iops, "throughput": mib * MIB}
-
-
-def test_io2_reaches_4000_mib_per_second() -> None:
-    assert _rates(_spec("io2", 100, iops=16_000)) == {"iops": 16_000, "throughput": 4000 * MIB}
-
-
-def test_st1_has_40_mib_per_tib_and_bursts_to_250() -> None:
-    model = model_for(_spec("st1", 1024))
-    assert {limit.name: limit.rate for limit in model.limits} == {
-        "throughput": 250 * MIB,
-        "credits": 40 * MIB,
-    }
-    assert next(limit.capacity for limit in model.limits if limit.name == "credits") == 1024 * GIB
 
 
 @pytest.mark.parametrize(
@@ -111,6 +85,22 @@ def test_st1_has_40_mib_per_tib_and_bursts_to_250() -> None:
             _spec("gp4", 100),
             "volume 'a': no type 'gp4'; use one of gp2, gp3, io1, io2, st1, sc1, standard, efs,"
             " instance-store",
+        ),
+        (
+            _spec("efs", 100, mode="elastic", date="2021"),
+            "efs volume 'a': no mode 'elastic' at its date; use bursting or provisioned, or change date",
+        ),
+        (
+            _spec("efs", 100, mode="provisioned"),
+            "efs volume 'a': throughput is missing; give what is provisioned, metered",
+        ),
+        (
+            _spec("efs", 100, mode="elastic", throughput_bytes_per_s=MIB),
+            "efs volume 'a': throughput follows from mode 'elastic'; remove it or use provisioned",
+        ),
+        (
+            _spec("efs", 100, one_zone=True, date="2020"),
+            "efs volume 'a': there was no One Zone at its date; remove one_zone or change date",
         ),
     ],
 )

@@ -76,22 +76,6 @@ def test_unencrypted_reads_are_faster_as_published() -> None:
         assert least <= with_ - without <= most
 
 
-@pytest.mark.parametrize(
-    ("gib", "base", "burst"),
-    [(10, 1, 100), (256, 12.5, 100), (1024, 50, 100), (4096, 200, 400)],  # AWS's table, MiB/s
-)
-def test_efs_bursting_follows_from_what_is_stored(gib: int, base: float, burst: float) -> None:
-    rates = _rates(_spec("efs", gib, mode="bursting"))
-    assert (rates["credits"], rates["throughput"]) == (base * MIB, burst * MIB)
-
-
-def test_efs_meters_a_third_of_what_is_read() -> None:
-    metered = [
-        limit for limit in model_for(_spec("efs", mode="bursting")).limits if limit.reads not in (0, 1)
-    ]
-    assert {limit.name: limit.reads for limit in metered} == {"throughput": 1 / 3, "credits": 1 / 3}
-
-
 def test_efs_clients_of_2022_are_held_at_500_mib_per_second_and_elastic_ones_of_now_at_1500() -> None:
     assert _rates(_spec("efs", mode="elastic", date="2022"))["client-throughput"] == 500 * MIB
     assert _rates(_spec("efs", mode="elastic"))["client-throughput"] == 1500 * MIB
@@ -102,47 +86,6 @@ def test_efs_one_zone_writes_sooner_than_regional() -> None:
     assert one_zone.write.base_us < regional.write.base_us
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (
-            _spec("efs", mode="elastic", date="2021"),
-            "efs volume 'a': no mode 'elastic' at its date; use bursting or provisioned, or change date",
-        ),
-        (
-            _spec("efs", mode="provisioned"),
-            "efs volume 'a': throughput is missing; give what is provisioned, metered",
-        ),
-        (
-            _spec("efs", mode="elastic", throughput_bytes_per_s=MIB),
-            "efs volume 'a': throughput follows from mode 'elastic'; remove it or use provisioned",
-        ),
-        (
-            _spec("efs", one_zone=True, date="2020"),
-            "efs volume 'a': there was no One Zone at its date; remove one_zone or change date",
-        ),
-    ],
-)
-def test_what_efs_does_not_allow_is_refused_with_what_to_change(spec: VolumeSpec, message: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        model_for(spec)
-    assert str(caught.value) == message
-
-
-def test_an_instance_holds_its_maximum_for_thirty_minutes_and_then_its_baseline() -> None:
-    limits = {limit.name: limit for limit in instance_limits(_spec("gp3", instance="m5.large"))}
-    most, credit = limits["instance-throughput"], limits["instance-throughput-credits"]
-    assert (most.rate, credit.rate) == (593.75e6, 81.25e6)  # MB/s
-    assert credit.capacity / (most.rate - credit.rate) == 1800
-
-
-def test_an_instance_whose_baseline_is_its_maximum_has_no_credits() -> None:
-    assert [limit.name for limit in instance_limits(_spec("gp3", instance="m5.4xlarge"))] == [
-        "instance-throughput",
-        "instance-iops",
-    ]
-
-
 def test_two_instances_of_a_type_have_the_same_limits_and_an_unknown_one_is_refused() -> None:
     one, other = (instance_limits(_spec("gp3", instance=name)) for name in ("m5.large", "m5.large#2"))
     assert one == other
@@ -150,12 +93,6 @@ def test_two_instances_of_a_type_have_the_same_limits_and_an_unknown_one_is_refu
         PlanError, match=r"gp3 volume 'a': no instance type 'm9.larg'; .*did you mean m\d\w*.large, "
     ):
         model_for(_spec("gp3", instance="m9.larg"))
-
-
-def test_an_instance_store_is_as_fast_as_that_of_its_instance() -> None:
-    iops, _ = model_for(_spec("instance-store", instance="i3.large")).limits
-    assert iops.rate == 100_125  # reads of 4 KiB; AWS says 35,000 writes
-    assert iops.rate / iops.writes == pytest.approx(35_000)
 
 
 def test_magnetic_is_another_name_of_standard() -> None:
