@@ -15,7 +15,6 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from esrally_ebs.checks.preflight import require_rounds
@@ -163,8 +162,8 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
     measured = searches if plan.design.knee is None else [QUERIES]
     yield from baselines(0)
     yield from (block(Work.INDEXING, task, arm) for arm in arms for task in indexing)
-    orders = round_orders(arms, plan.design.most_rounds, seed=plan.design.seed, fixed=fixed)
-    parts = plan.design.rounds_of_starts or (range(1, len(orders) + 1),)
+    order_of_round = orders(arms, seed=plan.design.seed, fixed=fixed)
+    parts = plan.design.rounds_of_starts or (range(1, plan.design.most_rounds + 1),)
     for start, rounds in enumerate(parts, start=1):
         if start > 1:
             yield block(Work.START, "nodes", arms[0], start=start)
@@ -174,7 +173,7 @@ def blocks(plan: Plan, *, indexing: Sequence[str] = (), searches: Sequence[str] 
                 block(Work.SEARCH, task, arm, 0, Phase.WARMUP, start) for task in searches for arm in arms
             )
         for number in rounds:
-            order = orders[number - 1]
+            order = next(order_of_round)
             yield from (
                 block(Work.SEARCH, task, arm, number, start=start) for task in measured for arm in order
             )
@@ -209,11 +208,6 @@ def last_pass(plan: Plan) -> int:
 def cluster_of(arm: str, arms: Sequence[str]) -> str:
     """Rally's name for the node that serves an arm; Rally demands that one cluster is called "default"."""
     return "default" if arm == arms[0] else arm
-
-
-def round_orders(arms: Sequence[str], rounds: int, *, seed: int, fixed: bool = False) -> list[list[str]]:
-    """The order of the arms in each round; see ``orders``."""
-    return list(islice(orders(arms, seed=seed, fixed=fixed), rounds))
 
 
 def orders(members: Sequence[T], *, seed: int | str, fixed: bool = False) -> Iterator[list[T]]:

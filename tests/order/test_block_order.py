@@ -69,11 +69,15 @@ def test_each_arm_indexes_all_of_it_before_the_next_one_begins() -> None:
     assert indexing == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
-@given(rounds=st.integers(1, 8), seed=st.integers(0, 1000))
+@given(
+    rounds=st.integers(1, 8), seed=st.integers(0, 1000), order_=st.sampled_from(["fixed", "counterbalanced"])
+)
 def test_all_tasks_of_a_round_go_through_the_arms_alike_and_the_next_round_backwards(
-    rounds: int, seed: int
+    rounds: int, seed: int, order_: str
 ) -> None:
-    made = order(plan(**{"design.rounds": rounds, "design.seed": seed}), searches=["p", "q"])
+    design = {"design.rounds": rounds, "design.seed": seed, "design.order": order_}
+    made = order(plan(**design), searches=["p", "q"])
+    assert made == order(plan(**design), searches=["p", "q"])
     measured = [block for block in made if block.work is Work.SEARCH and block.round]
     orders = []
     for _, of_round in groupby(measured, key=lambda block: block.round):
@@ -81,7 +85,11 @@ def test_all_tasks_of_a_round_go_through_the_arms_alike_and_the_next_round_backw
         assert by_task["p"] == by_task["q"]
         orders.append(by_task["p"])
     assert len(orders) == rounds
-    assert all(second == first[::-1] for first, second in list(pairwise(orders))[::2])
+    if order_ == "fixed":
+        assert orders == [["a", "b", "c"]] * rounds
+    else:
+        assert all(sorted(each) == ["a", "b", "c"] for each in orders)
+        assert all(second == first[::-1] for first, second in list(pairwise(orders))[::2])
 
 
 def test_nodes_are_started_anew_and_warmed_up_before_each_equal_part_of_the_rounds() -> None:

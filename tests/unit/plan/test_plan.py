@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.machine.resources import resource
 from esrally_ebs.model import Backend
 from esrally_ebs.plan import Plan, load_plan, parse_plan
 
@@ -116,13 +115,6 @@ def test_overrides_reach_nested_keys() -> None:
 def test_an_override_into_a_list_is_refused() -> None:
     with pytest.raises(PlanError, match=r"--set arm.size: only tables can be set"):
         parse_plan(SMALLEST, "x.toml", {"arm.size": 1})
-
-
-def test_every_shipped_plan_is_valid() -> None:
-    plans = sorted(resource("pipelines").glob("*.toml"))
-    assert plans
-    for path in plans:
-        assert load_plan(path).name == path.stem
 
 
 def test_a_missing_file_is_one_line() -> None:

@@ -31,7 +31,6 @@ from esrally_ebs.rally.schedule import (
     settled,
     untold,
 )
-from esrally_ebs.session.protocol import round_orders
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries.replay import PARAM_SOURCE, QUERIES, Replay
 
@@ -78,40 +77,12 @@ def block(made: rally_track.Task) -> Block:
     return ours
 
 
-def test_each_arm_is_first_equally_often_in_an_even_number_of_rounds() -> None:
-    orders = round_orders(["a", "b"], 6, seed=3)
-    assert sum(order[0] == "a" for order in orders) == 3
-
-
-@given(st.integers(1, 9), st.integers(2, 5), st.integers())
-def test_every_round_visits_every_arm_and_pairs_run_backwards(rounds: int, arms: int, seed: int) -> None:
-    names = [f"arm{number}" for number in range(arms)]
-    orders = round_orders(names, rounds, seed=seed)
-    assert len(orders) == rounds
-    assert all(sorted(order) == names for order in orders)
-    for first, second in list(pairwise(orders))[::2]:
-        assert second == first[::-1]
-
-
-def test_a_fixed_order_is_that_of_the_plan_in_every_round() -> None:
-    assert round_orders(["b", "c", "a"], 3, seed=3, fixed=True) == [["b", "c", "a"]] * 3
-
-
-def test_the_recorded_seed_gives_the_same_order_again() -> None:
-    assert round_orders(["a", "b", "c"], 8, seed=5) == round_orders(["a", "b", "c"], 8, seed=5)
-
-
 def test_baselines_come_first_then_warm_up_then_rounds_then_the_short_baselines_again() -> None:
     names = [made.name for made in expand([task("q")], plan())]
     assert names[:4] == ["fio-short-gp2", "fio-short-gp3", "fio-long-gp2", "fio-long-gp3"]
     assert names[4:6] == ["q-gp2-warmup", "q-gp3-warmup"]
     assert sorted(names[6:10]) == ["q-gp2-r1", "q-gp2-r2", "q-gp3-r1", "q-gp3-r2"]
     assert names[10:] == ["fio-short-gp3-end", "fio-short-gp2-end"]  # backwards
-
-
-def test_all_task_names_differ_because_rally_tells_tasks_apart_by_name() -> None:
-    names = [made.name for made in expand([task("q1"), task("q2")], plan(**{"design.rounds": 5}))]
-    assert len(set(names)) == len(names)
 
 
 def test_warm_up_is_the_same_number_of_requests_on_every_arm_and_counts_as_warm_up() -> None:
