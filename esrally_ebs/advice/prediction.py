@@ -11,7 +11,7 @@ from scipy import special
 from esrally_ebs.advice.dependencies import access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
-from esrally_ebs.catalog.limits import Model, Service
+from esrally_ebs.catalog.limits import Service
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import VolumeSpec
@@ -168,7 +168,8 @@ class Predictor:
         self.slower_s = recording.slower_s
         self.waits_seen = recording.waits_seen
         self.quickening = recording.quickening
-        fastest = _without_limits(model_for(recording.spec))
+        model = model_for(recording.spec)
+        fastest = replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
         self._fastest_s = float(replay(thread, fastest).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]
         if np.ptp(self._part) + 1 < _MIN_ROUNDS:
@@ -328,10 +329,6 @@ def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec])
     """The requests at the pace of a race in which those on other volumes take turns with them."""
     others_s = [replay(thread, model_for(spec), credits=spec.credits).latency_s for spec in beside]
     return thread._replace(rest_s=recording.pause_s * (1 + len(beside)) + sum(others_s))
-
-
-def _without_limits(model: Model) -> Model:
-    return replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
 
 
 def _runs(thread: Thread, spec: VolumeSpec) -> list[Replayed]:

@@ -411,8 +411,9 @@ def _slower(seconds: float) -> list[str]:
 
 
 def _plot(advice: Advice) -> Plot:
-    curves = [_marks(type_, [o for o in advice.options if o.spec.type == type_]) for type_ in _types(advice)]
     front = advice.front
+    types = dict.fromkeys(option.spec.type for option in front)
+    curves = [_marks(type_, [o for o in advice.options if o.spec.type == type_]) for type_ in types]
     link = Curve(name="front", x=_x(front), y=_y(front), style="link")
     return Plot(
         title=f"Cost against the {advice.bound.percentile:g}th percentile, predicted",
@@ -421,10 +422,6 @@ def _plot(advice: Advice) -> Plot:
         curves=(link, *curves),
         from_zero=True,
     )
-
-
-def _types(advice: Advice) -> list[str]:
-    return list(dict.fromkeys(option.spec.type for option in advice.front))
 
 
 def _marks(name: str, options: Sequence[Option]) -> Curve:

@@ -260,20 +260,14 @@ class _Requests:
         each = [math.nan if one.processor_s is None else one.processor_s for one in self.each]
         return fmean(each), median(each)
 
-    def mean_wait_s(self, limit: str) -> float:
-        return _waits(self.whole, limit)
-
-    def middle_wait_s(self, limit: str) -> float:
-        return median(_waits(one, limit) for one in self.each)
-
-    def middle_share(self, limit: str) -> float:
-        return median(one.held_back.get(limit, 0.0) for one in self.each)
+    def wait_s(self, limit: str) -> tuple[float, float]:
+        """By a limiter, as ``processor_s``."""
+        return _waits(self.whole, limit), median(_waits(one, limit) for one in self.each)
 
 
 def _processors(slower: _Requests, faster: _Requests, difference_s: float) -> Iterator[Explanation]:
     """What the node used of its processors, where that is most of the difference."""
-    (mean_s, middle_s), (mean_on_faster_s, middle_on_faster_s) = slower.processor_s(), faster.processor_s()
-    more_s = min(mean_s - mean_on_faster_s, middle_s - middle_on_faster_s)
+    more_s = _longer_s(slower.processor_s(), faster.processor_s())
     if more_s >= _MIN_PART * difference_s:
         yield Explanation(
             kind="processors",
@@ -291,9 +285,10 @@ def _limiters(slower: _Requests, faster: _Requests, difference_s: float) -> Iter
             continue
         kind: Literal["waited", "exceeded"] = "waited"
         if limit in slower.whole.exceeded_s:  # how long, but not how much longer requests took because of it
-            kind, explains = "exceeded", slower.middle_share(limit) >= _MIN_SHARE
+            kind = "exceeded"
+            explains = median(one.held_back.get(limit, 0.0) for one in slower.each) >= _MIN_SHARE
         else:
-            explains = _waited_longer_s(slower, faster, limit) >= _MIN_PART * difference_s
+            explains = _longer_s(slower.wait_s(limit), faster.wait_s(limit)) >= _MIN_PART * difference_s
         if explains:
             yield Explanation(
                 kind=kind,
@@ -305,10 +300,9 @@ def _limiters(slower: _Requests, faster: _Requests, difference_s: float) -> Iter
             )
 
 
-def _waited_longer_s(slower: _Requests, faster: _Requests, limit: str) -> float:
-    """By how much more the slower arm waited: per query in the mean and in the middle one, the less."""
-    in_the_mean = slower.mean_wait_s(limit) - faster.mean_wait_s(limit)
-    return min(in_the_mean, slower.middle_wait_s(limit) - faster.middle_wait_s(limit))
+def _longer_s(slower: tuple[float, float], faster: tuple[float, float]) -> float:
+    """By how much more the slower arm took: per query in the mean and in the middle one, the less."""
+    return min(slower[0] - faster[0], slower[1] - faster[1])
 
 
 def _waits(profile: Profile, limit: str) -> float:

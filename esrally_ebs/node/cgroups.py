@@ -18,8 +18,8 @@ def directory_of(cgroup: str, mountinfo: str, *, controller: str = "memory") -> 
     mounts = _cgroup_mounts(mountinfo, controller)
     for name in (controller, ""):  # version 1 first: what it owns version 2 does not have
         if name in paths and name in mounts:
-            root, mount = mounts[name]
-            return mount / _below(paths[name], root)
+            path, (root, mount) = paths[name], mounts[name]
+            return mount / path.relative_to(root if path.is_relative_to(root) else "/")
     return None
 
 
@@ -43,10 +43,6 @@ def _cgroup_mounts(mountinfo: str, controller: str) -> dict[str, tuple[PurePosix
         elif mount.filesystem == "cgroup" and controller in mount.super_options.split(","):
             mounts[controller] = place
     return mounts
-
-
-def _below(path: PurePosixPath, root: PurePosixPath) -> PurePosixPath:
-    return path.relative_to(root) if path.is_relative_to(root) else path.relative_to("/")
 
 
 def resident_kib(status: str) -> int:

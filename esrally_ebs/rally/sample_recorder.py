@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from esrally import telemetry
 from esrally.metrics import SampleType
 
-from esrally_ebs.analysis.knee import EVENT, NextStep
+from esrally_ebs.analysis.knee import EVENT
 from esrally_ebs.analysis.profile import calibration_errors
 from esrally_ebs.analysis.sequential import InterimResult, look, looks
 from esrally_ebs.analysis.summary import Blocks, Off
@@ -379,17 +379,17 @@ class DrivenSession:
 
     def _rule_here(self) -> StopRule | StepRule | None:
         context = self._session()
+        folder = SessionFolder(context.folder)
         if self._rule is None and context.plan.design.knee is not None:
             self._rule = StepRule(
                 context.plan,
                 publish=(context.notes / STEP).write_text,
-                record=partial(_record_step, SessionFolder(context.folder)),
+                record=lambda arm, round_, step: folder.note(EVENT, arm=arm, round=round_, **asdict(step)),
             )
         if self._rule is None and context.plan.design.is_auto:
-            folder = SessionFolder(context.folder)
             self._rule = StopRule(
                 context.plan,
-                record=partial(_record_look, folder),
+                record=lambda look, why: folder.note("look", **asdict(look), ends=why),
                 off=lambda: calibration_errors(folder.events()),
             )
         return self._rule
@@ -399,29 +399,10 @@ def _pauses(session: Callable[[], Context], node: str) -> Callable[[], list[Paus
     """What gives a node's pauses since it was asked last."""
     if hosts := hosts_of(session()):
         return partial(hosts.pauses, node)
-    return GcLog(partial(_open_gc_log, session, node)).new
-
-
-def _open_gc_log(session: Callable[[], Context], node: str) -> BinaryIO:
-    """That of the process which the node is now: it may have been started anew."""
-    return root_steps(session()).gc_log(node)
+    # the log of the process which the node is by then: it may have been started anew
+    return GcLog(lambda: root_steps(session()).gc_log(node)).new
 
 
 def _index_work(node: Node) -> Any:
     """Merges and refreshes of all its open indices since they were opened."""
     return api.get(node.port, "/_stats/merge,refresh?filter_path=_all.total").get("_all", {}).get("total", {})
-
-
-def _record_step(folder: SessionFolder, arm: str, round_: int, step: NextStep) -> None:
-    folder.note(EVENT, arm=arm, round=round_, **asdict(step))
-
-
-def _record_look(folder: SessionFolder, look: InterimResult, why: str) -> None:
-    folder.note(
-        "look",
-        rounds=look.rounds,
-        confidence=look.confidence,
-        tasks=look.tasks,
-        undecided=list(look.undecided),
-        ends=why,
-    )

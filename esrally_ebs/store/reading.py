@@ -29,13 +29,10 @@ def this_process() -> Owner:
 
 def as_it_ended(record: SessionRecord) -> SessionRecord:
     """The record; a session whose process died without a word is failed."""
-    if record.state is not State.RUNNING or _lives(record.owner):
+    owner = Process(record.owner.pid, record.owner.start_ticks)
+    if record.state is not State.RUNNING or (record.owner.boot_id == _boot_id() and owner.alive):
         return record
     return replace(record, state=State.FAILED, reason="its process ended without saying so")
-
-
-def _lives(owner: Owner) -> bool:
-    return owner.boot_id == _boot_id() and Process(owner.pid, owner.start_ticks).alive
 
 
 def _boot_id() -> str:

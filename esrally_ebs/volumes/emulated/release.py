@@ -58,7 +58,8 @@ def detach(directory: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
     _end(daemons, signal.SIGTERM, clock)
     _end(_daemons_of(directory), signal.SIGKILL, clock)
     _unmount(directory / daemon.DISK_NAME)
-    _wait_for_loops(directory, clock)
+    # the kernel lets go of a loop device a moment after its last user
+    clock.wait_until(lambda: not _loops_of(directory), limit_s=_END_S, poll_s=_POLL_S)
     images = record.created if record is not None else [image_of(root, directory) for root in image_roots()]
     for image in images:
         _remove_image(image)
@@ -209,11 +210,6 @@ def _unmount(point: Path) -> None:
 def _detach_loop(name: str) -> None:
     with contextlib.suppress(CommandError):  # gone by itself; or seen again among the leftovers
         run(["losetup", "--detach", f"/dev/{name}"], timeout_s=_QUICK_S)
-
-
-def _wait_for_loops(directory: Path, clock: Clock) -> None:
-    """The kernel lets go of a loop device a moment after its last user."""
-    clock.wait_until(lambda: not _loops_of(directory), limit_s=_END_S, poll_s=_POLL_S)
 
 
 def sweep_images(booted_at_s: float) -> list[Path]:
