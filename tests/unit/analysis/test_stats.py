@@ -156,12 +156,6 @@ def test_a_round_on_one_arm_only_is_left_out_and_said() -> None:
     assert any("round 7 was measured on one arm only" in warning for warning in comparison.warnings)
 
 
-def test_unequal_numbers_of_requests_are_said() -> None:
-    b = rounds(seed=2)
-    b[0] = b[0][:3]
-    assert any("unequal numbers of requests: a 30, b 28" in w for w in verdict_on(rounds(), b).warnings)
-
-
 def test_three_arms_are_compared_with_the_first() -> None:
     three = {
         ("task", arm): {n: np.array(times) for n, times in enumerate(rounds(scale, seed=7), start=1)}

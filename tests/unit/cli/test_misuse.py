@@ -42,8 +42,6 @@ from esrally_ebs.store import SessionFolder
             ["study", "burst-2014", "--output", "/nowhere/out"],
             "--output /nowhere/out: there is no folder /nowhere",
         ),
-        (["run", "smoke", "--set", "race.track=nowhere"], "race.track: there is no "),
-        (["run", "smoke", "--set", "race.track=../docs"], "race.track: there is no "),
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),

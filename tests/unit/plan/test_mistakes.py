@@ -61,10 +61,7 @@ COMMANDS = {
 PARAMETERS = {
     "plan=gp2-vs-gp4": "plan 'gp2-vs-gp4': there is none of that name; choose one of .*; did you mean 'gp2",
     "cache=could": "cache.mode: 'could' is not allowed: .* 'warm' or 'steady'; did you mean 'cold'",
-    "rounds=many": "design.rounds: 'many' is neither a whole number from 1 to 1,000 nor 'auto'",
-    "volumes=gp2:/mnt/gp2": "track parameter volumes: 'gp2:/mnt/gp2' is not name=/mount/point; write for",
     "volumes=A=/dev/shm": "track parameter volumes: 'A' is not a name; use lower-case letters, digits and",
-    "set=design.rounds": "track parameter set: 'design.rounds' is no table; write for example",
 }
 
 

@@ -63,11 +63,6 @@ def test_full_stands_for_the_official_corpus() -> None:
     assert plan_for({"documents": "full"}).dataset.documents == "full"
 
 
-def test_a_wrong_value_names_file_key_and_what_is_allowed() -> None:
-    with pytest.raises(PlanError, match=r"gp2-vs-gp3\.toml: cache\.mode: .*'cold', 'warm' or 'steady'"):
-        plan_for({"cache": "tepid"})
-
-
 @pytest.mark.parametrize(
     "words",
     [

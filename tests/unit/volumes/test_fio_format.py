@@ -96,19 +96,6 @@ def test_a_sequential_job_of_the_article_runs_by_size() -> None:
     assert not any("runtime" in word for word in words)
 
 
-def test_a_job_with_a_runtime_is_time_based() -> None:
-    job = BaselineJob(name="cold-search-4k", rw="randread", bs=4096, runtime=1.5)
-
-    assert {"--time_based=1", "--runtime=1500000us"} <= set(job_argv(job, Path("/mnt/fio/fio-bench")))
-
-
-def test_the_queue_depth_is_one_for_a_synchronous_engine() -> None:
-    job = BaselineJob(name="a", rw="randread", bs=4096, iodepth=64)
-
-    assert "--iodepth=1" in job_argv(job, Path("f"))
-    assert "--iodepth=64" in job_argv(job.model_copy(update={"engine": "libaio"}), Path("f"))
-
-
 def test_the_layout_writes_the_file_and_measures_nothing() -> None:
     job = BaselineJob(name="a", rw="write", bs=4096)
 

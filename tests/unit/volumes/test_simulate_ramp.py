@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.plan import BaselineJob, parse_plan
+from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.baseline import job_argv
 from esrally_ebs.volumes.virtual import SimulatedVolume, VolumeJob, run_together
 
 KIB, GIB = 1024, 1024**3
 GP3 = VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB)
-PLAN = 'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n[[baseline]]\nname = "job"\nrw = "read"\nbs = "4KiB"\n'
 
 
 def job(**options: Any) -> BaselineJob:  # noqa: ANN401 - options of fio
@@ -67,16 +65,3 @@ def test_fio_is_told_of_it() -> None:
     words = job_argv(job(runtime=3.0, ramp_time=1.5), Path("file"))
     assert {"--time_based=1", "--runtime=3000000us", "--ramp_time=1500000us"} <= set(words)
     assert not any("ramp" in word for word in job_argv(job(runtime=3.0), Path("file")))
-
-
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        ('ramp_time = "10s"', "ramp_time: only a job with a runtime goes on after it; give a runtime, or"),
-        ('ramp_time = -1\nruntime = "1s"', "ramp_time: .*it should be greater than or equal to 0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_one_line(keys: str, says: str) -> None:
-    with pytest.raises(PlanError, match=says) as caught:
-        parse_plan(PLAN + keys, "x.toml")
-    assert "\n" not in str(caught.value)

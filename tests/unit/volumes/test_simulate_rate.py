@@ -7,18 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
-from esrally_ebs.plan import BaselineJob, parse_plan
+from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.baseline import job_argv
 from esrally_ebs.volumes.fio import FioDirection, parse_fio
 from esrally_ebs.volumes.virtual import SimulatedVolume
 
 KIB, GIB = 1024, 1024**3
 GP3 = VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB)
-PLAN = (
-    'name = "p"\n[[arm]]\nname = "a"\ntype = "gp3"\n[[baseline]]\nname = "job"\nrw = "randrw"\nbs = "4KiB"\n'
-)
 
 
 def job(**options: Any) -> BaselineJob:  # noqa: ANN401 - options of fio
@@ -80,16 +76,3 @@ def test_fio_is_told_of_it() -> None:
     assert "--rate_iops=400" in job_argv(job(rate_iops=400), Path("file"))
     assert f"--rate={1024 * KIB}" in job_argv(job(rate="1MiB"), Path("file"))
     assert not any("rate" in word for word in job_argv(job(), Path("file")))
-
-
-@pytest.mark.parametrize(
-    ("lines", "says"),
-    [
-        ("rate_iops = 5", "baseline.0.rw: fio holds reads and writes of a mix back each by itself"),
-        ('rate = "1MiB"\nrate_iops = 5', "baseline.0.rate: fio takes either rate or rate_iops; remove one"),
-        ("rate_iops = 0", "baseline.0.rate_iops"),
-    ],
-)
-def test_a_rate_that_fio_would_take_otherwise_is_one_line(lines: str, says: str) -> None:
-    with pytest.raises(PlanError, match=says):
-        parse_plan(PLAN + lines, "test.toml")
