@@ -28,10 +28,38 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int
     return code, line
 
 
-def test_a_log_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = refused(capsys, tmp_path / "no.json", "--output", tmp_path / "out")
-    assert code == 2
-    assert "no.json: No such file" in line
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["no.json"], 2, "no.json: No such file"),
+        (["log.json", "--format", "es-slow-log-8"], 4, "no request to race in 1 lines read as es-slow-log-8"),
+        (["log.json", "--format", "apache"], 2, "--format apache: choose auto, es-query-log"),
+        (["log.json", "msearch"], 2, "import them by themselves"),
+        (["log.json", "same"], 2, "same: is the same file as log.json; name each log once"),
+        (["zones"], 4, "zones:2: some times name a time zone"),
+        (["log.json", "--index", "orders"], 2, "--index orders: no search of"),
+        (["log.json", "--index", "orders"], 2, "it has logs"),
+        (["log.json", "--index", ""], 2, "--index '': no name of an index; name an index"),
+        (["log.json", "--index", "a/b"], 2, "no name of an index"),
+        (["log.json", "--index", "far:logs"], 2, "index of another cluster"),
+        (["log.json", "--index", "<logs-{now/d}>"], 2, "date maths"),
+        (["log.json", "--output", "/proc/self/out"], 3, "/proc/self/out: cannot be written"),
+    ],
+)
+def test_words_that_cannot_be_meant(
+    words: list[str],
+    code: int,
+    says: str,
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(log.parent)
+    write(Path("msearch"), '{"index":"a"}', "{}")
+    Path("same").symlink_to(log)
+    write(Path("zones"), query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
+    ended, line = refused(capsys, "--output", "out", *words)
+    assert (ended, says in line) == (code, True), line
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
@@ -93,32 +121,6 @@ def test_a_log_that_is_none(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
 
 
-def test_a_log_of_another_format_than_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = refused(capsys, log, "--format", "es-slow-log-8", "--output", log.parent / "out")
-    assert code == 4
-    assert "no request to race in 1 lines read as es-slow-log-8" in line
-
-
-def test_a_format_that_is_none(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = refused(capsys, log, "--format", "apache", "--output", log.parent / "out")
-    assert code == 2
-    assert "--format apache: choose auto, es-query-log" in line
-
-
-def test_logs_of_two_formats(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = write(tmp_path / "msearch", '{"index":"a"}', "{}")
-    code, line = refused(capsys, log, other, "--output", tmp_path / "out")
-    assert code == 2
-    assert "import them by themselves" in line
-
-
-def test_a_log_that_is_named_twice(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (log.parent / "same").symlink_to(log)
-    code, line = refused(capsys, log, log.parent / "same", "--output", log.parent / "out")
-    assert code == 2
-    assert f"same: is the same file as {log}; name each log once" in line
-
-
 def test_a_log_that_begins_with_how_the_node_starts_is_read(tmp_path: Path) -> None:
     said = json.dumps({"@timestamp": "2026-01-02T10:00:00.000Z", "log.logger": "o.e.n.Node", "message": "hi"})
     log = write(tmp_path / "log", *[said] * 500, query_line(MATCH_ALL))
@@ -133,13 +135,6 @@ def test_half_a_line_is_counted_with_its_place(tmp_path: Path) -> None:
     assert summary.first == {"line cut off or not of the format": "log:2"}
 
 
-def test_times_with_and_without_zone_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = write(tmp_path / "log", query_line(MATCH_ALL), query_line(MATCH_ALL, at="2026-01-02T10:00:00.000"))
-    code, line = refused(capsys, log, "--output", tmp_path / "out")
-    assert code == 4
-    assert "log:2: some times name a time zone" in line
-
-
 def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
     log = write(
         tmp_path / "log",
@@ -147,29 +142,6 @@ def test_times_of_several_zones_are_one_order(tmp_path: Path) -> None:
         query_line(MATCH_ALL, at="2026-01-02T10:00:00.000Z"),
     )
     assert import_logs([log], tmp_path / "out").seconds == 1.0
-
-
-def test_an_index_that_is_not_in_the_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = refused(capsys, log, "--index", "orders", "--output", log.parent / "out")
-    assert code == 2
-    assert "--index orders: no search of" in line
-    assert "it has logs" in line
-
-
-@pytest.mark.parametrize(
-    ("index", "says"),
-    [
-        ("", "--index '': no name of an index; name an index"),
-        ("a/b", "no name of an index"),
-        ("far:logs", "index of another cluster"),
-        ("<logs-{now/d}>", "date maths"),
-    ],
-)
-def test_an_index_that_no_node_can_have(
-    index: str, says: str, log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, line = refused(capsys, log, "--index", index, "--output", log.parent / "out")
-    assert (code, says in line) == (2, True), line
 
 
 def test_a_log_without_names_of_indices_asks_for_one(tmp_path: Path) -> None:
@@ -218,12 +190,6 @@ def test_an_empty_output_directory_is_used(log: Path) -> None:
 def test_the_command_to_race_with_can_be_copied(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workload", "import", str(log), "--output", str(log.parent / "my queries")]) == 0
     assert f"--track-path='{log.parent / 'my queries'}'\n" in capsys.readouterr().out
-
-
-def test_an_output_that_cannot_be_written(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, line = refused(capsys, log, "--output", "/proc/self/out")
-    assert code == 3
-    assert "/proc/self/out: cannot be written" in line
 
 
 def test_logs_are_only_read(log: Path) -> None:
