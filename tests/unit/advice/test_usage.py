@@ -60,6 +60,12 @@ CLOUDWATCH = json.dumps(
 )
 
 
+@pytest.fixture
+def iostat(tmp_path: Path) -> Path:
+    (path := tmp_path / "iostat.txt").write_text(IOSTAT)
+    return path
+
+
 def test_iostat_is_read_over_midnight_and_without_its_first_report() -> None:
     assert parse_usage(IOSTAT, "log") == [
         Interval(seconds=10, reads=10_000, read_bytes=16_000 * KIB * 10, writes=100, written_bytes=400 * KIB)
@@ -295,10 +301,25 @@ def test_cloudwatch_is_read_by_its_labels() -> None:
     assert (second.read_bytes, second.writes) == (12_000, 1)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "nothing of the kind", '{"MetricDataResults": []}', IOSTAT[:400]])
-def test_anything_else_is_refused_with_its_name(text: str) -> None:
-    with pytest.raises(FormatError, match="log: "):
-        parse_usage(text, "log")
+# "sar -b", which has times and the I/Os of all devices together
+SAR_B = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  32.0  40.0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "says"),
+    [
+        *((text, None, "log: ") for text in ("", "{}", "nothing of the kind", IOSTAT[:400])),
+        ('{"MetricDataResults": []}', None, "log: "),
+        ('{"MetricDataResults": {"a": 1}}', None, "neither of get-metric-data nor of sysstat"),
+        (SAR.replace("12:10:01", "12:30:01"), None, "times run backwards, from 12:30:01 to 12:20:01; give"),
+        (IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1"), None, "nvme1n1, nvme2n1"),
+        (IOSTAT, "sdz", "log: nothing of device sdz; it has nvme1n1"),
+        (SAR_B, None, r"between two times of day.*text of sar -d \(sar -b names no device\)"),
+    ],
+)
+def test_anything_else_is_refused_with_its_name(text: str, device: str | None, says: str) -> None:
+    with pytest.raises(FormatError, match=says):
+        parse_usage(text, "log", device)
 
 
 @pytest.mark.parametrize("amount", ["nan", "-5", "1e308"])
@@ -421,41 +442,11 @@ def test_next_to_no_ios_of_any_size_are_replayed() -> None:
     assert replay_usage(columns_of([hardly]), model_for(GP3)).limited_s in (0, 60)
 
 
-def test_json_of_another_form_is_refused_in_our_words() -> None:
-    with pytest.raises(FormatError, match="neither of get-metric-data nor of sysstat"):
-        parse_usage('{"MetricDataResults": {"a": 1}}', "x")
-
-
 def test_values_without_their_times_are_named() -> None:
     document = json.loads(CLOUDWATCH)
     document["MetricDataResults"][1]["Values"].pop()
     with pytest.raises(FormatError, match=r"log: vol-1 VolumeReadBytes: 2 timestamps for 1 values; give"):
         parse_usage(json.dumps(document), "log")
-
-
-def test_times_that_run_backwards_are_not_the_next_day() -> None:
-    backwards = SAR.replace("12:10:01", "12:30:01")
-    with pytest.raises(FormatError, match="log: times run backwards, from 12:30:01 to 12:20:01; give"):
-        parse_usage(backwards, "log")
-
-
-def test_of_several_devices_one_must_be_named() -> None:
-    both = IOSTAT + IOSTAT.replace("nvme1n1", "nvme2n1")
-    with pytest.raises(FormatError, match="nvme1n1, nvme2n1"):
-        parse_usage(both, "log")
-
-
-def test_a_device_that_is_not_in_a_log_is_named() -> None:
-    with pytest.raises(FormatError, match="log: nothing of device sdz; it has nvme1n1"):
-        parse_usage(IOSTAT, "log", "sdz")
-
-
-def test_a_log_of_no_device_is_not_said_to_lack_times() -> None:
-    """``sar -b`` has times, and the I/Os of all devices together."""
-    text = "12:00:01  tps  rtps  wtps  bread/s  bwrtn/s\n12:10:01  9.0  4.0  5.0  32.0  40.0\n"
-    said = r"log: no report of a device between two times of day.*text of sar -d \(sar -b names no device\)"
-    with pytest.raises(FormatError, match=said):
-        parse_usage(text, "log")
 
 
 def test_a_limit_is_reached_until_what_is_owed_is_done() -> None:
@@ -498,16 +489,14 @@ def test_credits_are_used_up_at_the_rate_beyond_the_baseline() -> None:
 
 
 def test_credits_that_were_left_at_first_are_those_of_every_setting(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    iostat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody could say them: a volume whose balance was used up seemed to burst for half an hour."""
     today = VolumeSpec(name="a", type="gp2", size_bytes=100 * GIB, credits=0.0)
     first, *others = usage_options([QUIET] * 10, today, region="us-east-1", types=["gp2"])[0]
     assert first.usage.at_limit_s["credits"] == 600
     assert others[0].usage == first.usage
-    log = tmp_path / "iostat.txt"
-    log.write_text(IOSTAT)
-    command = ["usage", str(log), "--size", "100GiB", "--credits"]
+    command = ["usage", str(iostat), "--size", "100GiB", "--credits"]
     assert main([*command, "0.25", "--type", "gp2"]) == 0
     assert "Credits were 25% full at the start" in capsys.readouterr().out
     for share, says in (("0.25", "gp3 of this size has no burst"), ("nan", "no share"), ("25", "no share")):
@@ -611,12 +600,10 @@ def test_what_is_paid_by_use_is_that_of_the_log(today: VolumeSpec, log: Interval
 
 
 def test_settings_without_a_price_in_a_region_are_left_out_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    iostat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of us-east-2 two types' prices are not known: all were refused, naming an option that there is not."""
-    log = tmp_path / "iostat.txt"
-    log.write_text(IOSTAT)
-    command = ["usage", str(log), "--size", "500GiB", "--region", "us-east-2"]
+    command = ["usage", str(iostat), "--size", "500GiB", "--region", "us-east-2"]
     assert main(command) == 0
     assert "Settings of io2, st1 were left out, as prices of theirs in us-east-2" in capsys.readouterr().out
     assert main([*command, "--type", "io2", "--iops", "8000"]) == 0
@@ -634,12 +621,10 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
 
 @pytest.mark.parametrize(("size", "types"), [("3GiB", "io2"), ("20TiB", "st1,sc1")])
 def test_types_that_are_not_sold_in_a_size_are_named_with_it(
-    size: str, types: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: str, types: str, iostat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was not said that it is the size: "no setting of these types is sold; name others"."""
-    log = tmp_path / "iostat.txt"
-    log.write_text(IOSTAT)
-    assert main(["usage", str(log), "--size", size, "--types", types]) == 2
+    assert main(["usage", str(iostat), "--size", size, "--types", types]) == 2
     gib = "3" if size == "3GiB" else "20480"
     said = f"--types {types}: none is sold for {gib} GiB; name others, such as gp3\n"
     assert capsys.readouterr().err.endswith(said)
@@ -666,10 +651,10 @@ def test_what_is_cut_of_a_packed_file_is_refused_in_one_line(
         assert said.endswith("; name a file that can be read\n")
 
 
-def test_the_command_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "iostat.txt"
-    log.write_text(IOSTAT)
-    assert main(["usage", str(log), "--size", "500GiB", "--iops", "16000", "--throughput", "1000MiB/s"]) == 0
+def test_the_command_says_what_it_cannot(iostat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["usage", str(iostat), "--size", "500GiB", "--iops", "16000", "--throughput", "1000MiB/s"]) == 0
+    )
     out = capsys.readouterr().out
     assert "gp3 500 GiB, 3,000 IOPS, 160 MiB/s" in out or "less than today" in out
     assert "nothing is said of the latency" in out.lower()

@@ -122,16 +122,10 @@ def test_a_limiter_at_work_on_every_arm_of_a_round_marks_none(tmp_path: Path) ->
     assert kinds(session(tmp_path, [limited("gp2", 1, 0.02), limited("gp3", 1, 0.01)])) == {}
 
 
-def test_different_limiters_at_work_on_the_arms_of_a_round_mark_both(tmp_path: Path) -> None:
-    events = [limited("gp2", 1, 0.02), limited("gp3", 1, 0.02, limit="throughput")]
-
-    assert kinds(session(tmp_path, events)) == {("gp2", 1): ["limiter"], ("gp3", 1): ["limiter"]}
-
-
-def test_an_event_on_both_arms_but_in_different_rounds_marks_both_rounds(tmp_path: Path) -> None:
-    events = [limited("gp2", 1, 0.02), limited("gp3", 2, 0.02)]
-
-    assert kinds(session(tmp_path, events)) == {("gp2", 1): ["limiter"], ("gp3", 2): ["limiter"]}
+@pytest.mark.parametrize(("round_", "limit"), [(1, "throughput"), (2, "iops")])
+def test_different_limiters_or_rounds_mark_both_arms(round_: int, limit: str, tmp_path: Path) -> None:
+    events = [limited("gp2", 1, 0.02), limited("gp3", round_, 0.02, limit=limit)]
+    assert kinds(session(tmp_path, events)) == {("gp2", 1): ["limiter"], ("gp3", round_): ["limiter"]}
 
 
 def test_a_pause_counts_by_how_much_of_requests_it_took(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from facts_of_arms import ALIKE, ARMS, GIB, KIB, MIB, PLAN, arm, check_of, efs, 
 
 from esrally_ebs.aws.describe import InstanceLimits
 from esrally_ebs.checks.facts import Activity, ClockFacts, Facts, InstanceFacts
-from esrally_ebs.checks.guards import NAMES, check_names, guard
-from esrally_ebs.errors import PlanError
+from esrally_ebs.checks.guards import guard
 from esrally_ebs.model import Kind, Severity, VolumeSpec
 from esrally_ebs.plan import parse_plan
 
@@ -192,9 +191,3 @@ def test_an_accepted_check_is_on_record_and_stops_nothing() -> None:
     good = check_of("filesystem", *ALIKE, plan=plan.model_copy(update={"accept": ("filesystem",)}))
     assert good is not None
     assert not good.accepted  # there was nothing to accept
-
-
-def test_only_a_check_that_exists_can_be_accepted() -> None:
-    check_names(NAMES)
-    with pytest.raises(PlanError, match="no check is named 'shceduler'; use one of identity, root-device"):
-        check_names(["shceduler"])

@@ -59,34 +59,27 @@ def test_a_gate_on_fio_alone_decides_by_passes(
     assert 'tests="1"' in (home / "g.xml").read_text()
 
 
-def test_two_limits_share_the_doubt(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(home, "f")
-    assert main(["gate", "f", "--max-slowdown", "p50=20%", "--max-slowdown", "p90=20%"]) == 0
-    assert "all 2 limits are kept" in capsys.readouterr().out
-
-
-def test_one_pass_decides_nothing_and_the_gate_says_what_would(
-    home: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("made", "limits", "code", "says"),
+    [
+        ({}, ["p50=20%", "p90=20%"], 0, "all 2 limits are kept"),  # which share the doubt
+        ({"passes": 1}, ["p50=5%"], 5, "1 pass of 6 that an interval takes: repeat = 5 in its [[baseline]]"),
+        ({"kind": "simulate"}, ["p50=5%"], 4, "session f: is simulated, nothing was measured; gate one that"),
+        ({"kind": "race", "race": {}}, ["p50=20%"], 4, "esrally-ebs: session f: no search was compared"),
+    ],
+)
+def test_what_else_a_gate_on_fio_alone_says(
+    made: dict[str, Any],
+    limits: list[str],
+    code: int,
+    says: str,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    make(home, "f", passes=1)
-    assert main(["gate", "f", "--max-slowdown", "p50=5%"]) == 5
-    assert "1 pass of 6 that an interval takes: repeat = 5 in its [[baseline]]" in capsys.readouterr().out
-
-
-def test_a_simulated_session_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(home, "f", kind="simulate")
-    assert main(["gate", "f", "--max-slowdown", "p50=5%"]) == 4
-    assert capsys.readouterr().err.splitlines() == [
-        "esrally-ebs: session f: is simulated, nothing was measured; gate one that was"
-    ]
-
-
-def test_a_race_whose_samples_are_gone_is_not_gated_by_its_fio(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make(home, "f", kind="race", race={})
-    assert main(["gate", "f", "--max-slowdown", "p50=20%"]) == 4
-    assert capsys.readouterr().err.startswith("esrally-ebs: session f: no search was compared")
+    make(home, "f", **made)
+    assert main(["gate", "f", *(f"--max-slowdown={limit}" for limit in limits)]) == code
+    out, err = capsys.readouterr()
+    assert says in (err if code == 4 else out)
 
 
 def test_two_sessions_of_fio_alone_are_compared_job_by_job(
@@ -107,24 +100,22 @@ def test_two_sessions_of_fio_alone_are_compared_job_by_job(
     assert read == pytest.approx(1.1 * 418e-6 * 1.007)
 
 
-def test_jobs_of_one_name_that_differ_forbid_the_comparison(
-    home: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        ({"bs": "32k"}, "seq-rw-16k-x2 bs: 16384 in the first, 32768 in the second"),
+        (
+            {"kind": "simulate"},
+            "compare: second-2: simulated in virtual time, nothing was measured; compare with simulated"
+            " sessions alone",
+        ),
+    ],
+)
+def test_sessions_that_differ_are_not_compared(
+    second: dict[str, Any], says: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(home, "first-1", scale=1.0)
-    make(home, "second-2", scale=1.1, bs="32k")
+    make(home, "second-2", scale=1.1, **second)
     assert main(["compare", "first-1", "second-2"]) == 4
-    assert "seq-rw-16k-x2 bs: 16384 in the first, 32768 in the second" in capsys.readouterr().err
-
-
-def test_a_simulated_session_and_a_measured_one_are_one_line(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make(home, "first-1", scale=1.0)
-    make(home, "second-2", scale=1.1, kind="simulate")
-    assert main(["compare", "first-1", "second-2"]) == 4
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == [
-        "esrally-ebs: compare: second-2: simulated in virtual time, nothing was measured; compare with"
-        " simulated sessions alone"
-    ]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line

@@ -171,28 +171,22 @@ def test_a_gate_is_against_the_reference_of_the_plan() -> None:
     assert (judged.a, judged.b, judged.outcome) == ("b", "a", Outcome.PASS)
 
 
-def test_of_three_arms_the_other_must_be_named() -> None:
-    with pytest.raises(PlanError, match="has arms a, b, c; name one with --other"):
-        gates.judge_session(session(arms=("a", "b", "c")), [P50])
-
-
 @pytest.mark.parametrize(
-    ("base", "other", "text"),
-    [("x", None, "not an arm"), ("a", "a", "two different"), (None, "x", "not an arm")],
+    ("arms", "limits", "of", "text"),
+    [
+        ("ab", [P50], {"base": "x"}, "not an arm"),
+        ("ab", [P50], {"base": "a", "other": "a"}, "two different"),
+        ("ab", [P50], {"other": "x"}, "not an arm"),
+        ("abc", [P50], {}, "has arms a, b, c; name one with --other"),
+        ("a", [P50], {}, "a gate compares two arms, and it has 1"),
+        ("ab", [], {}, "--max-slowdown p50=5%"),
+    ],
 )
-def test_arms_that_cannot_be_gated_are_refused(base: str | None, other: str | None, text: str) -> None:
+def test_arms_that_cannot_be_gated_are_refused(
+    arms: str, limits: list[GateLimit], of: dict[str, str], text: str
+) -> None:
     with pytest.raises(PlanError, match=text):
-        gates.judge_session(session(), [P50], base=base, other=other)
-
-
-def test_a_session_of_one_arm_has_nothing_to_gate() -> None:
-    with pytest.raises(PlanError, match="a gate compares two arms, and it has 1"):
-        gates.judge_session(session(arms=("a",)), [P50])
-
-
-def test_a_gate_without_a_limit_is_refused() -> None:
-    with pytest.raises(PlanError, match="--max-slowdown p50=5%"):
-        gates.judge_session(session(), [])
+        gates.judge_session(session(arms=tuple(arms)), limits, **of)
 
 
 @pytest.mark.parametrize(
