@@ -245,10 +245,15 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
         assert ended.stdout.decode().split() == [name], ended.stderr
 
 
+def read(cfg: Any, folder: Path) -> Any:  # noqa: ANN401 - Rally's
+    """The track of a folder."""
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
+    return loader.TrackFileReader(cfg).read(folder.name, str(folder / "track.json"), str(folder))
+
+
 def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
     """What a dataset of this track is kept under."""
-    track = loader.TrackFileReader(cfg).read(track_dir.name, str(track_dir / "track.json"), str(track_dir))
-    cfg.add(config.Scope.benchmark, "track", "track.path", str(track_dir))
+    track = read(cfg, track_dir)
     challenge = track.selected_challenge_or_default
     indexing = with_tasks(track, challenge.schedule[:6])
     source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
@@ -295,8 +300,7 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
     user_tracks.papers(folder)
     (folder / "papers.json").unlink()
     cfg = configuration(tmp_path, pipeline="from-sources")
-    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
-    track = loader.TrackFileReader(cfg).read("papers", str(folder / "track.json"), str(folder))
+    track = read(cfg, folder)
     pack = processor.Pack()
     loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
     source = pack._source(with_tasks(track, []), race_settings(cfg).plan)
@@ -310,8 +314,7 @@ def written(cfg: Any, folder: Path, **parts: Any) -> Any:  # noqa: ANN401 - JSON
     """A track of these parts, as Rally reads it."""
     folder.mkdir(exist_ok=True)
     (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", **parts}))
-    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
-    return loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    return read(cfg, folder)
 
 
 SEARCH = {"operation-type": "search", "body": {}}
@@ -540,12 +543,8 @@ def test_assertions_about_hits_that_are_not_counted_are_no_error(tmp_path: Path)
 
 
 def test_a_track_with_nothing_to_make_its_indices_of_says_how_to_give_them(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    schedule = [{"operation": {"operation-type": "search", "body": {}}}]
-    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", "schedule": schedule}))
     cfg = configuration(tmp_path, pipeline="from-sources")
-    track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    track = written(cfg, tmp_path / "mine", schedule=[{"operation": SEARCH}])
     with pytest.raises(PlanError, match=r"^track mine: has no documents .* --track-params=data:/path"):
         processor.Pack()._source(with_tasks(track, []), race_settings(cfg).plan)
 
@@ -584,7 +583,7 @@ def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Pat
     folder.mkdir()
     user_tracks.papers(folder)
     cfg = configuration(tmp_path, pipeline="from-sources")
-    track = loader.TrackFileReader(cfg).read("papers", str(folder / "track.json"), str(folder))
+    track = read(cfg, folder)
     made = with_tasks(track, [])
     assert [task.operation.type for task in made.challenges[0].schedule] == [
         "create-index",
@@ -597,14 +596,10 @@ def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Pat
 
 def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexing:  # noqa: ANN401 - Rally's
     """A source of these tasks alone."""
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", "schedule": schedule}))
-    track = loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    track = written(cfg, tmp_path / "mine", schedule=schedule)
     for section, key, value in (
         ("driver", "profiling", False),
         ("driver", "assertions", False),
-        ("track", "track.path", str(folder)),
         ("client", "options", opts.ClientOptions("timeout:1", target_hosts=opts.TargetHosts("localhost:1"))),
     ):
         cfg.add(config.Scope.benchmark, section, key, value)
