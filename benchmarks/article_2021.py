@@ -83,9 +83,9 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
         stack.callback(clean.take_down, directory.name)
         volumes = {s.name: attach(s, directory / s.name) for s in specs}
         for volume in volumes.values():
-            change(_control(volume), unlimited=True)
+            change(volume.control, unlimited=True)
             _fio(volume, "write", 1024, 1)
-            change(_control(volume), unlimited=False)
+            change(volume.control, unlimited=False)
         two = {row: _row(volumes[row[0]], row) for row in PUBLISHED if row[2] in jobs & {_TWO}}
         sixteen: dict[Row, tuple[float, ...]] = {}
         with ThreadPoolExecutor(len(volumes)) as pool:
@@ -97,7 +97,7 @@ def _measure(jobs: set[int]) -> Mapping[Row, tuple[float, ...]]:
 
 def _row(volume: Volume, row: Row) -> tuple[float, ...]:
     _, block_kib, jobs = row
-    change(_control(volume), refill=True, credits=1.0)
+    change(volume.control, refill=True, credits=1.0)
     read, write = parse_fio(_fio(volume, "readwrite", block_kib, jobs), f"fio on {volume.mount}")
     rates = (read.iops + write.iops, read.bandwidth_bytes_per_s / 1024, write.bandwidth_bytes_per_s / 1024)
     return (*rates, *(s * 1e6 for s in (read.p50_s, read.p90_s, write.p50_s, write.p90_s)))
@@ -109,11 +109,6 @@ def _fio(volume: Volume, rw: str, block_kib: int, jobs: int) -> str:
     percentiles = f"--percentile_list={':'.join(str(p) for p in PERCENTILES)}"
     toss = [f"--randseed={_COINS[block_kib]}"] if jobs == _TWO else []
     return run([*words, *shape, *toss, percentiles, "--output-format=json"], timeout_s=120)
-
-
-def _control(volume: Volume) -> Path:
-    assert volume.control is not None
-    return volume.control
 
 
 def _print_table(measured: Mapping[Row, list[list[float]]]) -> None:

@@ -63,9 +63,9 @@ def main() -> None:
 def _laid_out(spec: VolumeSpec, directory: Path) -> Volume:
     """A volume with a file of 1 GiB."""
     volume = attach(spec, directory / spec.name)
-    change(_control(volume), unlimited=True)
+    change(volume.control, unlimited=True)
     _fio(volume.mount / "fio", "write", 1024, 16, extra=["--size=1g", "--end_fsync=1"])
-    change(_control(volume), unlimited=False)
+    change(volume.control, unlimited=False)
     return volume
 
 
@@ -73,10 +73,10 @@ def _latency_rows(volume: Volume, file: Path) -> None:
     for busy in (0, 2):
         beside = f", {busy} busy processes beside" if busy else ""
         for op in ("randread", "randwrite"):
-            change(_control(volume), fixed_latency_s=(_TARGET_S, _TARGET_S))
+            change(volume.control, fixed_latency_s=(_TARGET_S, _TARGET_S))
             with _busy(busy):
                 got = _measure(volume, file, op, 16, 1, engine="psync")
-            change(_control(volume), fixed_latency_s=None)
+            change(volume.control, fixed_latency_s=None)
             _row(f"{op} 16k depth 1, p50 us{beside}", _TARGET_S * 1e6, got.p50_us, got.cores)
 
 
@@ -85,18 +85,18 @@ def _cap_rows(volume: Volume, file: Path, *, depth: int) -> None:
     assert iops is not None
     assert throughput is not None
     for op in ("randread", "randwrite"):
-        change(_control(volume), drain=True)  # else saved tokens would count; so would those of fio's start
+        change(volume.control, drain=True)  # else saved tokens would count; so would those of fio's start
         got = _measure(volume, file, op, 16, depth)
         _row(f"{op} 16k depth {depth}, IOPS", iops, got.iops, got.cores)
     for op in ("randread", "randwrite"):
-        change(_control(volume), drain=True)
+        change(volume.control, drain=True)
         got = _measure(volume, file, op, 256, 32)
         _row(f"{op} 256k depth 32, MiB/s", throughput / MIB, got.mib_per_s, got.cores)
 
 
 def _reference_rows(volume: Volume, loop: Path) -> None:
     """No limits and no latency, against a loop device on a file in memory; reads only, on both devices."""
-    change(_control(volume), unlimited=True)
+    change(volume.control, unlimited=True)
     device = Path("/dev") / str(volume.device)
     for bs_kib, depth, unit in ((16, 64, "IOPS"), (256, 32, "MiB/s")):
         plain = _measure(volume, loop, "randread", bs_kib, depth)
@@ -138,13 +138,8 @@ def _fio(file: Path, op: str, bs_kib: int, depth: int, extra: list[str]) -> Mapp
     return job
 
 
-def _control(volume: Volume) -> Path:
-    assert volume.control is not None
-    return volume.control
-
-
 def _cpu_s(volume: Volume) -> float:
-    pid = json.loads((_control(volume).parent / PROCESS_NAME).read_text())["pid"]
+    pid = json.loads((volume.control.parent / PROCESS_NAME).read_text())["pid"]
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
 
