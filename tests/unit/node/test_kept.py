@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from es_gp3 import node_of
 
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
@@ -29,7 +30,7 @@ def volume(tmp_path: Path) -> Volume:
         path = data / SHARD / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    made = Volume(spec=VolumeSpec(name="a", type="gp3"), kind=Kind.DIRECTORY, mount=tmp_path)
+    made = Volume(spec=VolumeSpec(name="gp3", type="gp3"), kind=Kind.DIRECTORY, mount=tmp_path)
     kept.keep(made)
     return made
 
@@ -54,15 +55,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def node(volume: Volume) -> Node:
-    return Node(
-        arm="a",
-        container="c",
-        host="127.0.0.1",
-        port=1,
-        pid=1,
-        data_dir=volume.mount / "elasticsearch",
-        memory_cgroup=None,
-    )
+    return node_of(1, volume.mount / "elasticsearch")
 
 
 def texts(volume: Volume) -> dict[str, str]:
@@ -113,7 +106,7 @@ def test_a_node_that_changes_segments_when_it_opens_them_is_an_error(
 
     monkeypatch.setattr(api, "post", open_and_merge)
     with pytest.raises(
-        MeasurementError, match=r"arm a: was brought back, and then its node changed .*_7\.cfs"
+        MeasurementError, match=r"arm gp3: was brought back, and then its node changed .*_7\.cfs"
     ):
         kept.bring_back(node(volume), volume)
 
@@ -123,7 +116,7 @@ def test_a_node_that_does_not_open_its_index_again_is_an_error(
 ) -> None:
     monkeypatch.setattr(api, "is_ready", lambda port, **_: False)
     with pytest.raises(
-        SetupError, match=r"arm a: its node does not open the index .* within 60 s; see its log"
+        SetupError, match=r"arm gp3: its node does not open the index .* within 60 s; see its log"
     ):
         kept.bring_back(node(volume), volume)
 
@@ -132,7 +125,7 @@ def test_bytes_that_changed_in_place_are_found_at_the_end(volume: Volume) -> Non
     hash_ = content_hash(volume.mount / "elasticsearch")
     (volume.mount / "elasticsearch" / SHARD / "index" / "_0.cfs").write_text("SEGMENT")
     with pytest.raises(
-        MeasurementError, match="arm a: the files that it was brought back to changed meanwhile"
+        MeasurementError, match="arm gp3: the files that it was brought back to changed meanwhile"
     ):
         kept.require_kept(volume, hash_)
 
@@ -146,7 +139,7 @@ def test_no_link_of_the_nodes_user_is_followed(volume: Volume, requests: list[st
         path.unlink()
     index.rmdir()
     index.symlink_to(outside)
-    with pytest.raises(SetupError, match="arm a: bringing its index back"):
+    with pytest.raises(SetupError, match="arm gp3: bringing its index back"):
         kept.bring_back(node(volume), volume)
     assert [path.name for path in outside.iterdir()] == ["precious"]
 

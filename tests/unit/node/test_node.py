@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from esrally_ebs import node
 from esrally_ebs.errors import CommandError, MeasurementError, SetupError
 from esrally_ebs.machine.resources import resource
-from esrally_ebs.model import Kind, Node, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.node import cgroups, engine, identity, life
 from esrally_ebs.node.settings import compose_variables, environment_file
 from esrally_ebs.rally.cars import load_settings
@@ -267,18 +268,10 @@ def test_a_segment_without_files_is_refused(shard: Path) -> None:
 
 
 def test_nodes_that_are_started_anew_must_have_the_same_segment_files(shard: Path, tmp_path: Path) -> None:
-    started = Node(
-        arm="a",
-        container="c",
-        host="127.0.0.1",
-        port=1,
-        pid=1,
-        data_dir=tmp_path,
-        memory_cgroup=None,
-    )
+    started = node_of(1, tmp_path)
     with node.same_segments([started]):
         (shard / "segments_4").rename(shard / "segments_5")
-    changed = r"^arm a: its node was started anew and changed indices/.*/_d\.cfs;"
+    changed = r"^arm gp3: its node was started anew and changed indices/.*/_d\.cfs;"
     with pytest.raises(MeasurementError, match=changed), node.same_segments([started]):
         (shard / "_d.cfs").write_text("merged")
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import user_tracks
+from es_gp3 import node_of
 from esrally import config
 from esrally import track as rally_track
 from esrally.driver import runner, scheduler
@@ -28,7 +29,6 @@ from small_plan import TWO_ARMS
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.model import Node
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
@@ -607,17 +607,7 @@ def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexi
     return TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
 
 
-NOBODY = Node(
-    arm="dataset",
-    container="none",
-    host="127.0.0.1",
-    port=1,
-    pid=1,
-    data_dir=Path("/none"),
-    memory_cgroup=None,
-    version="8.8.2",
-    image="none",
-)
+NOBODY = node_of(1)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes

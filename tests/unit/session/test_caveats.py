@@ -33,15 +33,6 @@ SNAPSHOT = (
 OF_EFS = ("arm nfs: an NFS file system", "arm nfs: read ahead is 15,360 KiB", "arm nfs: what is not elastic")
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("ESRALLY_EBS_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ESRALLY_EBS_REHEARSE_AWS", raising=False)
-    monkeypatch.setenv("PATH", "")  # no mount.nfs4: the arm is refused before anything is made
-    return tmp_path / "run"
-
-
 def plan_file(folder: Path, text: str) -> str:
     path = folder / "plan.toml"
     path.write_text(text)

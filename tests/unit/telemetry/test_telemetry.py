@@ -1,17 +1,19 @@
 """What becomes of counters, cgroup figures and limiter states, and how a source that fails is marked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from es_gp3 import node_of
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Clock
-from esrally_ebs.model import Kind, Node, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import Kind, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.telemetry.sampler import CUT, Sampler
 
 CGROUP = Path("/sys/fs/cgroup/memory/docker/1")
+NODE = replace(node_of(1), arm="gp2", memory_cgroup=CGROUP)
 DISKSTATS = Path("/proc/diskstats")
 
 
@@ -52,18 +54,6 @@ def volume(name: str = "gp2", device: str | None = "loop3", control: Path | None
         mount=Path("/mnt"),
         device=device,
         control=control,
-    )
-
-
-def node(cgroup: Path | None = CGROUP) -> Node:
-    return Node(
-        arm="gp2",
-        container="es",
-        host="127.0.0.1",
-        port=9203,
-        pid=1,
-        data_dir=Path("/mnt"),
-        memory_cgroup=cgroup,
     )
 
 
@@ -138,7 +128,7 @@ def test_points_carry_arm_device_time_and_unit() -> None:
 
 def test_the_memory_of_the_node_is_sampled_with_its_major_faults() -> None:
     machine = Machine(files={CGROUP / "memory.stat": "anon 5\nfile 30\nfile_mapped 20\npgmajfault 7\n"})
-    arms = [(volume(device=None), node())]
+    arms = [(volume(device=None), NODE)]
     sampler = Sampler(arms, read_state=silent, clock=machine.clock, read_text=machine.read_text)
     sampler.sample()
     machine.now_s += 0.5
@@ -178,7 +168,7 @@ def test_a_source_that_fails_cuts_its_arm_and_no_other() -> None:
     machine = Machine()
     machine.disk(*FIRST)
     cuts: list[tuple[str, str]] = []
-    arms = [(volume("gp2", control=Path("/run/c")), node()), (volume("gp3"), None)]
+    arms = [(volume("gp2", control=Path("/run/c")), NODE), (volume("gp3"), None)]
     sampler = Sampler(
         arms,
         read_state=silent,
