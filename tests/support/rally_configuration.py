@@ -5,6 +5,7 @@ from typing import Any
 
 import esrally
 from esrally import config
+from esrally.track import loader
 
 from esrally_ebs.machine.resources import resource
 
@@ -28,3 +29,9 @@ def configuration(tmp_path: Path, *, pipeline: str | None, **params: object) -> 
     if pipeline:
         cfg.add(config.Scope.benchmark, "race", "pipeline", pipeline)
     return cfg
+
+
+def read_track(cfg: Any, folder: Path) -> Any:  # noqa: ANN401 - Rally's
+    """The track of a folder, as Rally reads it for a race."""
+    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
+    return loader.TrackFileReader(cfg).read(folder.name, str(folder / "track.json"), str(folder))

@@ -24,7 +24,7 @@ from esrally.driver import runner, scheduler
 from esrally.track import loader
 from esrally.track import params as rally_params
 from esrally.utils import opts
-from rally_configuration import configuration
+from rally_configuration import configuration, read_track
 from small_plan import TWO_ARMS
 
 from esrally_ebs.cli import main
@@ -245,15 +245,9 @@ def test_rally_without_the_variable_is_left_as_it_is() -> None:
         assert ended.stdout.decode().split() == [name], ended.stderr
 
 
-def read(cfg: Any, folder: Path) -> Any:  # noqa: ANN401 - Rally's
-    """The track of a folder."""
-    cfg.add(config.Scope.benchmark, "track", "track.path", str(folder))
-    return loader.TrackFileReader(cfg).read(folder.name, str(folder / "track.json"), str(folder))
-
-
 def shape(track_dir: Path, cfg: Any) -> str:  # noqa: ANN401 - Rally's
     """What a dataset of this track is kept under."""
-    track = read(cfg, track_dir)
+    track = read_track(cfg, track_dir)
     challenge = track.selected_challenge_or_default
     indexing = with_tasks(track, challenge.schedule[:6])
     source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
@@ -300,7 +294,7 @@ def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
     user_tracks.papers(folder)
     (folder / "papers.json").unlink()
     cfg = configuration(tmp_path, pipeline="from-sources")
-    track = read(cfg, folder)
+    track = read_track(cfg, folder)
     pack = processor.Pack()
     loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
     source = pack._source(with_tasks(track, []), race_settings(cfg).plan)
@@ -314,7 +308,7 @@ def written(cfg: Any, folder: Path, **parts: Any) -> Any:  # noqa: ANN401 - JSON
     """A track of these parts, as Rally reads it."""
     folder.mkdir(exist_ok=True)
     (folder / "track.json").write_text(json.dumps({"version": 2, "description": "d", **parts}))
-    return read(cfg, folder)
+    return read_track(cfg, folder)
 
 
 SEARCH = {"operation-type": "search", "body": {}}
@@ -583,7 +577,7 @@ def test_a_track_that_only_searches_gets_all_its_documents_indexed(tmp_path: Pat
     folder.mkdir()
     user_tracks.papers(folder)
     cfg = configuration(tmp_path, pipeline="from-sources")
-    track = read(cfg, folder)
+    track = read_track(cfg, folder)
     made = with_tasks(track, [])
     assert [task.operation.type for task in made.challenges[0].schedule] == [
         "create-index",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from esrally import config
 from esrally.track import loader
-from rally_configuration import configuration
+from rally_configuration import configuration, read_track
 
 from esrally_ebs.machine.resources import resource
 from esrally_ebs.rally import processor
@@ -85,7 +85,7 @@ def test_large_documents_are_indexed_by_smaller_bulk_requests(
     tmp_path: Path, line_bytes: int, at_once: int
 ) -> None:
     cfg, folder = configuration(tmp_path, pipeline="from-sources"), resource("tracks") / "recovery-ebs"
-    track = loader.TrackFileReader(cfg).read("recovery-ebs", str(folder / "track.json"), str(folder))
+    track = read_track(cfg, folder)
     (documents,) = track.corpora[0].documents
     documents.document_file, documents.number_of_documents = str(tmp_path / "documents.json"), 2
     (tmp_path / "documents.json").touch()
@@ -112,9 +112,7 @@ def test_race_control_has_the_documents_of_the_dataset_ready(
     tmp_path: Path, name: str, files: list[str]
 ) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources", documents=90)
-    cfg.add(config.Scope.benchmark, "track", "track.path", str(resource("tracks") / name))
-    folder = resource("tracks") / name
-    track = loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+    track = read_track(cfg, resource("tracks") / name)
     processor._size_corpus(track, race_settings(cfg))
     pack = processor.Pack()
     pack.cfg, pack.downloader, pack.decompressor = cfg, None, None
@@ -129,6 +127,6 @@ def test_race_control_has_the_documents_of_the_dataset_ready(
     documents = [each.document_file for corpus in indexing.corpora for each in corpus.documents]
     assert documents == [str(path) for path in made]
     # the next session names the dataset the same before anything was prepared
-    again = loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+    again = read_track(cfg, resource("tracks") / name)
     processor._size_corpus(again, race_settings(cfg))
     assert pack._source(with_tasks(again, []), race_settings(cfg).plan).shape() == key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from esrally import config
 from esrally.track import loader, track
-from rally_configuration import configuration
+from rally_configuration import configuration, read_track
 
 from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.plan import load_plan
@@ -27,9 +27,7 @@ PLANS = {
 
 
 def load(name: str, tmp_path: Path, **params: object) -> track.Track:
-    cfg = configuration(tmp_path, pipeline="from-sources", **params)
-    folder = resource("tracks") / name
-    return loader.TrackFileReader(cfg).read(name, str(folder / "track.json"), str(folder))
+    return read_track(configuration(tmp_path, pipeline="from-sources", **params), resource("tracks") / name)
 
 
 @pytest.mark.parametrize("name", PLANS)

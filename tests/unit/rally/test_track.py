@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import esrally
 import jinja2
 import pytest
 from article import SEARCHES
-from esrally import config, exceptions
-from esrally.track import loader, track
+from esrally import exceptions
+from esrally.track import track
+from rally_configuration import configuration, read_track
 
 from esrally_ebs.machine.resources import resource
 
@@ -58,10 +58,7 @@ def load(**params: Any) -> track.Track:  # noqa: ANN401 - track parameters are w
 
 @functools.cache
 def _load(params: str) -> track.Track:
-    cfg = config.Config()
-    cfg.add(config.Scope.application, "node", "rally.root", str(Path(esrally.__file__).parent))
-    cfg.add(config.Scope.application, "track", "params", json.loads(params))
-    return loader.TrackFileReader(cfg).read("noaa-ebs", str(TRACK / "track.json"), str(TRACK))
+    return read_track(configuration(TRACK, pipeline=None, **json.loads(params)), TRACK)
 
 
 def tasks(loaded: track.Track, challenge: str) -> dict[str, track.Task]:

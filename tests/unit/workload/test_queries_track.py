@@ -6,16 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import esrally
 import numpy as np
 import orjson
 import pytest
-from esrally import config
 from esrally.driver import runner
-from esrally.track import loader, params, track
+from esrally.track import params, track
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from query_logs import query_line, requests, write
+from rally_configuration import configuration, read_track
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.workload.queries import import_logs, prepare
@@ -28,10 +27,7 @@ USERS = 10
 
 def load(folder: Path, **track_params: object) -> track.Track:
     """The track as Rally reads it."""
-    cfg = config.Config()
-    cfg.add(config.Scope.application, "node", "rally.root", str(Path(esrally.__file__).parent))
-    cfg.add(config.Scope.application, "track", "params", track_params)
-    return loader.TrackFileReader(cfg).read("mine", str(folder / "track.json"), str(folder))
+    return read_track(configuration(folder, pipeline=None, **track_params), folder)
 
 
 @pytest.fixture
