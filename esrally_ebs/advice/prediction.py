@@ -193,14 +193,14 @@ class Predictor:
             if abs(error) > most:
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: p{percentile} of the recorded volume is"
-                    f" predicted {error:+.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
+                    f" predicted {error:+z.1%} off (allowed: {most:.0%}); no advice. Is the trace of this"
                     f" volume, whole, and of one client{doubt_of_credits(self._of.spec)}? Record again"
                 )
         for task, (error, of_luck) in self.errors_by_task.items():
             if abs(error) - of_luck > MAX_TASK_ERROR:
                 raise MeasurementError(
                     f"arm {self._of.spec.name}: the self-check fails: requests of {task} are predicted"
-                    f" {error:+.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
+                    f" {error:+z.1%} off on the recorded volume, of which {of_luck:.1%} may be luck (allowed"
                     f" beyond: {MAX_TASK_ERROR:.0%}); no advice. Is their part of the trace whole?"
                     " Record again"
                 )

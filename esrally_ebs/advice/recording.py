@@ -252,7 +252,7 @@ def _slower_than_model(session: Session, spec: VolumeSpec, ios: pa.Table) -> flo
     usual_s = float(np.median(expected_s)) if len(took_s) else 0.0
     if abs(slower_s) > MAX_OFF * usual_s:
         raise MeasurementError(
-            f"session {session.id}: reads of arm {spec.name!r} take {slower_s * 1e3:+.2f} ms from those of"
+            f"session {session.id}: reads of arm {spec.name!r} take {slower_s * 1e3:+z.2f} ms from those of"
             f" {spec.type}, which take {usual_s * 1e3:.2f} ms; is that its volume{doubt_of_credits(spec)}?"
             " record with its --type and settings"
         )

@@ -165,7 +165,7 @@ def _proof(advice: Advice, proof: Session, predictor: Predictor) -> Table:
         for percentile, estimate, seconds, base in zip(
             PERCENTILES, predicted, measured_s, first, strict=True
         ):
-            off = f"{estimate.value / seconds - 1:+.1%}", f"{estimate.value * base / seconds - 1:+.1%}"
+            off = f"{estimate.value / seconds - 1:+z.1%}", f"{estimate.value * base / seconds - 1:+z.1%}"
             is_bound, kept = percentile == advice.bound.percentile, seconds <= advice.bound.seconds
             answer = ("yes" if kept else "no") if is_bound else None
             row = (f"p{percentile}", _ms(estimate.value), _ms(float(seconds)), *off, answer)
@@ -252,7 +252,7 @@ def _details(advice: Advice) -> list[str]:
         lines += [
             f"One step {way}: {setting_text(option.spec)} for"
             f" {usd_text(option.usd - advice.best.usd, sign=True)} a month gives"
-            f" {1e3 * (option.value_s - advice.best.value_s):+.1f} ms."
+            f" {1e3 * (option.value_s - advice.best.value_s):+z.1f} ms."
             for way, option in (("down", below), ("up", above))
             if option is not None
         ]
@@ -382,8 +382,8 @@ def _patterns(predictor: Predictor) -> Table:
 
 
 def _check(predictor: Predictor) -> Table:
-    rows = [(f"p{percentile}", f"{error:+.1%}") for percentile, error in predictor.errors.items()]
-    rows += [(f"middle of {task}", f"{error:+.1%}") for task, (error, _) in predictor.errors_by_task.items()]
+    rows = [(f"p{percentile}", f"{error:+z.1%}") for percentile, error in predictor.errors.items()]
+    rows += [(f"middle of {task}", f"{error:+z.1%}") for task, (error, _) in predictor.errors_by_task.items()]
     return plain_table(
         "self-check",
         "Self-check: the recorded volume itself, predicted against measured",

@@ -406,7 +406,7 @@ def _lateness(session: Session) -> Check | None:
                 noticed[arm] = share
     if not late:
         return None
-    value = ", ".join(f"{arm} {share:+.0%}" for arm, share in late.items())
+    value = ", ".join(f"{arm} {share:+z.0%}" for arm, share in late.items())
     if not noticed:
         text = f"emulated volumes kept the times of their models ({_MAX_LATE:.0%} longer allowed)"
         if max(late.values()) > _MAX_LATE:

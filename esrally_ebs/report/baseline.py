@@ -183,5 +183,5 @@ def _change(start: tuple[BaselineRow, ...] | None, end: tuple[BaselineRow, ...] 
         return NOTHING
     change = after / before - 1
     return Cell(
-        text=f"{change * 100:+.1f} %", facts={"iops_start": before, "iops_end": after, "change": change}
+        text=f"{change * 100:+z.1f} %", facts={"iops_start": before, "iops_end": after, "change": change}
     )

@@ -276,7 +276,7 @@ def _expected_cells(expected: FioPrediction | None, comparison: Comparison | Non
     if expected is None:
         return NOTHING, NOTHING, measured
     alone = Cell(
-        text=f"{expected.per_read_s * 1e3:+.2f} ms x {expected.reads:.1f}",
+        text=f"{expected.per_read_s * 1e3:+z.2f} ms x {expected.reads:.1f}",
         facts={"per_read_s": expected.per_read_s, "overlap": expected.overlap},
     )
     return alone, time_difference_cell("expected", expected.difference_s), measured
@@ -332,7 +332,7 @@ def _cells(profile: Profile) -> tuple[Cell, ...]:
         quantity("waited_s", waited, format_seconds(waited or 0.0)),
         quantity("credits_spent", spent, f"{round(spent or 0.0):,}"),
         quantity("stolen_share", stolen, f"{stolen or 0.0:.1%}"),
-        quantity("late_share", late, f"{late or 0.0:+.0%}"),
+        quantity("late_share", late, f"{late or 0.0:+z.0%}"),
     )
 
 

@@ -361,7 +361,7 @@ def cost(arm_costs: Sequence[ArmCost], reference: str) -> str:
     base = usd.get(reference)
     parts = [
         f"{arm} {price:,.2f} USD"
-        + (f" ({price / base - 1:+.0%})".replace("%", " %") if base and arm != reference else "")
+        + (f" ({price / base - 1:+z.0%})".replace("%", " %") if base and arm != reference else "")
         for arm, price in usd.items()
     ]
     region = next(one.price.region for one in arm_costs if one.price is not None)

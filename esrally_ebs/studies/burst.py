@@ -136,7 +136,7 @@ def _remarks(
         f"Little's law holds within {worst * 100:.1f} % for every queue of more than one; with one in flight"
         f" await is {queues[0][1]:.2f} ms, so tokens cannot come every 300 ms.",
         f"In {rest_s:,.0f} s of rest {saved:,.0f} tokens are saved up: {arithmetic_s:,.0f} s of burst by"
-        f" arithmetic, {ours_s:,.0f} s here ({(ours_s / arithmetic_s - 1) * 100:+.1f} %); it fills"
+        f" arithmetic, {ours_s:,.0f} s here ({(ours_s / arithmetic_s - 1) * 100:+z.1f} %); it fills"
         f" {full} sums of five minutes, {full * _WINDOW_S // 60} minutes.",
     )
 

@@ -256,7 +256,7 @@ def _why(study: Study, figure: Figure) -> str:
 
 
 def _error(figure: Figure) -> str:
-    return "" if figure.error is None else f"{figure.error * 100:+.1f} %"
+    return "" if figure.error is None else f"{figure.error * 100:+z.1f} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,7 @@ def _figure_row(figure: Figure) -> tuple[str, ...]:
         ("about " if published.about else "") + _span(published.low, published.high),
         _span(figure.low, figure.high) if figure.is_corrected else "",
         plain_text(figure.ours),
-        "" if figure.error is None else f"{figure.error * 100:+.1f} %",
+        "" if figure.error is None else f"{figure.error * 100:+z.1f} %",
         f"{published.kind.tolerance * 100:.0f} %" if counts else "",
         figure.status.value,
     )

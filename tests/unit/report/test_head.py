@@ -99,6 +99,13 @@ def test_a_difference_that_is_shown_is_said_though_it_is_within_the_margin(tmp_p
     assert shown.startswith(", with a difference that is shown: +3.1 % [+3.0, +3.1] (")
 
 
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_a_change_that_is_rounded_away_has_no_sign_of_less(tmp_path: Path, form: str) -> None:
+    shown = report.RENDERERS[form](built(tmp_path, rows({"gp2": 1.0, "gp3": 0.99999})))
+    assert "+0.0 %" in shown
+    assert not re.search(r"-0\.0+( %| ms|, |\])", shown)
+
+
 def test_the_mean_of_tasks_is_the_verdict_and_those_against_it_are_said(tmp_path: Path) -> None:
     both = rows({"gp2": 1.0, "gp3": 0.9}) + rows({"gp2": 1.0, "gp3": 1.5}, ("s",))
     made = built(tmp_path, both)
