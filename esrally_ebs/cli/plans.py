@@ -9,7 +9,7 @@ from esrally_ebs import studies
 from esrally_ebs.analysis.pooling import MIN_SESSIONS
 from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.cli.output import PlanName, Settings, complain, overrides_of, put
-from esrally_ebs.cli.sessions import compare_command
+from esrally_ebs.cli.sessions import compare_command, format_of
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home, plan_path, sockets_wanted
 from esrally_ebs.rally import any_track
@@ -107,7 +107,10 @@ def study_command(
         bool, typer.Option("--simulate", help="In virtual time: no root, no device.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Show the studies there are.")] = False,
-    form: Annotated[str, typer.Option("--format", help=f"{', '.join(RENDERERS)}.")] = "text",
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help=f"{', '.join(RENDERERS)}.", show_default="by --output, or text"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write to this file; .html is a page with plots, .svg the plots.")
     ] = None,
@@ -126,8 +129,7 @@ def study_command(
         return
     if name is None:
         raise PlanError("study: which one? give a name; 'esrally-ebs study --list' shows them")
-    if form not in RENDERERS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(RENDERERS)}")
+    form = format_of(form, output, RENDERERS)
     _require_place(output)  # before hours of measuring
     studies.read_study(name)
     if session is not None and name != "nikkei-2021":
@@ -136,8 +138,7 @@ def study_command(
     runner = studies.VirtualRunner() if simulate else studies.DeviceRunner(repeats, say=complain)
     listed_prices = price_list(None if prices is None else str(prices))
     result = studies.run_study(name, runner, listed_prices, session=recorded)
-    drawn = {".html": "html", ".svg": "svg"}.get("" if output is None else output.suffix, form)
-    put(RENDERERS[drawn](result), output)
+    put(RENDERERS[form](result), output)
 
 
 def _require_place(output: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,13 +147,13 @@ def _load(name: str) -> Session:
     return load_session(find_session(home(), name), sample_columns=list(report.SAMPLE_COLUMNS))
 
 
-def format_of(form: str | None, output: Path | None) -> str:
+def format_of(form: str | None, output: Path | None, known: Iterable[str] = report.RENDERERS) -> str:
     """The format that was named, or the file is named for, or text. PlanError for one that is not known."""
     if form is None:
         suffix = "" if output is None else output.suffix[1:]
-        return next((name for name, of in report.SUFFIX.items() if of == suffix), "text")
-    if form not in report.RENDERERS:
-        raise PlanError(f"--format {form}: choose one of {', '.join(report.RENDERERS)}")
+        return next((name for name in known if report.SUFFIX.get(name, name) == suffix), "text")
+    if form not in known:
+        raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
     return form
 
 

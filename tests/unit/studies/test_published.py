@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from esrally_ebs.cli import main
 from esrally_ebs.errors import FormatError
 from esrally_ebs.report.html.plots import plot
 from esrally_ebs.report.model import Plot, curve_through, plain_table
@@ -109,6 +110,18 @@ def test_every_format_says_the_figures_and_what_the_article_got_wrong() -> None:
     rows = list(csv.DictReader(io.StringIO(shown["csv"])))
     assert [row["status"] for row in rows] == [f["status"] for f in document["figures"]]
     assert float(rows[0]["corrected_low"]) == pytest.approx(104.8576)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "begins"),
+    [("a.json", (), "{"), ("a.md", (), "# "), ("a.html", ("--format", "csv"), "study,")],
+)
+def test_the_file_names_the_format_unless_one_is_given(
+    name: str, words: tuple[str, ...], begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("esrally_ebs.studies.run_study", lambda *_, **__: result(OBSERVED))
+    assert main(["study", "burst-2014", "--simulate", "--output", str(tmp_path / name), *words]) == 0
+    assert (tmp_path / name).read_text().startswith(begins)
 
 
 def test_page_and_drawing_are_whole_and_need_nothing_from_elsewhere() -> None:
