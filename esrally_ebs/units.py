@@ -73,6 +73,8 @@ def _written(parse: Callable[[str], float]) -> BeforeValidator:
     """Lets a key of a plan be a number, or text that ``parse`` reads."""
 
     def read(value: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever TOML had
+        if isinstance(value, bool):  # to Python a number
+            value = str(value).lower()
         try:
             return parse(value) if isinstance(value, str) else value
         except PlanError as error:

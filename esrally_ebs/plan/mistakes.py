@@ -14,6 +14,7 @@ Keys = Mapping[str, Sequence[str]]  # of each table of a plan by its name; "" = 
 # Messages of pydantic that are in the words of its own types.
 _MESSAGES = {
     "missing": "is required; see docs/plans.md",
+    "too_short": "is empty; give at least one",
     "tuple_type": "is not a list; write [...], or [[...]] before each of its tables",
     "model_type": "is not a table; write [...] before its keys",
     "dataclass_type": "is not a table; write [...] before its keys",
@@ -26,6 +27,8 @@ _KINDS = {
     "int_from_float": "not a whole number",
     "float_parsing": "not a number",
     "float_type": "not a number",
+    "string_type": "no text; write it in quotes",  # TOML has dates, too
+    "path_type": "no text; write it in quotes",
 }
 _WORD = re.compile(r"'([^']*)'")
 _KEY = re.compile(r"[a-z_]+: ")
@@ -109,7 +112,7 @@ def _text(problem: Any) -> str:  # noqa: ANN401 - pydantic's own record
     if kind in _MESSAGES:
         return _MESSAGES[kind]
     if kind in _KINDS:
-        return f"{repr(value)[:_SHOWN]} is {_KINDS[kind]}"
+        return f"{(repr(value) if isinstance(value, str) else str(value))[:_SHOWN]} is {_KINDS[kind]}"
     if context.get("pattern") in _PATTERNS:
         return f"{value!r} {_PATTERNS[context['pattern']]}"
     allowed = str(problem["msg"]).replace("Input should", "it should")
