@@ -5,6 +5,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -236,13 +237,18 @@ _Rows = list[tuple[Row, tuple[Column, ...]]]
 
 
 def _by_key(report: Report) -> Iterable[tuple[str, _Rows]]:
-    """Rows with their columns by the name of their table in CSV and JSON."""
+    """Rows with their columns by the name of their table in CSV and JSON.
+
+    Where several rows are of one item, such as a task beside writes, each has its first cell, too.
+    """
     rows: dict[str, _Rows] = {}
     for table in report.tables:
         keys = dict.fromkeys(row.key or table.key for row in table.rows) or {table.key: None}
         for key in keys:
-            own = [(row, table.columns) for row in table.rows if (row.key or table.key) == key]
-            rows.setdefault(key, []).extend(own)
+            own = [row for row in table.rows if (row.key or table.key) == key]
+            if len({row.item for row in own}) < len(own):
+                own = [replace(row, item=f"{row.item} {row.cells[0].text}") for row in own]
+            rows.setdefault(key, []).extend((row, table.columns) for row in own)
     return rows.items()
 
 

@@ -1,5 +1,7 @@
 """What a session in search of the knee says, in every format."""
 
+import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -90,6 +92,17 @@ def test_every_format_has_the_knees_and_the_page_their_plot(session: Session) ->
         text = render(built)
         assert "Latency against rate" in text if form == "html" else "knee" in text or "Highest rate" in text
     assert json.loads(report.RENDERERS["json"](built))
+
+
+def test_programs_have_every_step_of_every_arm(session: Session) -> None:
+    built = report.build(session)
+    shown = next(table for table in built.tables if table.key == "knee_steps")
+    late = {f"{row.item} {row.cells[0].text}": row.cells[4].facts["late"] for row in shown.rows}
+    assert len(late) == len(shown.rows)
+    steps = json.loads(report.RENDERERS["json"](built))["tables"]["knee_steps"]
+    assert {item: facts["late"]["late"] for item, facts in steps.items()} == late
+    rows = list(csv.DictReader(io.StringIO(report.RENDERERS["csv"](built))))
+    assert {r["item"] for r in rows if r["table"] == "knee_steps"} == late.keys()
 
 
 @pytest.mark.parametrize(
