@@ -46,10 +46,10 @@ NODE_SETTINGS = ("version", "build", "lucene", "jvm", "image", "heap_bytes", "se
 def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     """Checks in the order of their weight; a check that finds nothing to look at is left out.
 
-    Hits, documents beside writes, segments, versions, volume settings, numbers of requests, failed requests,
-    times that are none, coldness, what cold requests read, tasks that read nothing, and lateness of emulated
-    volumes. Of a session that was ``cut``, hits and requests of the round in which it was do not
-    count, nor those of a first round by itself, which may be a part of one.
+    Files of samples, hits, documents beside writes, segments, versions, volume settings, numbers of requests,
+    failed requests, times that are none, coldness, what cold requests read, tasks that read nothing, and
+    lateness of emulated volumes. Of a session that was ``cut``, hits and requests of the round in which it
+    was do not count, nor those of a first round by itself, which may be a part of one.
     """
     # Each arm is asked as often as it takes, so not the same queries of a mix.
     seeks_knee = session.plan.design.knee is not None
@@ -64,6 +64,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
     profiles = profiles_of(read_windows(session.events)[0]) if is_cold(session) else {}
     unread = _without_reads(profiles, measured)
     checks = [
+        _samples(session),
         None if seeks_knee else _hits(whole),
         _documents(session),
         _segments(session),
@@ -90,11 +91,6 @@ def all_checks(session: Session) -> tuple[Check, ...]:
     return (*session.checks, *(check for check in checks if check.name not in recorded))
 
 
-def unread_samples(session: Session) -> list[str]:
-    """The warnings of files of samples that a disk changed or cut; nobody knows which rows they had."""
-    return [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]
-
-
 def is_cold(session: Session) -> bool:
     """Whether the plan dropped caches; the mode is said in every output."""
     return session.plan.cache.mode == "cold"
@@ -103,6 +99,15 @@ def is_cold(session: Session) -> bool:
 def has_latency(session: Session) -> bool:
     """Whether nothing of ours (an eviction, a request to another arm) held requests back that were due."""
     return not is_cold(session) and session.plan.design.nodes != "one"
+
+
+def _samples(session: Session) -> Check | None:
+    """Only said of files that a disk changed or cut; nobody knows which rows they had."""
+    unread = [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]
+    if not unread:
+        return None
+    mend = "see to the disk that changed it, or copy the session again"
+    return Check(name="samples", ok=False, value=str(len(unread)), text="; ".join(unread), mend=mend)
 
 
 def _hits(measured: pa.Table) -> Check | None:

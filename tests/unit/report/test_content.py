@@ -83,6 +83,13 @@ def test_a_race_whose_requests_are_gone_is_not_reported_as_one_of_fio_alone(tmp_
     assert verdict.startswith("No request of the race was recorded; the tables show what fio measured on ")
 
 
+def test_where_a_disk_changed_samples_no_verdict_rests_on_the_others(recorded: Path) -> None:
+    (recorded / "samples" / "part-9.parquet").write_bytes(b"PAR1")
+    built = report.build(load_session(recorded))
+    assert built.verdict.startswith("Not comparable: samples/part-9.parquet: not readable as Parquet")
+    assert built.next_step.startswith("see to the disk that changed it")
+
+
 def test_an_empty_session_is_reported_in_every_format(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path, "empty", kind="race", plan=small_plan())
     folder.finish(State.CANCELLED, "Ctrl-C")
