@@ -178,7 +178,7 @@ def _actors(machine: Machine) -> Check:
     """Rally's actors run whatever is sent to them, and a race of ours is root's."""
     name = "rally's actors"
     if machine.listening:
-        mend = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in the README"
+        mend = "end that Rally or esrallyd, or see ESRALLY_EBS_ACTORS in docs/reference.md"
         return _judged(name, False, f"listening on {', '.join(machine.listening)}", "", mend)
     if machine.sockets_wanted and machine.hook:
         use = "whoever reaches port 1900 runs code as Rally's user: keep it within a network of its own"

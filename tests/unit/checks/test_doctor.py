@@ -53,7 +53,7 @@ def test_a_good_machine_passes_every_check() -> None:
         ({"root": False}, "root", "sudo"),
         ({"tracing_problem": "tracefs is not mounted; run mount"}, "tracepoints", "tracefs is not mounted"),
         ({"hook": False}, "rally's actors", "make setup"),
-        ({"listening": ("0.0.0.0:1900",)}, "rally's actors", "end that Rally"),
+        ({"listening": ("0.0.0.0:1900",)}, "rally's actors", "ESRALLY_EBS_ACTORS in docs/reference.md"),
         ({"engine": None, "image": None}, "docker engine", "make setup"),
         ({"compose": None}, "docker compose", "docker-compose-plugin"),
         ({"compose": "1.29.2"}, "docker compose", "version 2"),
