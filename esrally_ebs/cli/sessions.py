@@ -38,6 +38,8 @@ def sessions_command(
     ids: Annotated[bool, typer.Option("--ids", help="Print ids alone, for other commands.")] = False,
 ) -> None:
     """List what has been recorded; a session whose process was killed is shown as failed."""
+    if plan == "":
+        raise PlanError("--plan '': an empty name; is a variable of your shell not set?")
     summaries = [s for s in list_sessions(home()) if plan in (None, s.plan) and state in (None, s.state)]
     summaries = summaries[-last:] if last else summaries
     if ids:

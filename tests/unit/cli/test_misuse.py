@@ -45,6 +45,7 @@ from esrally_ebs.store import SessionFolder
         (["run", "smoke", "--sessions", "2"], "--sessions"),
         (["corpus", "convert", "x", "--output", "~nobody-is-called-so"], "directory.; write the whole path"),
         (["study", "burst-2014", "--simulate", "--session", "latest"], "--session: nikkei-2021 alone"),
+        (["sessions", "--plan", ""], "--plan '': an empty name; is a variable of your shell not set?"),
         (["push", "latest", "--configuration-name", ""], "an empty name; is a variable of your shell not"),
         (["trace", "--mount", "", "--size", "1GiB", "--seconds", "2"], "--mount '': an empty path; is a"),
         (
