@@ -195,10 +195,12 @@ def kill_all(processes: Iterable[Process]) -> None:
 
 
 def tell(process: Process, text: str) -> None:
-    """Write an error to another process's stderr: Rally's command, say, which waits for ever."""
-    with suppress(OSError), Path(f"/proc/{process.pid}/fd/2").open("a") as stderr:
+    """Write an error to another process's stderr, if that takes it: Rally's command, say, which waits."""
+    # without waiting, as for a pager that nobody scrolls, or a terminal that Ctrl-S has stopped
+    how = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with suppress(OSError), os.fdopen(os.open(f"/proc/{process.pid}/fd/2", how), "wb", 0) as stderr:
         if process.alive:  # what was opened is its own, and not that of a later one with its pid
-            stderr.write(f"[ERROR] Cannot race. {text}\n")
+            stderr.write(f"[ERROR] Cannot race. {text}\n".encode(errors="replace"))
 
 
 def interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, tell
 from esrally_ebs.session import reaper
 from esrally_ebs.session.clean import take_down
 from esrally_ebs.store import running
@@ -101,3 +103,23 @@ def test_nobody_waits_for_race_control_that_was_killed_while_it_took_down(tmp_pa
     (tmp_path / ENDING).touch()
     assert reaper._patience_s(tmp_path, [gone, me]) == 1.0
     assert reaper._patience_s(tmp_path, [me, gone]) > 10
+
+
+def test_a_command_whose_output_nobody_reads_holds_no_take_down_up() -> None:
+    """A pager, or a terminal that Ctrl-S has stopped: the reaper once waited for it for ever."""
+    output, full = os.pipe()
+    os.set_blocking(full, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(full, b"x" * 4096)
+    with subprocess.Popen(["sleep", "60"], stderr=full) as command:
+        process = Process.of(command.pid)
+        assert process is not None
+        teller = threading.Thread(target=tell, args=(process, "killed"), daemon=True)
+        teller.start()
+        teller.join(10)
+        has_ended = not teller.is_alive()
+        command.kill()
+    os.close(output)
+    os.close(full)
+    assert has_ended
