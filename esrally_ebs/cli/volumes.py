@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from esrally_ebs.aws.identity import Identity
-from esrally_ebs.cli.output import Json, PlanName, Settings, console, new_table, overrides_of, put
+from esrally_ebs.cli.output import Json, PlanName, Settings, complain, console, new_table, overrides_of, put
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import MAX_TIME_SCALE, Volume
 from esrally_ebs.session import manual
@@ -44,7 +44,11 @@ def volumes_up(plan: PlanName, settings: Settings = None, dry_run: DryRun = Fals
 @app.command("list")
 def volumes_list(as_json: Json = False) -> None:
     """Show the attached arms, by hand or by a running session, and every mount that could be one."""
-    attached = manual.attached()
+    attached: list[Volume] = []
+    try:
+        attached = manual.attached()
+    except PermissionError as error:  # mounts may be looked at by everyone
+        complain(f"{error.filename}: only its owner sees which arms are attached; run as root for those")
     free = manual.mounts(volume.mount for volume in attached)
     if as_json:
         put(json.dumps([*map(_attached, attached), *map(_mount, free)], indent=2))

@@ -131,10 +131,13 @@ def is_ours(session: str) -> bool:
 
 
 def sessions() -> tuple[list[str], list[str]]:
-    """The names of the sessions that have a folder of ours, and of what else lies in the run directory."""
+    """The names of the sessions that have a folder of ours, and of what else lies in the run directory.
+
+    PermissionError when only another user, such as root, may look.
+    """
     ours: list[str] = []
     others: list[str] = []
-    for path in sorted(_trusted().glob("*")):
+    for path in sorted(_trusted().iterdir()) if run_dir().exists() else ():
         if path.name != MARK and not path.name.startswith(_NEW):
             (ours if _is_session(path.name) else others).append(path.name)
     return ours, others

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from subprocess import PIPE
@@ -143,3 +144,26 @@ def test_another_users_session_is_one_line(run: Path) -> None:
             os._exit(0 if "another user's" in str(error) else 1)
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's run directory")
+@pytest.mark.parametrize(("words", "code"), [("down", 3), ("show a", 3), ("list", 0)])
+def test_a_user_who_may_not_look_is_not_told_that_no_arm_is_attached(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str, code: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        run = Path(folder, "run")
+        monkeypatch.setenv("ESRALLY_EBS_RUN", str(run))
+        running.begin("by-hand-a")
+        run.chmod(0o711)  # as by sudo
+        child = os.fork()
+        if not child:
+            os.seteuid(65534)
+            ended = main(["volumes", *words.split()])
+            sys.stderr.flush()
+            os._exit(ended)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    printed = capfd.readouterr()
+    assert str(run) in printed.err
+    assert "no arm" not in printed.out
