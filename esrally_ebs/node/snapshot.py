@@ -35,6 +35,7 @@ _OLDEST_FOR_8: Final = (7, 0)
 _FETCHERS: Final = 8
 _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
+_FOLDER: Final = re.compile(r"(?!\.\.?$)[\w.-]{1,255}", re.ASCII)  # of an index
 
 
 class ObjectStore(Protocol):
@@ -202,9 +203,11 @@ class Snapshot:
             number = int.from_bytes(self._bytes_of("index.latest"), "big")
             contents = json.loads(self._bytes_of(f"index-{number}"))
             for each in contents["snapshots"]:
-                _ = each["name"], each["uuid"]
+                _ = "".join((each["name"], each["uuid"]))
             for index in contents["indices"].values():
-                _ = index["id"], [*index["snapshots"]]
+                _ = [*index["snapshots"]]
+                if not _FOLDER.fullmatch(index["id"]):
+                    raise ValueError(f"{index['id']!r} is no folder of an index")
         except PermissionError as error:
             raise _unreadable(error) from error
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

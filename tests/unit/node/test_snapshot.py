@@ -108,6 +108,10 @@ def test_what_cannot_be_restored_is_refused_before_a_node_starts(
         '{"snapshots": [{"name": "whole"}], "indices": {}}',
         '{"snapshots": [7], "indices": {}}',
         '{"snapshots": [], "indices": {"one": {"id": "i1", "snapshots": null}}}',
+        '{"snapshots": [{"name": null, "uuid": "u"}], "indices": {}}',
+        '{"snapshots": [{"name": [], "uuid": "u"}], "indices": {}}',
+        '{"snapshots": [], "indices": {"one": {"id": null, "snapshots": []}}}',
+        '{"snapshots": [], "indices": {"one": {"id": "../../..", "snapshots": []}}}',
     ],
 )
 def test_a_list_that_is_broken_is_one_line(there: Path, content: str) -> None:
