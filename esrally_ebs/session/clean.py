@@ -4,6 +4,7 @@ Used at a race's end, by the reaper after a crash, and by ``esrally-ebs clean``.
 """
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from esrally_ebs.volumes import backends as volumes
 
 _FIO_GRACE_S = 2.0
 _LINE_SIGNS = 80
+_UNFINISHED = re.compile(r"[0-9a-f-]{16,}\.[a-z0-9-]{1,8}-[0-9a-f]{8}\.unfinished")  # as dataset.py names it
 _NOTES = (FIO_PID, ENDED, ENOUGH, LOST, STARTS, STEP)  # that a session's processes leave for one another
 _FILES = (FILE, NEW, ENDING, STAYS, *_NOTES)  # in its folder
 
@@ -147,7 +149,7 @@ def _remove_of_earlier_boots() -> list[Path]:
     booted_s = booted_at_s()
     # a clock that was set on since then has them look older than this boot
     of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home())]
-    folders = (home() / "datasets").glob("*.unfinished")
+    folders = (path for path in (home() / "datasets").glob("*") if _UNFINISHED.fullmatch(path.name))
     unfinished = [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
     for path in unfinished:
         shutil.rmtree(path, ignore_errors=True)

@@ -13,6 +13,7 @@ import pytest
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import VolumeSpec, short_name
+from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean, manual
 from esrally_ebs.store import context, running
 from esrally_ebs.volumes import backends as volumes
@@ -62,13 +63,14 @@ def test_what_a_reboot_ended_goes_and_what_is_of_this_boot_stays(
         image.parent.mkdir(parents=True)
         image.write_bytes(b"data")
     datasets = run.parent / "home" / "datasets"
-    for name in ("0123.dead.unfinished", "0123"):
-        (datasets / name / "elasticsearch").mkdir(parents=True)
+    ended = unfinished_folder(run.parent / "home", "0123456789abcdef", "ended")
+    for path in (ended, datasets / "0123", datasets / "the user's.unfinished"):
+        (path / "elasticsearch").mkdir(parents=True)
 
     assert list(clean.clean()) == []
     monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 60)
-    assert list(clean.clean()) == [(str(datasets / "0123.dead.unfinished"), []), (str(images[0]), [])]
-    assert [path.name for path in datasets.iterdir()] == ["0123"]
+    assert list(clean.clean()) == [(str(ended), []), (str(images[0]), [])]
+    assert sorted(path.name for path in datasets.iterdir()) == ["0123", "the user's.unfinished"]
     assert not images[0].parent.exists()
     assert images[1].exists()
 
