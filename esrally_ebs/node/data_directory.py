@@ -228,5 +228,5 @@ def _content(data: Path) -> str:
     digest = hashlib.sha256()
     for name, path in _files(data):
         with path.open("rb") as file:
-            digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+            digest.update(os.fsencode(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0"))
     return digest.hexdigest()

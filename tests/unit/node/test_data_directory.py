@@ -127,6 +127,12 @@ def test_a_copy_has_all_but_the_lock_and_the_original_is_as_it_was(tmp_path: Pat
     assert {path: (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in data.rglob("*")} == before
 
 
+def test_a_name_that_is_no_utf8_is_copied_like_any(tmp_path: Path, data: Path) -> None:
+    (data / os.fsdecode(b"donn\xe9es")).touch()
+    DataDirectory(path=data).lay_out(tmp_path / "copy")
+    assert (tmp_path / "copy" / os.fsdecode(b"donn\xe9es")).exists()
+
+
 def test_a_file_that_changes_while_it_is_copied_is_noticed(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
