@@ -72,7 +72,8 @@ def claim(session: str) -> bool:
     with locked(run_dir()):
         if not is_ours(session) or owner_lives(session):
             return False
-        _write_owner(session, _me())
+        with suppress(OSError):  # a full disk: then two may take it down at once, which they may
+            _write_owner(session, _me())
         return True
 
 

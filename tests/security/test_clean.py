@@ -1,6 +1,7 @@
 """``clean`` removes what carries our marks and nothing else, whoever works beside it."""
 
 import ctypes
+import errno
 import multiprocessing
 import os
 import re
@@ -23,6 +24,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.session import clean
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import release
 from esrally_ebs.volumes.emulated.daemon import process as daemon
 from esrally_ebs.volumes.record import Record, write_record
 
@@ -209,6 +211,32 @@ def test_what_was_killed_before_it_had_an_owner_goes(run: Path) -> None:
     (run / ".new-u" / "owner").write_text("")
     assert main(["clean"]) == 0
     assert sorted(path.name for path in run.iterdir()) == [".esrally-ebs", "s"]
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_run_directory_without_room_keeps_no_session_from_being_taken_down(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("killed-1", "killed-2"):
+        dead(name)
+    monkeypatch.setattr(Path, "write_text", no_room)
+    assert main(["clean"]) == 0
+    assert not any(run.iterdir())
+
+
+def test_a_loop_device_goes_also_where_there_is_no_room_to_note_it_down(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ["loop7"]
+    monkeypatch.setattr(release, "_loops_of", lambda directory: list(there))
+    monkeypatch.setattr(release, "_detach_loop", there.remove)
+    monkeypatch.setattr(release, "_sequence_number", lambda name: 1)
+    monkeypatch.setattr(Path, "write_text", no_room)
+    release.detach(run / "s" / "gp3")
+    assert not there
 
 
 def test_a_daemon_or_loop_of_another_mount_namespace_is_not_ours(run: Path) -> None:

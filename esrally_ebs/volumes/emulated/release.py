@@ -83,7 +83,8 @@ def note_loops(directory: Path, names: Sequence[str]) -> None:
     """Note down which loop devices are the volume's, by names that the kernel gives no other device later."""
     if names:
         numbers = {name: _sequence_number(name) for name in names}
-        (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
+        with contextlib.suppress(OSError):  # a full disk: their file tells then, as long as it is mounted
+            (directory / _LOOPS_NAME).write_text(json.dumps(numbers))
 
 
 def image_roots() -> tuple[Path, Path]:
