@@ -13,7 +13,7 @@ import typer
 import esrally_ebs
 from esrally_ebs.cli.output import complain, put
 from esrally_ebs.errors import EbsError, MeasurementError, SetupError
-from esrally_ebs.machine.processes import be_called
+from esrally_ebs.machine.processes import be_called, close_to_others
 from esrally_ebs.session.keeper import go_on_as_caller
 
 _TOGETHER = ("machine", "plans", "sessions", "advice")  # modules of commands of one word
@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and prints every EbsError as one line."""
     _take_any_text()
     if argv is None:
+        close_to_others()
         _be_who_called(sys.argv[1:])
     # To Rally, a Python process with "esrally" in its command line is another Rally; it refuses to race then.
     be_called(" ".join(["ebs", *(sys.argv[1:] if argv is None else argv)[:2]]))

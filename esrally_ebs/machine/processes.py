@@ -255,6 +255,11 @@ def be_called(title: str) -> None:
     setproctitle.setproctitle(title.encode(errors="replace").decode())
 
 
+def close_to_others() -> None:
+    """Have nobody else write to what is made from here on, also where the umask is 0, as in some CI jobs."""
+    os.umask(os.umask(0o077) | 0o002)
+
+
 def give_way() -> None:
     """Let this thread alone run after others: the processors belong to requests and nodes first."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -32,6 +32,7 @@ from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import (
     Process,
     be_called,
+    close_to_others,
     interrupt_again,
     is_root,
     kill_all,
@@ -73,6 +74,7 @@ def install() -> None:
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
+    close_to_others()
     changes = _changes_at(actors_address())
     if sys.argv[0].rpartition("/")[2] == "esrallyd":
         sys.meta_path.insert(0, _Finder(changes))

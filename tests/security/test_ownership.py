@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -39,6 +40,19 @@ def test_a_directory_of_ours_is_for_us_alone_whatever_the_umask(tmp_path: Path) 
         os.umask(before)
     assert (mode(made), mode(made.parent)) == (0o700, 0o700)
     assert private_directory(made) == made
+
+
+@pytest.mark.parametrize("command", ["esrally", "esrally-ebs"])
+def test_nobody_else_may_write_to_what_a_command_makes_whatever_the_umask(
+    tmp_path: Path, command: str
+) -> None:
+    hook = (Path(__file__).parents[2] / "esrally_ebs.pth").read_text()
+    ours = "from esrally_ebs.cli import main; main()"
+    (tmp_path / command).write_text(f"{hook}\nopen('made', 'w')" if command == "esrally" else ours)
+    words = [sys.executable, command, "dashboard", "--output", "made"]
+    env = {**os.environ, "PYTHONNOUSERSITE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(words, cwd=tmp_path, env=env, umask=0, check=True)
+    assert mode(tmp_path / "made") == 0o664
 
 
 def test_a_link_in_its_place_is_refused_and_what_it_names_is_untouched(tmp_path: Path) -> None:
