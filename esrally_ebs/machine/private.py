@@ -33,7 +33,8 @@ def require_private(path: Path, *owners: int) -> None:
     """Raise SetupError unless ``path`` is a directory of one of these users, and no other may write to it."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise SetupError(f"{path}: is a link, and no directory of ours; see who made it, and remove it")
+        what = "link" if stat.S_ISLNK(status.st_mode) else "file"
+        raise SetupError(f"{path}: is a {what}, and no directory of ours; see whose it is before removing it")
     if status.st_uid not in owners:
         raise SetupError(f"{path}: belongs to user {status.st_uid}; see what is in it, and remove it")
     if status.st_mode & _OTHERS_MAY_WRITE:

@@ -15,7 +15,7 @@ from stored import GP2
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
-from esrally_ebs.machine.private import private_directory, require_unchangeable
+from esrally_ebs.machine.private import private_directory, require_private, require_unchangeable
 from esrally_ebs.machine.processes import Process
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.node import dataset, life
@@ -62,6 +62,12 @@ def test_a_link_in_its_place_is_refused_and_what_it_names_is_untouched(tmp_path:
     with pytest.raises(SetupError, match="is a link"):
         private_directory(tmp_path / "esrally-ebs")
     assert list(victim.iterdir()) == []
+
+
+def test_a_file_in_its_place_is_called_one_and_not_to_be_removed_unseen(tmp_path: Path) -> None:
+    (tmp_path / "passwd").touch()
+    with pytest.raises(SetupError, match="passwd: is a file, and no directory of ours; see whose it is"):
+        require_private(tmp_path / "passwd")
 
 
 def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
