@@ -117,6 +117,16 @@ def test_nineteen_of_twenty_races_fall_into_the_interval_where_their_ios_differ_
     assert np.mean(within, axis=0).min() > 0.93
 
 
+def test_a_slowest_request_is_not_taken_for_the_p99_of_what_only_computes() -> None:
+    """Each luck has it again: of 64 requests it was the p99, though 26 % less was measured, and refused."""
+    latency_s = np.append(np.full(63, 0.03), 0.06)
+    of = of_computing(latency_s)
+    made = Predictor(of, thread_of(of))
+    made.require_right()
+    assert made.errors == pytest.approx({50: 0.0, 90: 0.0, 99: 0.0})
+    assert made.check.tasks["t"] == pytest.approx(np.percentile(latency_s, PERCENTILES))
+
+
 def test_requests_too_few_to_vary_are_refused() -> None:
     """Of one the interval had no width, so the cheapest setting kept the bound up to its upper end."""
     of = of_computing(np.full(7, 0.087))
@@ -166,7 +176,9 @@ def test_the_slope_of_slowed_reads_is_that_of_the_graph_and_only_usual_rounds_ar
     made = perturbed(lambda times: times)
     made.require_right()
     assert made.slope is not None
-    assert made.slope.predicted_s == pytest.approx(IOS * model_for(GP3).read.median_s(BLOCK), rel=0.05)
+    read = model_for(GP3).read
+    mean_s = read.median_s(BLOCK) * np.exp(read.sigma**2 / 2)  # a request waits for the sum of many
+    assert made.slope.predicted_s == pytest.approx(IOS * mean_s, rel=0.05)
     assert made.slope.measured.value == pytest.approx(made.slope.predicted_s, rel=0.05)
     assert made.patterns[0].ios == IOS
     assert abs(made.errors[50]) < 0.02
