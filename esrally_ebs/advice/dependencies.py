@@ -39,9 +39,10 @@ def thread_of(recording: Recording) -> Thread:
     events = len(places) + recording.requests
     columns: dict[str, Column] = {name: np.zeros(events, np.int64) for name in ("offset", "size", "write")}
     columns |= {name: np.zeros(events) for name in ("path_s", "compute_s")}
-    for name in ("offset", "write", "path_s"):
+    for name in ("offset", "write"):
         columns[name][places] = ios[name]
     columns["size"][places] = ios["bytes"]
+    columns["path_s"][places] = ios["path_s"] - recording.slower_s
     edges: list[tuple[int, int, float]] = []  # event, the event that it needs, seconds after that
     for number in requests:
         here = slice(int(first[number]), int(first[number + 1]))

@@ -137,7 +137,6 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     columns = _columns(ios, waits=not any(event.number("missed_waits") for event in notes))
     columns = {name: column[within] for name, column in columns.items()}
     slower_s = _slower_than_model(session, spec, ios) if session.kind == "trace" else 0.0
-    columns["path_s"] = columns["path_s"] - slower_s
     whole = Recording(
         spec=spec,
         task=np.array(rows["task"].to_pylist()),

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import recorded_requests
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_requests import (
@@ -250,6 +251,18 @@ def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
     made = Predictor(of, thread_of(of))
     made.require_right()
     assert made.slower_s == of.slower_s
+
+
+def test_a_thread_goes_on_as_soon_on_a_volume_that_is_faster_than_its_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By 100 us: what it did in less than the half of them it seemed not to have waited for."""
+    monkeypatch.setattr(recorded_requests, "COMPUTE_S", 4e-5)
+    of = recording(logged())
+    thread = thread_of(of)
+    assert of.slower_s == pytest.approx(-PATH_S, abs=30e-6)
+    assert np.diff(thread.first_needed).tolist() == [0, *[1] * IOS] * REQUESTS
+    assert thread.compute_s[thread.size > 0].max() < 1e-3
 
 
 def test_a_request_before_the_first_io_does_not_last_until_it() -> None:
