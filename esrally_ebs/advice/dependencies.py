@@ -70,9 +70,14 @@ def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple
     follows = _followers(ios)
     needs = _touches(ios, events_s, follows) | _last_done(ios, events_s, follows)
     compute_s = np.diff(events_s, prepend=began_s)
-    for event, io in needs:
-        compute_s[event] = min(compute_s[event], events_s[event] - ios["done_s"][io])
-    return compute_s, [(event, io, float(compute_s[event])) for event, io in needs]
+    # what the path takes is between an I/O and what its thread does then, but is not computing
+    path_s = ios["path_s"]
+    gaps_s = {(event, io): float(events_s[event] - ios["done_s"][io]) for event, io in needs}
+    for (event, io), gap_s in gaps_s.items():
+        compute_s[event] = min(compute_s[event], max(0.0, gap_s - path_s[io]))
+    return compute_s, [
+        (event, io, float(min(gap_s, compute_s[event] + path_s[io]))) for (event, io), gap_s in gaps_s.items()
+    ]
 
 
 def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:

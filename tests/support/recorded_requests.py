@@ -28,10 +28,16 @@ def latencies_s(count: int) -> list[float]:
     return list(read.median_s(BLOCK) * np.exp(np.random.default_rng(7).normal(0, read.sigma, count)))
 
 
-def recorded(offsets: list[int] | None = None, slowed: Callable[[int], float] | None = None) -> Session:
+def recorded(
+    offsets: list[int] | None = None,
+    slowed: Callable[[int], float] | None = None,
+    *,
+    wakes_s: float = PATH_S,
+) -> Session:
     """Requests that read ``IOS`` missing pages one after the other; six rounds on arm a.
 
     ``slowed``: by round, how many times as long as usual reads took; then there are eight rounds.
+    ``wakes_s``: so long after a read was done its thread goes on.
     """
     samples, ios, now_s = [], [], 1e9
     rounds = 8 if slowed else 6
@@ -44,7 +50,7 @@ def recorded(offsets: list[int] | None = None, slowed: Callable[[int], float] | 
             done_s = now_s + next(drawn) * (slowed(round_) if slowed else 1.0) - PATH_S
             offset = offsets[place] if offsets else (2 * place + 1) * BLOCK
             ios.append((now_s, done_s, offset))
-            now_s = done_s
+            now_s = done_s + wakes_s
         now_s += COMPUTE_S
         one = {"round": round_, "started_s": began_s, "service_time_s": now_s - began_s}
         samples.append(row(**one, task=f"t{number // rounds % 2}"))

@@ -87,10 +87,10 @@ def run(
         for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
             now_s = max(now_s, done_s[thread.needed[place]] + thread.after_s[place])
         if thread.size[event] > 0:
-            took_s = 0.0
+            done_s[event] = -np.inf  # nobody waits for what is in memory, or for how it comes from the volume
             if thread.path_s[event] < np.inf:
                 took_s = io_s(thread, volumes, normals, event, now_s)
-            done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
+                done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
             continue
         latency_s[number] = now_s - began_s
         number += 1

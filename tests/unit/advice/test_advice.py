@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, PATH_S, ST1, recorded, recording
+from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, ST1, recorded, recording
 from sample_rows import row, table
 from small_plan import small_plan
 
@@ -190,10 +190,10 @@ def test_requests_that_are_slowed_otherwise_than_their_graph_says_give_no_advice
 
 
 def test_a_volume_of_known_latency_is_predicted_to_ten_microseconds() -> None:
-    """A request takes its computing, and of each I/O the median less what the path takes anyway."""
+    """A request takes its computing, and of each I/O the median."""
     model = model_for(replace(GP3, type="io2", iops=8000, throughput_bytes_per_s=None))
     exact = replace(model, read=replace(model.read, sigma=0.0))
-    expected_s = (IOS + 1) * COMPUTE_S + IOS * (exact.read.median_s(BLOCK) - PATH_S)
+    expected_s = (IOS + 1) * COMPUTE_S + IOS * exact.read.median_s(BLOCK)
     assert replay(thread_of(recording(recorded())), exact).latency_s == pytest.approx(expected_s, abs=1e-5)
 
 

@@ -43,8 +43,22 @@ def test_a_missing_page_is_waited_for_and_what_is_between_is_computed() -> None:
     assert thread.compute_s == pytest.approx(np.full(REQUESTS * (IOS + 1), COMPUTE_S), abs=1e-6)
 
 
-def needed(at_ms: list[float], done_ms: list[float], blocks: list[int]) -> list[tuple[int, int]]:
-    """(event, I/O that it needs) of a request that ends at 6.5 ms, by times and places."""
+def test_what_the_path_takes_is_not_computed_and_not_there_where_nothing_is_waited_for() -> None:
+    """Half a millisecond is computed on each of three parts that are read ahead, the path takes 0.1.
+
+    On a faster volume, and of what is in memory, the path was left in what is computed: 10 % of a stream.
+    """
+    of = one_request([0, 2.0, 2.5, 4.5], [1.9, 3.9, 4.4, 6.4], [0, 1, 2, 3], ends_ms=5.0)
+    thread = thread_of(of)
+    assert 1e3 * thread.compute_s == pytest.approx([0, 0, 0.5, 0.5, 0.5])
+    assert thread.needed.tolist() == [0, 1, 2]
+    assert 1e3 * thread.after_s == pytest.approx([0.1, 0.6, 0.6])
+    in_memory_s = replay(thread._replace(path_s=np.full(5, np.inf)), model_for(GP3)).latency_s
+    assert 1e3 * in_memory_s == pytest.approx([1.5])
+
+
+def one_request(at_ms: list[float], done_ms: list[float], blocks: list[int], *, ends_ms: float) -> Recording:
+    """Of these times and places, from 0."""
     count = len(blocks)
     ios = {
         "at_s": np.array(at_ms) / 1e3,
@@ -52,19 +66,23 @@ def needed(at_ms: list[float], done_ms: list[float], blocks: list[int]) -> list[
         "offset": np.array(blocks) * BLOCK,
     }
     ios |= {"write": np.zeros(count, int), "ahead": np.full(count, -1), "bytes": np.full(count, BLOCK)}
-    one = replace(
+    return replace(
         recording_of_cache(),
         task=np.array(["t"]),
         round=np.array([1]),
         began_s=np.array([0.0]),
-        latency_s=np.array([0.0065]),
+        latency_s=np.array([ends_ms / 1e3]),
         pause_s=np.zeros(1),
         cold=np.array([True]),
         ios={**ios, "path_s": np.full(count, PATH_S)},
         first=np.array([0, count]),
     )
-    thread = thread_of(one)
-    events = np.repeat(np.arange(count + 1), np.diff(thread.first_needed))
+
+
+def needed(at_ms: list[float], done_ms: list[float], blocks: list[int]) -> list[tuple[int, int]]:
+    """(event, I/O that it needs) of a request that ends at 6.5 ms, by times and places."""
+    thread = thread_of(one_request(at_ms, done_ms, blocks, ends_ms=6.5))
+    events = np.repeat(np.arange(len(blocks) + 1), np.diff(thread.first_needed))
     return list(zip(events.tolist(), thread.needed.tolist(), strict=True))
 
 
@@ -229,7 +247,7 @@ def test_a_session_without_a_trace_is_refused() -> None:
 
 def logged() -> Session:
     """What a query log knows of the requests, and the kernel's tracepoints of their I/Os."""
-    made = recorded()
+    made = recorded(wakes_s=0.0)
     rows = made.samples.to_pylist()
     for one in rows:
         ended_ms = np.floor(1e3 * (one["started_s"] + one["service_time_s"]))
@@ -244,7 +262,7 @@ def logged() -> Session:
 
 
 def test_requests_of_a_log_get_their_ios_though_it_knows_milliseconds() -> None:
-    of, exact = recording(logged()), recording(recorded())
+    of, exact = recording(logged()), recording(recorded(wakes_s=0.0))
     assert np.diff(of.first).tolist() == [IOS] * REQUESTS
     assert of.latency_s == pytest.approx(exact.latency_s, abs=1.6e-3)
     assert of.slower_s == pytest.approx(-PATH_S, abs=30e-6)  # what is recorded here is done that much sooner
