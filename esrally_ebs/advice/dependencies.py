@@ -208,6 +208,7 @@ def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]
         of = recording.task == task
         mine = of[request]
         requests = int(of.sum())
+        took_s = float(recording.latency_s[of].sum()) or 1.0  # of a log they may have taken none
 
         def mean(values: Column, chosen: Column = mine) -> float:
             return float(values[chosen].mean()) if chosen.any() else 0.0
@@ -221,7 +222,7 @@ def access_patterns(recording: Recording, thread: Thread) -> list[AccessPattern]
                 continuing=mean(continuing),
                 waited_for=mean(waited),
                 in_flight=mean(in_flight),
-                computing=float(computed_s[of].sum() / recording.latency_s[of].sum()),
+                computing=float(computed_s[of].sum()) / took_s,
             )
         )
     return patterns

@@ -329,11 +329,10 @@ class Predictor:
 
     def _error_of_tasks(self) -> float:
         """Of the middle of the tasks' medians: the mix's own median may fall between two tasks."""
-        ratios = [
-            self.check.tasks[task][0] / float(np.median(self._of.latency_s[self._of.task == task]))
-            for task in self.check.tasks
-        ]
-        return float(np.exp(np.mean(np.log(ratios)))) - 1
+        medians_s = self._of.medians_s()
+        pairs_s = [(self.check.tasks[task][0], medians_s[task]) for task in self.check.tasks]
+        again, recorded = np.log(np.maximum(pairs_s, _MIN_S)).T
+        return float(np.exp(np.mean(again - recorded))) - 1
 
 
 def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec]) -> Thread:

@@ -292,6 +292,22 @@ def test_a_request_before_the_first_io_does_not_last_until_it() -> None:
     assert of.latency_s[0] == pytest.approx(0.0035, abs=1e-6)
 
 
+def test_requests_of_one_millisecond_are_predicted_though_none_is_left_for_one() -> None:
+    """A log has three after one another in it: the one in the middle seems to take no time at all."""
+    made = logged()
+    rows = made.samples.to_pylist()
+    quick = [
+        {**row, "started_s": row["started_s"] + 0.5, "service_time_s": 0.0, "task": task}
+        for row in rows
+        for task in ("first", "middle", "last")
+    ]
+    of = recording(replace(made, samples=table(*rows, *quick)))
+    assert of.latency_s[of.task == "middle"] == pytest.approx(0.0)
+    predictor = Predictor(of, thread_of(of))
+    predictor.require_right()
+    assert {one.task: one.computing for one in predictor.patterns}["middle"] == 0.0
+
+
 @pytest.mark.parametrize("shift_s", [-0.5, -0.02, -0.008, -0.004, 0.004, 0.008, 0.02, 0.5])
 def test_a_trace_of_another_clock_than_the_logs_is_refused(shift_s: float) -> None:
     """Requests of a log are stretched to their I/Os, so none was ever in flight at their ends."""
