@@ -83,8 +83,9 @@ def _inferred(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple
 def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Column, list[_Edge]]:
     """As ``_inferred``, where it is known which I/Os threads slept for.
 
-    Who slept goes on with its own next I/O; one that issues none (or has others issue them) with any. What
-    was done in time may be late on another volume; then its thread sleeps, and has to be woken, too.
+    Who slept goes on with its own next I/O; one that issues none any more (it is done, and another thread
+    takes over, or others issue for it) with any. What was done in time may be late on another volume; then
+    its thread sleeps, and has to be woken, too.
     """
     computed_s = _clock_of_computing(ios["slept_s"], ios["woken_s"])
     asleep = ~np.isnan(ios["waiter"])
@@ -93,8 +94,9 @@ def _seen(ios: dict[str, Column], events_s: Column, began_s: float) -> tuple[Col
     compute_s = np.diff(computed_s(events_s), prepend=computed_s(np.array([began_s])))
     needs = {(event, io) for event, io in _touches(ios, events_s, _followers(ios)) if not asleep[io]}
     for io in map(int, np.flatnonzero(asleep)):
-        own = ios["thread"] == ios["waiter"][io]
-        may_be_next = np.append(own if own.any() else ~own, True) & (events_s >= ios["woken_s"][io])
+        later = events_s >= ios["woken_s"][io]
+        own = np.append(ios["thread"] == ios["waiter"][io], False) & later
+        may_be_next = own if own.any() else later
         if may_be_next.any():
             needs.add((int(np.argmax(may_be_next)), io))
     edges = []

@@ -130,6 +130,21 @@ def test_what_a_thread_was_seen_to_sleep_for_is_what_it_waits_for() -> None:
     assert replay(thread, fast).latency_s == pytest.approx([4.15e-3])
 
 
+def test_a_thread_that_takes_over_waits_for_the_last_read_of_the_one_before() -> None:
+    """As one that fetches what another has found: only the end of the request waited for that read."""
+    of = one_request([1, 3, 5], [2, 4, 6], [0, 5, 9], ends_ms=7)
+    threads = np.array([7.0, 7.0, 8.0])
+    ios = {
+        "thread": threads,
+        "waiter": threads,
+        "slept_s": of.ios["at_s"] + 1e-5,
+        "woken_s": of.ios["done_s"],
+    }
+    thread = thread_of(replace(of, ios=of.ios | ios))
+    events = np.repeat(np.arange(4), np.diff(thread.first_needed))
+    assert list(zip(events, thread.needed, strict=True)) == [(1, 0), (2, 1), (3, 2)]
+
+
 def test_the_pause_before_a_request_is_without_those_of_other_arms() -> None:
     made = recorded()
     others = [{**one, "arm": "b", "started_s": one["started_s"] + 0.2} for one in made.samples.to_pylist()]
