@@ -290,13 +290,13 @@ def sustained(spec: VolumeSpec) -> tuple[float | None, float | None]:
     model = known_model(spec)
     if model is None:
         return None, None  # a directory, or a type that only AWS has
-    limits = [x for x in model.limits if not x.name.startswith("instance")]
-    slowest = {kind: min((x.rate for x in limits if x.counts == kind), default=inf) for kind in _KINDS}
-    iops, bytes_per_s = (None if slowest[kind] == inf else slowest[kind] * spec.stripes for kind in _KINDS)
-    return iops, bytes_per_s
-
-
-_KINDS = ("operations", "bytes")
+    iops, bytes_per_s = (
+        min((limit.rate for limit in model.limits if limit.counts == kind), default=inf)
+        for kind in ("operations", "bytes")
+    )
+    # An operation is no larger than this: gp2 without credits moves less than its throughput.
+    bytes_per_s = min(bytes_per_s, iops * model.accounting.max_io_bytes)
+    return None if iops == inf else iops * spec.stripes, bytes_per_s * spec.stripes
 
 
 def _arm_cost(

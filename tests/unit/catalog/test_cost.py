@@ -157,10 +157,11 @@ def test_a_file_that_is_no_price_list_is_refused_in_one_line(tmp_path: Path, tex
 
 
 def test_what_a_volume_holds_for_good_is_what_its_price_is_set_against() -> None:
-    # 12 USD for 300 IOPS (the burst ends) and 128 MiB/s; 9.744 USD for 3000 IOPS and 128 MiB/s
+    # 12 USD for 300 IOPS (the burst ends) of 256 KiB at most; 9.744 USD for 3000 IOPS and 128 MiB/s
     gp2, gp3 = of_arms([GP2, GP3], TOKYO)
     assert (gp2.iops, gp3.iops) == (300, 3000)
     assert gp2.usd_per_1000_iops == pytest.approx(40.0)
+    assert gp2.usd_per_mib_per_s == pytest.approx(12 / 75)
     assert gp3.usd_per_1000_iops == pytest.approx(3.248)
     assert gp3.usd_per_mib_per_s == pytest.approx(9.744 / 128)
 
