@@ -4,7 +4,7 @@ All constants are data in ``catalog.json``, each with its source and the day fro
 latency is published, one of the model's sources is "assumed".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Literal
@@ -82,8 +82,13 @@ def _of_zone(
 
 
 def efs_mode(spec: VolumeSpec) -> str:
-    """The throughput mode of a file system: the spec's, else the newest that there was at its date."""
-    return spec.mode or str(generation_of(spec).constants["modes"][-1])
+    """The throughput mode of a file system: the spec's, else provisioned where throughput is bought, else the
+    newest other one that there was at its date.
+    """
+    if spec.mode is None and spec.throughput_bytes_per_s is not None:
+        return "provisioned"
+    modes: Sequence[str] = generation_of(spec).constants["modes"]
+    return spec.mode or next(mode for mode in reversed(modes) if mode != "provisioned")
 
 
 def _efs_mode(spec: VolumeSpec, constants: Constants) -> str:

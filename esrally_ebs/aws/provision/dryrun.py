@@ -54,9 +54,8 @@ def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
     """What each arm costs an hour, and all together; why not, where the price list has no price."""
     lines, total = [], 0.0
     for spec in specs:
-        mode = "elastic" if spec.type == "efs" and spec.mode is None else spec.mode
         try:
-            price = cost.monthly(replace(spec, mode=mode), region)
+            price = cost.monthly(replace(spec, date=None), region)
         except PlanError as error:
             lines.append(f"  {spec.name}: not known: {error}")
             continue

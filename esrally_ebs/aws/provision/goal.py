@@ -11,7 +11,7 @@ from typing import Literal
 
 from esrally_ebs.aws.instance import Place
 from esrally_ebs.catalog import cost
-from esrally_ebs.catalog.volume_types import model_for, volume_types
+from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
@@ -137,7 +137,7 @@ def new_goal(spec: VolumeSpec, place: Place, *, session: str, owner: str, point:
     """The goal of an arm; PlanError when AWS has no such volume."""
     sort = sort_of(spec)
     aws = spec.aws or AwsSpec()
-    if sort == "ebs" and spec.type in volume_types():
+    if sort != "instance-store":
         model_for(replace(spec, date=None, instance=None))  # what AWS would refuse, in better words
     snapshot = aws.snapshot if sort == "ebs" else None  # the others cannot be made from one
     if spec.read_latency != 1:
@@ -194,7 +194,7 @@ def usd_an_hour(goal: Goal) -> float | None:
         iops=goal.iops,
         throughput_bytes_per_s=None if goal.throughput_mib is None else goal.throughput_mib * MIB,
         stripes=goal.count,
-        mode=goal.mode or ("elastic" if goal.sort == "efs" else None),
+        mode=goal.mode,
         one_zone=goal.one_zone,
     )
     try:

@@ -97,6 +97,13 @@ def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_throughput_that_a_file_system_is_made_with_is_in_its_price(tmp_path: Path) -> None:
+    bought = replace(GP2, type="efs", throughput_bytes_per_s=100 * 1024**2)
+    text = "\n".join(dry_run([bought], PLACE, session="s", run=tmp_path))
+    assert '"ThroughputMode": "provisioned", "ProvisionedThroughputInMibps": 100.0' in text
+    assert "(600.00 a month" in text  # 100 * 0.30, and 6 for each of 100 - 100 / 20
+
+
 def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
     text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
     for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):

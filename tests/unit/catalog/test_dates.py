@@ -76,6 +76,21 @@ def test_unencrypted_reads_are_faster_as_published() -> None:
         assert least <= with_ - without <= most
 
 
+@pytest.mark.parametrize(
+    ("date", "more", "mode"),
+    [
+        (None, {}, "elastic"),
+        (None, {"throughput_bytes_per_s": 100 * MIB}, "provisioned"),
+        ("2020", {}, "bursting"),  # one can be had without more being bought
+    ],
+)
+def test_efs_without_a_mode_has_the_one_that_its_throughput_asks_for(
+    date: str | None, more: dict[str, int], mode: str
+) -> None:
+    said, unsaid = (_spec("efs", date=date, mode=of, **more) for of in (mode, None))
+    assert model_for(unsaid) == model_for(said)
+
+
 def test_efs_clients_of_2022_are_held_at_500_mib_per_second_and_elastic_ones_of_now_at_1500() -> None:
     assert _rates(_spec("efs", mode="elastic", date="2022"))["client-throughput"] == 500 * MIB
     assert _rates(_spec("efs", mode="elastic"))["client-throughput"] == 1500 * MIB
