@@ -255,6 +255,12 @@ def _begin(spec: VolumeSpec, directory: Path, api: Api) -> Goal:
     return goal
 
 
+def check_spec(spec: VolumeSpec) -> None:
+    """PlanError for a volume that AWS does not have, whichever instance it would be made for."""
+    nowhere = Place(instance="", zone="", region="")
+    new_goal(spec, nowhere, session="", owner="", point=Path())
+
+
 def check_machine(spec: VolumeSpec, roots: Roots) -> None:
     """SetupError where devices do not say which volume they are: none could be formatted safely."""
     if sort_of(spec) == "ebs" and roots.on_xen() and rehearsed_instance() is None:

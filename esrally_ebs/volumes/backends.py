@@ -55,10 +55,12 @@ _ASSUMED_REFILL_S = 1.0  # EBS buckets hold one second of their rate, so one idl
 
 
 def check_mounts(plan: Plan, host: str | None = None) -> None:
-    """Look at the mounts and directories that a plan names on this host, before anything is attached.
+    """Look at the mounts and directories that a plan names on this host, and at what AWS would be asked for,
+    before anything is attached.
 
-    Raises PlanError, which names file and key, for one that is missing, of the wrong kind, or on the device
-    of another; SetupError for a mount that is read-only or full.
+    Raises PlanError, which names file and key, for a mount that is missing, of the wrong kind, or on the
+    device of another, and for a volume that AWS does not have; SetupError for a mount that is read-only or
+    full.
     """
     specs = [
         (number, spec)
@@ -73,6 +75,8 @@ def check_mounts(plan: Plan, host: str | None = None) -> None:
                 raise PlanError(f"{arm.mount} {what}; make the directory, or name another", key="mount")
             if arm.mount is not None and arm.backend is Backend.MOUNTED:
                 _mounted.check_mount(arm.mount, name=arm.name)
+            if arm.backend is Backend.AWS:
+                _aws.check_spec(arm)
             _mounted.check_distinct([spec for _, spec in specs[: place + 1]])
 
 
