@@ -59,9 +59,9 @@ def run(row: Row, siblings: Sequence[Row]) -> Outcome:
     for seed in range(1, count + 1):
         volume = SimulatedVolume(spec, seed=seed)
         for job_before in before:
-            volume.run(job_before, compiled=True, shared_file=True)
+            volume.run(job_before, compiled=True)
             volume.rest(gap_s)
-        runs.append(json.loads(volume.run(job, reads=reads, compiled=True, shared_file=True)))
+        runs.append(json.loads(volume.run(job, reads=reads, compiled=True)))
     request_bytes = max(REQUEST_BYTES, volume.model.accounting.max_io_bytes)
     return Outcome(runs=tuple(runs), block_bytes=job.bs, request_bytes=request_bytes)
 
@@ -135,9 +135,7 @@ def burst(row: Row) -> Burst:
 
 def _dd(volume: SimulatedVolume, seconds: float, *, untouched: bool = False) -> Mapping[str, Any]:
     job = BaselineJob(name="dd", rw="write", bs=_XEN_REQUEST, numjobs=_XEN_QUEUE, size=GIB, runtime=seconds)
-    written: Mapping[str, Any] = json.loads(
-        volume.run(job, compiled=True, untouched=untouched, shared_file=True)
-    )["jobs"][0]
+    written: Mapping[str, Any] = json.loads(volume.run(job, compiled=True, untouched=untouched))["jobs"][0]
     return written["write"]  # type: ignore[no-any-return]
 
 

@@ -94,17 +94,15 @@ class SimulatedVolume:
         compiled: bool | None = None,
         seconds: int = 0,
         untouched: bool = False,
-        shared_file: bool = False,
     ) -> str:
         """Run one fio job from now on; what fio would have written, as JSON text.
 
         A mix is drawn I/O by I/O with the job's chances, or dealt with exactly ``reads`` reads. ``compiled``
         chooses the kernel; by default a large job takes the compiled one. The first ``seconds`` of the job
         are also counted one by one, under ``per_second``. ``untouched`` says that no block was ever written
-        before, which mattered in 2014; ``shared_file`` that all clones use one file, or the device itself.
-        Raises PlanError for a job that does no I/O or whose files do not fit.
+        before, which mattered in 2014.
         """
-        task = VolumeJob(volume=self, job=job, reads=reads, untouched=untouched, shared_file=shared_file)
+        task = VolumeJob(volume=self, job=job, reads=reads, untouched=untouched)
         (text,) = run_together([task], compiled=compiled, seconds=seconds)
         return text
 
@@ -122,7 +120,6 @@ class VolumeJob:
     job: BaselineJob
     reads: int | None = None
     untouched: bool = False
-    shared_file: bool = False
 
 
 def simulated_volumes(specs: Sequence[VolumeSpec], *, seed: int = 1) -> list[SimulatedVolume]:
@@ -141,12 +138,8 @@ def run_together(tasks: Sequence[VolumeJob], *, compiled: bool | None = None, se
     """Run jobs that begin together on volumes of one instance; what fio would have written of each.
 
     ``seconds`` of all jobs together are counted one by one. What I/Os waited because of the instance, or of a
-    volume that several jobs use, is that of all of them. Raises PlanError for a job that does no I/O or whose
-    files do not fit.
+    volume that several jobs use, is that of all of them.
     """
-    for task in tasks:
-        if not task.shared_file:
-            check_room(task.job, task.volume.spec)
     volumes = list(dict.fromkeys(task.volume for task in tasks))
     instance = volumes[0].instance
     load = load_of([task.job for task in tasks], [volumes.index(task.volume) for task in tasks])
@@ -281,12 +274,12 @@ def draws_of(drawn: Sequence[Drawn], seed: int, most_ios: float, requests: float
 
 
 def check_room(job: BaselineJob, volume: VolumeSpec) -> None:
-    """Refuse a job whose files, one of each clone, do not fit on the volume; PlanError."""
-    files, room = job.numjobs * job.size, volume.stripes * volume.size_bytes
-    if files > room:
+    """Refuse a job whose file, one for all clones as on devices, does not fit on the volume; PlanError."""
+    room = volume.stripes * volume.size_bytes
+    if job.size > room:
         raise PlanError(
-            f"baseline {job.name}: {job.numjobs} x {format_bytes(job.size)} do not fit on arm {volume.name}"
-            f" of {format_bytes(room)}; lower size or numjobs"
+            f"baseline {job.name}: {format_bytes(job.size)} do not fit on arm {volume.name}"
+            f" of {format_bytes(room)}; lower size"
         )
 
 

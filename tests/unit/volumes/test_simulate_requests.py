@@ -6,7 +6,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.fio import FioDirection, parse_fio
-from esrally_ebs.volumes.virtual import SimulatedVolume
+from esrally_ebs.volumes.virtual import SimulatedVolume, check_room
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -64,8 +64,12 @@ def test_chance_is_not_the_same_again_for_every_io_that_is_cut_into_many_request
     assert reads.p999_s > reads.p50_s
 
 
-def test_files_that_do_not_fit_on_the_arm_are_refused() -> None:
+def test_the_clones_of_a_job_have_one_file_as_on_devices() -> None:
     spec = VolumeSpec(name="gp3", type="gp3", size_bytes=GIB)
-    with pytest.raises(PlanError, match=r"baseline job: 3 x 512\.0 MiB do not fit on arm gp3 of 1\.0 GiB"):
-        run(spec, bs=MIB, iodepth=1, numjobs=3, size=512 * MIB)
-    assert run(spec, bs=MIB, iodepth=1, numjobs=2, size=512 * MIB).ios == 1024
+    job = BaselineJob(name="job", rw="read", bs=MIB, numjobs=3, size=512 * MIB)
+    check_room(job, spec)
+    (reads,) = parse_fio(SimulatedVolume(spec).run(job, compiled=False), "simulated")
+    assert reads.ios == 3 * 512
+    text = r"baseline job: 2\.0 GiB do not fit on arm gp3 of 1\.0 GiB; lower size"
+    with pytest.raises(PlanError, match=text):
+        check_room(job.model_copy(update={"size": 2 * GIB}), spec)
