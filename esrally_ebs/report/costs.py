@@ -40,9 +40,9 @@ def costs(session: Session, settings: Sequence[VolumeSpec] = ()) -> tuple[ArmCos
 
 
 def region_of(session: Session) -> tuple[str, bool]:
-    """The region, and whether the plan or the machine named it."""
-    plan = session.plan
-    named = plan.cost.region or (plan.aws and plan.aws.region) or session.environment.get("region")
+    """The region, and whether the plan or the instance that real arms are on named it."""
+    plan, instance = session.plan, (session.environment.get("aws") or {}).get("instance") or {}
+    named = plan.cost.region or (plan.aws and plan.aws.region) or instance.get("region")
     return (str(named), True) if named else (_REGION, False)
 
 

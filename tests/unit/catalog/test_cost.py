@@ -1,6 +1,7 @@
 """Monthly prices of volumes, and what they buy."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,17 @@ def recorded(plan: Plan, home: Path) -> Session:
     (spec,) = plan.arm
     folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=home)])
     return load_session(folder.path)
+
+
+def test_what_is_on_an_instance_has_the_prices_of_its_region(tmp_path: Path) -> None:
+    plan = parse_plan('name = "p"\narm = [{name = "a", type = "gp2", size = "100GiB"}]\n', "p.toml")
+    session = recorded(plan, tmp_path)
+    (here,) = costs(replace(session, environment={"aws": {"instance": {"region": TOKYO}}}))
+    assert (here.price and here.price.region, here.price and here.price.usd) == (TOKYO, pytest.approx(12.0))
+    for environment in ({}, {"aws": {"instance": None}}):
+        (elsewhere,) = costs(replace(session, environment=environment))
+        assert elsewhere.price is not None
+        assert elsewhere.price.region == VIRGINIA
 
 
 def test_a_table_without_a_price_names_no_price_list(tmp_path: Path) -> None:
