@@ -155,9 +155,12 @@ def model_for(spec: VolumeSpec) -> Model:
 
 
 def known_model(spec: VolumeSpec) -> Model | None:
-    """The same, or None: records and mounts may have what this catalog does not know or allow."""
+    """The same, or None: records and mounts may have what this catalog does not know or allow.
+
+    AWS tells the IOPS of gp2, too, which cannot be asked for.
+    """
     try:
-        return model_for(spec)
+        return model_for(replace(spec, iops=None) if spec.type == "gp2" else spec)
     except PlanError:
         return None
 

@@ -5,7 +5,7 @@ Takes the attached arms and returns them with their real type, limits and id, th
 is made for every session.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ from esrally_ebs.checks.idle import check_processors, clock_is_synchronised, wat
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock
-from esrally_ebs.model import Check, Volume
+from esrally_ebs.model import Check, Volume, VolumeSpec
 from esrally_ebs.plan import Plan
 from esrally_ebs.store.context import Arm
 
@@ -106,20 +106,39 @@ def _as_it_is(volume: Volume, surveyed: Survey) -> Volume:
     )
     if not members or len(members) < len(identity.volume_ids):
         return volume
-    types = sorted({member.type for member in members})
-    spec = replace(
-        volume.spec,
-        type="+".join(types),
-        iops=_sum(member.iops for member in members),
-        throughput_bytes_per_s=_sum(member.throughput_bytes_per_s for member in members),
-        encrypted=all(member.encrypted for member in members),
+    return replace(volume, spec=_spec(volume.spec, members))
+
+
+def _spec(planned: VolumeSpec, members: Sequence[EbsVolume]) -> VolumeSpec:
+    """What the volumes of an arm are: so many of one kind, or the sum of several, which nobody sells."""
+    kinds = {
+        replace(
+            planned,
+            type=each.type,
+            size_bytes=each.size_bytes,
+            iops=each.iops,
+            throughput_bytes_per_s=each.throughput_bytes_per_s,
+            encrypted=each.encrypted,
+            stripes=len(members),
+        )
+        for each in members
+    }
+    if len(kinds) == 1:
+        return kinds.pop()
+    return replace(
+        planned,
+        type="+".join(sorted(each.type for each in members)),
+        size_bytes=sum(each.size_bytes for each in members),
+        iops=_sum(each.iops for each in members),
+        throughput_bytes_per_s=_sum(each.throughput_bytes_per_s for each in members),
+        encrypted=all(each.encrypted for each in members),
+        stripes=1,
     )
-    return replace(volume, spec=spec)
 
 
-def _sum(numbers: Any) -> int | None:  # noqa: ANN401 - an iterable of int or None
+def _sum(numbers: Iterable[int | None]) -> int | None:
     known = list(numbers)
-    return sum(known) if known and all(number is not None for number in known) else None
+    return None if None in known else sum(filter(None, known))
 
 
 def _facts(

@@ -105,12 +105,11 @@ def is_real(volume: Volume) -> bool:
 
 
 def _spec(member: EbsVolume) -> VolumeSpec:
-    provisions_iops = member.type in ("gp3", "io1", "io2")  # gp2's follow from its size, and are told too
     return VolumeSpec(
         name=member.volume_id,
         type=member.type,
         size_bytes=member.size_bytes,
-        iops=member.iops if provisions_iops else None,
+        iops=member.iops,
         throughput_bytes_per_s=member.throughput_bytes_per_s,
         encrypted=member.encrypted,
     )

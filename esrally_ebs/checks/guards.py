@@ -107,7 +107,8 @@ def _disks(facts: Facts) -> list[ArmFacts]:
 
 def _size(arm: ArmFacts) -> int:
     total = sum(member.size_bytes for member in arm.members)
-    return total if total and len(arm.members) == len(arm.volume_ids) else arm.volume.spec.size_bytes
+    is_whole = total and len(arm.members) == len(arm.volume_ids)
+    return total if is_whole else arm.volume.spec.size_bytes * arm.volume.spec.stripes
 
 
 def _options(arm: ArmFacts) -> str:

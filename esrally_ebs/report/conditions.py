@@ -96,7 +96,10 @@ def _provisioned(arm: Volume) -> str:
     """What the volume does for good and, after a slash, while it bursts; of a real one what the plan says."""
     spec = arm.spec
     model = known_model(spec) if arm.kind is Kind.EMULATED else None
-    given = {"operations": spec.iops, "bytes": spec.throughput_bytes_per_s}
+    given = {
+        counts: None if rate is None else rate * spec.stripes
+        for counts, rate in (("operations", spec.iops), ("bytes", spec.throughput_bytes_per_s))
+    }
     parts = []
     for counts, unit, size in (("operations", "IOPS", 1), ("bytes", "MiB/s", MIB)):
         limits = [limit for limit in model.limits if limit.counts == counts] if model else []

@@ -78,9 +78,9 @@ def attach(
         goal = _begin(spec, directory, api)
         target = _executor(api, goal, directory, say).up().target
     history = Journal(directory).read()
-    size = goal.size_gib * goal.count * GIB if target is None or goal.sort == "ebs" else target.size_bytes
+    size = spec.size_bytes if target is None or goal.sort == "ebs" else target.size_bytes // goal.count
     return describe(
-        replace(spec, size_bytes=size or spec.size_bytes),
+        replace(spec, size_bytes=size),
         _own_place(goal),
         _KINDS[goal.sort],
         identity=" ".join(history.resources if history else ()),

@@ -40,7 +40,8 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     own.mkdir()
-    spec = replace(spec, size_bytes=shutil.disk_usage(own).total)  # as mounted, whatever was asked for
+    # as mounted, whatever was asked for; of each volume of a stripe
+    spec = replace(spec, size_bytes=shutil.disk_usage(own).total // spec.stripes)
     identity = identify(own, Roots())
     return describe(spec, own, identity.kind, identity=identity.name)
 

@@ -11,6 +11,7 @@ from fake_imds import TOKEN, imds
 from fake_machine import FakeMachine
 from recorded_aws import ALL, GP2, GP3, ID_GP2, ID_GP3, METADATA, RecordedAws
 
+from esrally_ebs.catalog.cost import monthly, sustained
 from esrally_ebs.checks import arms as guarding
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.checks.preflight import check_plan
@@ -87,12 +88,38 @@ def marks(guarded: Guarded) -> dict[str, str]:
 def test_arms_get_the_type_and_limits_that_aws_tells(machine: FakeMachine) -> None:
     gp2, gp3 = look(machine, RecordedAws(**ALL, GetMetricData=balance(100.0))).arms
     assert (gp2.volume.identity, gp2.volume.spec.type, gp2.volume.spec.iops) == (ID_GP2, "gp2", 1500)
+    assert sustained(gp2.volume.spec) == (1500, 250 * 1024**2)  # although AWS tells its IOPS, too
     assert (gp3.volume.spec.type, gp3.volume.spec.throughput_bytes_per_s) == ("gp3", 125 * 1024**2)
     assert (gp3.volume.kind, gp3.volume.readahead_bytes, gp3.volume.scheduler) == (
         Kind.EBS,
         128 * 1024,
         "none",
     )
+
+
+def striped(machine: FakeMachine, aws: RecordedAws) -> VolumeSpec:
+    """What an arm is that lies on both volumes of the instance."""
+    disks = [f"sys/devices/pci0/nvme/nvme{number}n1" for number in (1, 2)]
+    machine.array("md0", "9:0", disks, level="raid0")
+    machine.mount("/mnt/c", "/dev/md0", "9:0")
+    (both,) = look(machine, aws, PLAN, arm("c")).arms
+    return both.volume.spec
+
+
+def test_a_stripe_is_so_many_volumes_each_with_its_own_limits_and_price(machine: FakeMachine) -> None:
+    volumes = {"Volumes": [{**GP3, "VolumeId": ID_GP2}, GP3]}
+    both = striped(machine, RecordedAws(**{**ALL, "DescribeVolumes": volumes}))
+    assert (both.type, both.stripes, both.size_bytes, both.iops) == ("gp3", 2, 500 * 1024**3, 3000)
+    assert monthly(both, "us-east-1").usd == pytest.approx(2 * 500 * 0.08)  # all else is included in each
+    assert sustained(both) == (6000, 250 * 1024**2)
+
+
+def test_nobody_sells_a_stripe_of_unlike_volumes(machine: FakeMachine) -> None:
+    volumes = {"Volumes": [{**GP3, "VolumeId": ID_GP2, "Iops": 4000}, GP3]}
+    both = striped(machine, RecordedAws(**{**ALL, "DescribeVolumes": volumes}))
+    assert (both.type, both.stripes, both.size_bytes, both.iops) == ("gp3+gp3", 1, 1000 * 1024**3, 7000)
+    with pytest.raises(PlanError, match=r"price of gp3\+gp3 gb in us-east-1: not known"):
+        monthly(both, "us-east-1")
 
 
 def test_the_accident_of_a_gp3_at_125_stops_the_session_by_name(machine: FakeMachine) -> None:
