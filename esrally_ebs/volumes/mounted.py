@@ -20,7 +20,7 @@ from esrally_ebs.machine.kernel_trees import Roots, text
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
 from esrally_ebs.machine.procfs import Mount
-from esrally_ebs.model import Volume, VolumeSpec
+from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import MIB, format_bytes
 from esrally_ebs.volumes.record import Record, drop_record, read_record, write_record
 
@@ -40,9 +40,10 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
     own.mkdir()
-    # as mounted, whatever was asked for; of each volume of a stripe
-    spec = replace(spec, size_bytes=shutil.disk_usage(own).total // spec.stripes)
     identity = identify(own, Roots())
+    if identity.kind is not Kind.EFS:  # which says 8 EiB; the plan says what is stored
+        # as mounted, whatever was asked for; of each volume of a stripe
+        spec = replace(spec, size_bytes=shutil.disk_usage(own).total // spec.stripes)
     return describe(spec, own, identity.kind, identity=identity.name)
 
 

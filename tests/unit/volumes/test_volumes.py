@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from esrally_ebs.machine.processes import Clock
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.plan.plan import PLUG_INS
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes import mounted
 from esrally_ebs.volumes.emulated.control import LimiterState, change, read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount
 
@@ -213,6 +214,20 @@ def _state(seconds_until_full: float) -> dict[str, Any]:
         time_scale=1.0,
         errors=0,
     ).to_json()
+
+
+@pytest.mark.parametrize(("kind", "size"), [(Kind.EFS, GIB), (Kind.EBS, 2**63 - 4096)])
+def test_a_mounted_efs_keeps_the_size_that_the_plan_says_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, size: int
+) -> None:
+    def answer(**fields: object) -> Any:  # noqa: ANN401 - to whatever is asked
+        return lambda *_, **__: SimpleNamespace(**fields)
+
+    monkeypatch.setattr(mounted, "check_mount", answer(mount_point=tmp_path))
+    monkeypatch.setattr(mounted, "identify", answer(kind=kind, name="fs-1"))
+    monkeypatch.setattr(mounted.shutil, "disk_usage", answer(total=2**63 - 4096))  # as NFS says of each EFS
+    volume = mounted.attach(_spec("efs", mount=tmp_path), tmp_path / "s" / "a")
+    assert volume.spec.size_bytes == size
 
 
 @contextmanager
