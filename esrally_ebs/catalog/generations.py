@@ -5,6 +5,7 @@ constant stands beside the key of its source, and every source has a date.
 """
 
 import json
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date as day
@@ -101,6 +102,8 @@ def _reaches(generation: Mapping[str, Any], spec: VolumeSpec) -> bool:
 
 def last_day(date: str) -> str:
     """The last day that a year, a month or a day of it names, as text that sorts as dates do."""
+    if len(date) == len("2015-07"):
+        return f"{date}-{monthrange(*map(int, date.split('-')))[1]}"
     return date + "9999-12-31"[len(date) :]
 
 

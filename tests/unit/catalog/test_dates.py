@@ -48,7 +48,9 @@ def test_gp3_of_2021_ends_where_that_of_now_goes_on() -> None:
     assert _rates(_spec("gp3", 100, iops=20_000))["iops"] == 20_000
 
 
-@pytest.mark.parametrize(("text", "day"), [("2015", "2015-12-31"), ("2015-07", "2015-07-31")])
+@pytest.mark.parametrize(
+    ("text", "day"), [("2015", "2015-12-31"), ("2015-07", "2015-07-31"), ("2016-02", "2016-02-29")]
+)
 def test_a_year_or_month_stands_for_its_last_day(text: str, day: str) -> None:
     assert last_day(text) == day
 
