@@ -228,8 +228,9 @@ class KneeSearch:
                 f"at lower rates {late:.2%} of the requests were late, the bound allows "
                 f"{self.bound.allowed:.2%}: some take longer by themselves; the knee is lower, or is none"
             )
-        allowed = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE) * self.bound.allowed
-        if allowed < _MIN_LATE_ALLOWED:
+        asked = sum(s.requests for s in tried if s.purpose is Purpose.MEASURE)
+        allowed = asked * self.bound.allowed
+        if asked and allowed < _MIN_LATE_ALLOWED:
             return f"the bound allows {allowed:.0f} late requests in all steps, too few: make steps longer"
         share = self.bound.seconds / self.step_s
         if share > self.margin / 2:

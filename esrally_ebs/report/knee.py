@@ -63,11 +63,16 @@ class Knees:
     def warnings(self) -> Iterator[str]:
         """What to doubt of an arm's knee."""
         for arm, knee in self.of.items():
+            long = sum(step.purpose is Purpose.MEASURE for step in self._steps[arm].values())
+            is_wide = not knee.why and knee.width > self._search.margin
+            is_cut = is_wide and long < self._search.steps  # by nothing else does such a search end
             if knee.doubt:
                 yield f"{arm}: {knee.doubt}"
-            elif not knee.why and knee.width > self._search.margin:
+            if is_cut or (is_wide and not knee.doubt):
                 margin = format_share(self._search.margin)
-                way = self._search.longer(knee)
+                steps = f"{long} of {self._search.steps} long steps"
+                ended = f"the search ended after {steps}: raise design.budget"
+                way = ended if is_cut else self._search.longer(knee)
                 yield f"{arm}: the knee is known to {knee.width:.1%}, not to {margin}; {way}"
             for node in self._session.plan.node_names(arm):
                 yield from self._credits(arm, node)

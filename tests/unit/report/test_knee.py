@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import session_in_memory
 import simulated_queue
@@ -188,6 +189,19 @@ def test_a_knee_that_is_not_known_well_says_how_long_steps_must_be_that_a_plan_m
             assert 6 < int(steps[1]) <= 100
         else:
             assert text.endswith("no search is long enough to tell")
+
+
+@pytest.mark.parametrize("long", [0, 2])
+def test_a_search_that_its_budget_ended_asks_for_more_of_it_and_not_for_longer_steps(
+    session: Session, long: int
+) -> None:
+    steps = steps_of(session)["a"]
+    kept = len(steps) - 6 + long
+    cut = session.samples.filter(pc.less_equal(session.samples["round"], kept))
+    warnings = [text for text in report.build(replace(session, samples=cut)).warnings if text[:3] == "a: "]
+    (known,) = [text for text in warnings if "known to" in text]
+    assert known.endswith(f"; the search ended after {long} of 6 long steps: raise design.budget")
+    assert bool(long) or warnings == [known]
 
 
 @pytest.mark.parametrize(
