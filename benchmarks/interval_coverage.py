@@ -70,6 +70,7 @@ TASKS = {
     "narrow 1.1, wide 1/1.1": ([(1.1, 0.03)] * 4 + [(1 / 1.1, 0.3)] * 4, 0.0, ((10, 8), (24, 4))),
     "alike, with hits": (ALIKE, 0.3, ((6, 4), (12, 4), (24, 4))),
     "two alike, with hits": (ALIKE[:2], 0.3, ((6, 4),)),
+    "two alike, half of them hits": (ALIKE[:2], 0.5, ((6, 4), (12, 4), (24, 4))),
 }
 EXPLAINED, NEEDED_MORE = (0.1, 0.4), (0.0, 0.03, 0.06)
 _USUAL = 0.1

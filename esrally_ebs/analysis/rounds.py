@@ -203,7 +203,9 @@ class Pair:
             if low is None or high is None:
                 return None
             if high - low >= _MIN_WIDTH:
-                return tuple((value + count * (high - low) / (2 * unsure) * departures).tolist())
+                # a median between two modes lies near one side: by their mean, it would seem surer than it is
+                width = math.hypot(low, high) / math.sqrt(2)
+                return tuple((value + count * width / unsure * departures).tolist())
             unsure *= 2  # of times with few levels: as far as to the next ones
 
     def ratio(self, percentile: float, confidence: float) -> Estimate:

@@ -200,6 +200,20 @@ def test_requests_that_a_cache_answers_do_not_make_a_ratio_less_sure_than_it_is(
     assert np.std([mean.value for mean in means]) == pytest.approx(error, rel=0.25)
 
 
+def test_tasks_of_like_arms_of_which_a_cache_answers_half_are_rarely_different_together() -> None:
+    draw = np.random.default_rng(4)
+
+    def drawn_with_hits() -> ArmTimes:
+        noise = draw.normal(0, 0.05, (12, 1)) + draw.normal(0, 0.1, (12, 4))
+        return ArmTimes(list(np.where(draw.random((12, 4)) < 0.5, 0.05, 1.0) * np.exp(noise)))
+
+    def of_three_tasks() -> Mean:
+        tasks = [Pair(drawn_with_hits(), drawn_with_hits()).log_ratios(50) for _ in range(3)]
+        return Mean(tuple(np.mean([values for values in tasks if values is not None], axis=0).tolist()))
+
+    assert sum(of_three_tasks().p_different() <= 0.05 for _ in range(300)) <= 24
+
+
 def test_rounds_in_the_same_order_on_both_arms_do_not_agree_on_a_ratio_without_any_error() -> None:
     draw = np.random.default_rng(3)
     levels = np.arange(1.0, 13.0)
