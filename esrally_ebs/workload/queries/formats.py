@@ -324,6 +324,7 @@ def _plain_reason(line: bytes) -> Entry:
 
 
 _TOP_QUERIES = re.compile(rb'"top_queries"\s*:|"_index"\s*:\s*"top_queries')
+_PRETTY: Final = re.compile(rb'\s*\{(\s*"top_queries"\s*:)?[\s\[{]*')  # begins one of several lines
 
 
 def _is_query_insights(line: bytes) -> bool:
@@ -334,8 +335,7 @@ def _query_insights(lines: Iterable[bytes]) -> Iterator[Entry]:
     """Answers of ``GET /_insights/top_queries`` or of a search of top_queries indices, or such documents."""
     rows = (line for line in lines if line.strip())
     for row in rows:
-        # a pretty document begins with a line of little more than a bracket
-        document = row if len(row) > 40 else b"".join([row, *rows])
+        document = b"".join([row, *rows]) if _PRETTY.fullmatch(row) else row
         try:
             yield from _insights_of(orjson.loads(document))
         except orjson.JSONDecodeError:

@@ -332,6 +332,13 @@ def test_the_answer_of_a_search_of_insights_is_read(tmp_path: Path) -> None:
         assert import_logs([write(tmp_path / "log", answer)], tmp_path / f"out{number}").requests == 2
 
 
+@pytest.mark.parametrize("cut", ['{"timestamp": 1,', "}", "half"])
+def test_half_a_line_of_insights_costs_no_other(cut: str, tmp_path: Path) -> None:
+    record = json.dumps({"timestamp": 1, "source": {}, "indices": ["i"], "measurements": {"latency": 9}})
+    summary = import_logs([write(tmp_path / "log", record, cut, record, record)], tmp_path / "out")
+    assert (summary.requests, summary.excluded) == (3, {"line cut off or not of the format": 1})
+
+
 @pytest.mark.parametrize(
     "name",
     ["es-slow-log-7", "es-slow-log-8", "opensearch-slow-log", "opensearch-slow-log-text", "query-insights"],
