@@ -227,7 +227,8 @@ def _http(at_us: int, message: bytes) -> tuple[Iterator[Entry], bytes]:
     missing = None
     if (packed_by := headers.get("content-encoding", "identity").lower()) != "identity":
         body, missing = _unpacked(body, packed_by)
-    text = None if missing or is_cut else body.decode().strip()
+    # an empty first line is a header of an msearch
+    text = None if missing or is_cut else body.decode().rstrip()
     search = LoggedSearch(at_us, "", text, client=hash_client(headers.get("x-opaque-id", "")))
     return searches(search, method, url, {}, missing=missing), more
 

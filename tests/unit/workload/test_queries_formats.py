@@ -384,6 +384,7 @@ def test_a_group_of_insights_took_the_mean_of_its_queries(tmp_path: Path) -> Non
         ),
         ("POST /a/_search HTTP/1.1\r\nContent-Length: 44\r\n\r\n", ["body cut off or not JSON"]),
         ("", ["line cut off or not of the format"]),
+        ('POST /a/_msearch HTTP/1.1\r\n\r\n\n{"size":1}\n', ["a"]),  # its first header is an empty line
     ],
 )
 def test_requests_of_one_payload_are_all_counted(message: str, becomes: list[str]) -> None:
