@@ -159,6 +159,8 @@ class Hasher(Walk):
             return value
         if (key == "missing" and value in _SORTED_MISSING) or (key == "from" and not where):
             return value
+        if key == "query_vector" and where in ("", "knn"):  # numbers in hexadecimal
+            return value
         if _OF_BOUNDS.fullmatch(where) and not _LETTER.search(value) and _address(value) is None:
             return value  # a number or a date: nothing would lie between others
         return hash_query(value) if where.endswith("query_string") else hash_text(value)

@@ -203,6 +203,37 @@ def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
     assert hash_text("10.0.0.1") in str(Hasher().body({"query": {"range": {"ip": {"gte": "10.0.0.1"}}}}))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": {"has_parent": {"parent_type": "blog", "query": {"match_all": {}}}}},
+        {"query": {"terms_set": {"tag": {"terms": [1], "minimum_should_match_field": "least"}}}},
+        {"query": {"intervals": {"text": {"match": {"query": "", "use_field": "exact"}}}}},
+        {"query": {"knn": {"field": "v", "query_vector": "00ff7f"}}},
+        {"query": {"rule": {"organic": {"match_all": {}}, "ruleset_ids": ["sale"]}}},
+        {"query": {"sparse_vector": {"field": "v", "inference_id": "elser", "query": ""}}},
+        {"retriever": {"linear": {"retrievers": [{"normalizer": "minmax", "weight": 2}]}}},
+        {"aggs": {"a": {"significant_text": {"field": "a", "source_fields": ["b"]}}}},
+        {"aggs": {"a": {"geo_line": {"point": {"field": "place"}, "sort": {"field": "@timestamp"}}}}},
+        {"aggs": {"a": {"categorize_text": {"field": "a", "categorization_analyzer": "standard"}}}},
+        {
+            "runtime_mappings": {
+                "user": {
+                    "type": "lookup",
+                    "target_index": "users",
+                    "input_field": "id",
+                    "target_field": "key",
+                    "fetch_fields": ["name"],
+                },
+                "day": {"type": "keyword", "script": "emit(1)", "on_script_error": "continue"},
+            }
+        },
+    ],
+)
+def test_names_that_are_no_literals_are_not_hashed(body: dict[str, Any]) -> None:
+    assert Hasher().body(body) == body
+
+
 def test_points_and_regular_expressions(tmp_path: Path) -> None:
     near = {"geo_distance": {"distance": "10km", "place": "52.5,13.4"}}
     lines = (query_line({"query": query}) for query in (near, {"regexp": {"host": "web[0-9]+"}}))
