@@ -103,7 +103,8 @@ class Replay:
             "operation-type": "search",
             "index": index,
             "type": None,
-            "cache": None,
+            # or requests that are asked again, and those with fixed dates, would not reach the volume
+            "cache": None if "request_cache" in request["params"] else False,
             "detailed-results": False,
             "response-compression-enabled": True,
             **self._settings,

@@ -195,6 +195,15 @@ def test_a_request_is_what_rallys_search_takes(folder: Path) -> None:
     assert runner.mandatory(given, "body", "search") == requests(folder)[0]["body"]
 
 
+@pytest.mark.parametrize(("params", "cache"), [({}, False), ({"request_cache": "true"}, None)])
+def test_no_request_is_answered_by_the_request_cache_unless_the_log_asks_for_it(
+    params: dict[str, str], cache: bool | None, tmp_path: Path
+) -> None:
+    line = {"at": 0, "method": "POST", "path": "/a/_search", "params": params, "body": {"size": 0}}
+    import_logs([write(tmp_path / "log", json.dumps(line))], tmp_path / "out")
+    assert source(tmp_path / "out").params()["cache"] is cache
+
+
 def test_targets_with_special_characters_come_as_they_were(folder: Path) -> None:
     last = requests(folder)[-1]
     assert last["path"] == "/%7B%7Bboom%7D%7D%7B%25x%25%7D,a*/_search"
