@@ -3,6 +3,7 @@
 Dates that mean "now" are fixed to the time of the log; literals are hashed if that is wanted.
 """
 
+import base64
 import hashlib
 import ipaddress
 import re
@@ -44,6 +45,7 @@ DATES_GUESSED: Final = "dates fixed to when the log was last written, as it has 
 NARROWED: Final = "narrowed to the index"
 UNLIMITED: Final = "time limits taken off, as what is not answered in time would depend on the volume"
 _LIMIT: Final = "timeout"
+_WRAPPER: Final = re.compile(r'\{\s*"wrapper"\s*:\s*\{\s*"query"\s*:\s*"([\w+/=]+)"\s*\}\s*\}')
 
 
 class Freezer(Walk):
@@ -267,6 +269,7 @@ class Preparer:
     def request(self, search: LoggedSearch) -> ReplayedRequest | Reason:
         """The request, or why there is none."""
         targets = self._reached(search.targets)
+        search = _unwrapped(search)
         node = _object(search.body)
         if isinstance(targets, Reason):
             # a point in time names no index, as it has its own
@@ -428,6 +431,22 @@ def _object(body: str | None) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return node if isinstance(node, dict) else None
+
+
+def _unwrapped(search: LoggedSearch) -> LoggedSearch:
+    """The search with queries that its client (Spring's) sent in Base64 as the queries that they are."""
+    if search.body is None or '"wrapper"' not in search.body:
+        return search
+    return search._replace(body=_WRAPPER.sub(_decoded, search.body))
+
+
+def _decoded(wrapper: re.Match[str]) -> str:
+    """The query in a wrapper; the wrapper itself where that is no JSON."""
+    try:
+        query = base64.b64decode(wrapper[1], validate=True).decode()
+    except ValueError:
+        return wrapper[0]
+    return wrapper[0] if _object(query) is None else query
 
 
 def _json(number: float | None) -> str:

@@ -1,5 +1,6 @@
 """Literals: what ``now`` becomes, what a hash keeps, what is left out because it cannot be asked."""
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -286,6 +287,22 @@ def test_words_that_are_keys_and_documents_of_a_query_are_literals(
     import_logs([log], tmp_path / "out", Options(hash_literals=True))
     assert not [path.name for path in (tmp_path / "out").iterdir() if "bob" in path.read_text()]
     assert len(requests(tmp_path / "out")) == 1
+
+
+def test_a_query_in_base64_is_the_query_that_it_wraps(tmp_path: Path) -> None:
+    script = {"script": {"script": "1"}}
+    queries = ({"range": {"ts": {"gte": "now-1d"}}}, {"match": {"who": "bob"}}, script, "no query")
+    texts = (base64.b64encode(json.dumps(query).encode()).decode() for query in queries)
+    wrapped = [{"query": {"bool": {"must": [{"wrapper": {"query": text}}]}}} for text in texts]
+    options = Options(hash_literals=True, modules=False)
+    log = write(tmp_path / "log", *map(query_line, wrapped))
+    assert import_logs([log], tmp_path / "out", options).excluded == {
+        "needs a module that the node lacks": 1,
+        "regular expression, script or KQL that cannot be hashed": 1,  # what is left in Base64
+    }
+    (first, second) = (row["body"]["query"]["bool"]["must"][0] for row in requests(tmp_path / "out"))
+    assert first["range"]["ts"]["gte"].endswith("||-1d")
+    assert second == {"match": {"who": hash_text("bob")}}
 
 
 def test_the_words_of_a_sparse_vector_make_no_template(tmp_path: Path) -> None:
