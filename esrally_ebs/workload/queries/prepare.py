@@ -32,6 +32,9 @@ _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
+_DECAYS: Final = frozenset(("exp", "gauss", "linear"))
+_TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
+
 _MAX_NAMES: Final = 10_000
 _MAX_TARGETS: Final = 3_500  # of the 4,096 bytes that a node takes for the line with a request's URL
 _LATEST_US: Final = 253_402_300_799_999_999  # the end of the year 9999; as many digits as the order has
@@ -83,6 +86,20 @@ class Freezer(Walk):
             # the mapping's format need not take the anchor
             return {**walked, "format": f"{_FORMAT}||epoch_millis" if others else _FORMAT}
         return walked
+
+    def _option(self, key: str, value: Json, where: str) -> Json:
+        walked = super()._option(key, value, where)
+        if key in _DECAYS and where == "function_score" and isinstance(walked, dict):
+            return {field: self._decay(options) for field, options in walked.items()}
+        return walked
+
+    def _decay(self, options: Json) -> Json:
+        """A decay over time; without an origin it is from now on."""
+        is_over_time = isinstance(options, dict) and _TIME.fullmatch(str(options.get("scale")))
+        if not is_over_time or "origin" in options:
+            return options
+        self.frozen += 1
+        return {**options, "origin": self._anchor}
 
     def query_string(self, text: str) -> str:
         """The ranges of a Lucene query string, as in the URL's parameter ``q``."""
@@ -323,7 +340,7 @@ class Preparer:
         body = search.body or ""
         if _LIMIT in node:
             node = {key: value for key, value in node.items() if key != _LIMIT}
-        if "now" in body and _MAY_BE_NOW.search(body):
+        if ("now" in body and _MAY_BE_NOW.search(body)) or '"scale"' in body:
             freezer = Freezer(self._now_us(search))
             walked = freezer.body(node)
             if freezer.frozen:

@@ -40,6 +40,19 @@ def test_a_bound_is_fixed_to_the_time_of_the_log(text: str, becomes: str) -> Non
     assert bound == becomes
 
 
+def test_a_decay_over_time_begins_at_the_time_of_the_log_where_it_names_no_other(tmp_path: Path) -> None:
+    decays: list[dict[str, Any]] = [
+        {"ts": {"scale": "10d"}, "multi_value_mode": "avg"},
+        {"ts": {"scale": "1h", "origin": "2026-01-01"}},
+        {"n": {"scale": 5}},
+    ]
+    bodies = [{"query": {"function_score": {"functions": [{"gauss": decay}]}}} for decay in decays]
+    log = write(tmp_path / "log", *(query_line(body, took=0) for body in bodies))
+    assert import_logs([log], tmp_path / "out").changed == {"dates fixed to the time of the log": 1}
+    decays[0]["ts"]["origin"] = "2026-01-02T10:00:00.000Z"
+    assert [row["body"] for row in requests(tmp_path / "out")] == bodies
+
+
 def test_the_word_now_in_a_text_stays() -> None:
     body = {"query": {"match": {"title": "now"}}, "post_filter": {"term": {"title": {"value": "now"}}}}
     assert frozen(body) == body
