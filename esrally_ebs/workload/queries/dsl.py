@@ -16,10 +16,10 @@ _FIELD_QUERIES: Final = words(
     "span_gap span_term term terms terms_set text_expansion weighted_tokens wildcard"
 )
 _OPTION_QUERIES: Final = words(
-    "bool boosting combined_fields constant_score dis_max distance_feature exists function_score "
-    "geo_bounding_box geo_distance geo_polygon geo_shape ids knn match_all match_none more_like_this "
-    "multi_match nested query_string script script_score simple_query_string span_containing "
-    "span_field_masking span_first span_multi span_near span_not span_or span_within wrapper"
+    "bool boosting combined_fields constant_score dis_max distance_feature exists field_masking_span "
+    "function_score geo_bounding_box geo_distance geo_polygon geo_shape ids knn match_all match_none "
+    "more_like_this multi_match nested query_string script script_score simple_query_string "
+    "span_containing span_field_masking span_first span_multi span_near span_not span_or span_within wrapper"
 )
 # Answered by modules and x-pack, which a node may lack: what 8.8.2 without them does not know.
 _MODULE_QUERIES: Final = words(

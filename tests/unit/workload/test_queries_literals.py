@@ -397,6 +397,7 @@ SCRIPT = {"script": {"script": {"source": "doc['a'].value > params.x", "params":
         ({"query": {"intervals": {"t": {"all_of": {"intervals": [{"match": {"query": "a"}}]}}}}}, None, None),
         ({"query": {"span_near": {"clauses": [{"span_term": {"a": "b"}}], "slop": 1}}}, None, None),
         ({"query": {"span_near": {"clauses": [{"span_gap": {"a": 2}}], "slop": 1}}}, None, None),
+        ({"query": {"field_masking_span": {"field": "a", "query": {"span_term": {"b": "c"}}}}}, None, None),
         (
             {"query": {"nested": {"path": "a", "query": {"has_child": {}}}}},
             None,
