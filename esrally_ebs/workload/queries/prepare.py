@@ -369,7 +369,12 @@ class Preparer:
             if freezer.frozen:
                 self._count_dates(search)
         if self._hash:
-            hashes = {"q": hash_query, "routing": hash_text, "preference": _hash_preference}
+            hashes = {
+                "q": hash_query,
+                "preference": _hash_preference,
+                "routing": hash_text,
+                "suggest_text": hash_text,
+            }
             params = {name: hashes.get(name, str)(value) for name, value in params.items()}
         return params
 

@@ -25,8 +25,8 @@ SEARCH_PARAMS: Final = words(
     "default_operator df docvalue_fields expand_wildcards explain from ignore_throttled "
     "ignore_unavailable lenient max_concurrent_shard_requests pre_filter_shard_size preference q "
     "request_cache rest_total_hits_as_int routing search_type seq_no_primary_term size sort _source "
-    "_source_excludes _source_includes stats stored_fields terminate_after timeout track_scores "
-    "track_total_hits version"
+    "_source_excludes _source_includes stats stored_fields suggest_field suggest_mode suggest_size "
+    "suggest_text terminate_after timeout track_scores track_total_hits version"
 )
 _HEADER_KEYS: Final = words(
     "index indices type preference routing search_type request_cache ignore_unavailable allow_no_indices "
@@ -61,7 +61,8 @@ def searches(
     names = [segment.partition(",")[0] for segment in segments]  # of an API, or the first of several indices
     at = next((i for i, name in enumerate(names) if name.startswith("_") and name != "_all"), -1)
     api = "/".join(segments[at:]) if at >= 0 else ""
-    targets = segments[0] if at > 0 else "_all"  # as Elasticsearch takes a path without an index
+    # as Elasticsearch takes a path without an index
+    targets = segments[0] if at > 0 else params.get("index") or "_all"
     reason = _reason(api, method.upper()) or (Reason.SCROLL if "scroll" in params else missing)
     if reason is not None or search.body is None:
         yield Skipped(reason or Reason.BODY)

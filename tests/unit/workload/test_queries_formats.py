@@ -190,6 +190,8 @@ def test_a_header_whose_body_is_cut_off_is_no_search_of_everything() -> None:
         ("GET", "http://es.local:9200/i/_search", {"q": "a"}, ("i", {})),  # by a proxy
         ("get", "/i/_search?q=a", {}, ("i", {})),
         ("GET", "/i/_search?q=link:http://x.org/p/z", {}, ("i", {})),
+        ("GET", "/_search?index=i,j", {}, ("i,j", {})),
+        ("GET", "/i/_search?index=j", {}, ("i", {})),  # the path counts
         ("POST", "/i/_doc/_search", {}, ("i", {})),  # with a type, as version 7 takes it
         (
             "POST",
@@ -242,14 +244,19 @@ def test_a_duration_is_as_fine_as_the_log_has_it(
 
 
 def test_parameters_are_those_that_elasticsearch_reads(tmp_path: Path) -> None:
-    own = {"at": 0, "method": "GET", "path": "/i/_search?explain&q=a", "params": {"lenient": False}}
+    path = "/i/_search?explain&q=a&suggest_field=t&suggest_text=bob"
+    own = {"at": 0, "method": "GET", "path": path, "params": {"lenient": False}}
     for number, lines in enumerate(((json.dumps(HEADER), BODY), (json.dumps(own),))):
         import_logs([write(tmp_path / "log", *lines)], tmp_path / f"out{number}")
     assert requests(tmp_path / "out0")[0]["params"] == {
         "request_cache": "true",  # "True" is refused
         "expand_wildcards": "open,hidden",
     }
-    assert requests(tmp_path / "out1")[0]["params"] == {"explain": "", "q": "a", "lenient": "false"}
+    suggest = {"suggest_field": "t", "suggest_text": "bob"}
+    asked = {"explain": "", "q": "a", **suggest, "lenient": "false"}
+    assert requests(tmp_path / "out1")[0]["params"] == asked
+    import_logs([tmp_path / "log"], tmp_path / "hashed", Options(hash_literals=True))
+    assert "bob" not in (tmp_path / "hashed/queries.ndjson").read_text()
 
 
 def test_only_what_an_index_was_named_for_is_narrowed(tmp_path: Path) -> None:
