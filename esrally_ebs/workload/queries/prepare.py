@@ -22,7 +22,8 @@ from esrally_ebs.workload.queries.shapes import Shapes, Templates
 
 _FORMAT: Final = "strict_date_optional_time"
 _MILLISECONDS: Final = re.compile(r"\d{12,14}")  # since the epoch; seconds have fewer digits
-_MATHS: Final = r"now(?P<maths>(?:(?:[+-]\d*|/)[yMwdhHms])*)"
+_STEPS: Final = r"(?:(?:[+-]\d*|/)[yMwdhHms])*"
+_MATHS: Final = rf"now(?P<maths>{_STEPS})"
 _NOW: Final = re.compile(_MATHS)
 # [now-1d TO now} of query strings, and ts:>=now-1d; there a slash may be escaped
 _LUCENE_MATHS: Final = _MATHS.replace("/", r"\\?/")
@@ -136,7 +137,10 @@ _DATE: Final = re.compile(  # with the day, or the year, first
 _TOKEN: Final = re.compile(r"\w+")
 _OPERATORS: Final = frozenset(("AND", "OR", "NOT", "TO", "true", "false"))
 # A word before a colon is a field, and so is what must exist; numbers after ^ and ~ weigh and blur.
-_QUERY_WORD: Final = re.compile(r"(_exists_:\S+|[\^~][\d.]+)|\b\d+(?:\.\d+){3}\b|\w+(?![\w.]*:)")
+_QUERY_WORD: Final = re.compile(
+    r"(_exists_:\S+|[\^~][\d.]+|\|\|" + _STEPS.replace("/", r"\\?/") + r"(?!\w))"
+    r"|\b\d+(?:\.\d+){3}\b|\w+(?![\w.]*:)"
+)
 _MASK: Final = re.compile(r"(.+)(/\d{1,3})")
 _ANY_INTEGER_DIGITS: Final = 9  # as many digits make an integer, whatever they are
 # a phrase, or group 1, a regular expression

@@ -192,6 +192,14 @@ def test_a_hash_keeps_what_the_query_needs() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "bound", ['"2026-01-02T10:00:00.000Z||/d"', "2026-01-02||-1M/M", r"2026-01-02||+1h\/d-3m"]
+)
+def test_maths_on_a_date_of_a_query_string_are_not_hashed(bound: str) -> None:
+    bob = hash_text("bob")
+    assert hash_query(f"ts:[{bound} TO *] AND (bob||-bob)") == f"ts:[{bound} TO *] AND ({bob}||-{bob})"
+
+
 def test_what_a_node_would_refuse_if_it_were_hashed_stays() -> None:
     lookup = {"index": "users", "id": hash_text("bob"), "path": "friends"}
     factor = {"field_value_factor": {"field": "likes", "modifier": "log1p", "missing": 1}}
