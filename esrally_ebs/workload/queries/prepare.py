@@ -33,6 +33,7 @@ _LUCENE_SIDE: Final = re.compile(rf'(?<=[:(\s])([<>])(=?)("?)({_LUCENE_MATHS})\3
 _KQL_SIDE: Final = re.compile(rf'([<>]=?\s*)("?){_MATHS}\2(?=[\s()}}]|\Z)')
 _BOUNDS: Final = frozenset(("gt", "gte", "lt", "lte", "from", "to", "min", "max", "origin", "missing"))
 
+_NO_DATES: Final = frozenset(("fuzzy", "prefix", "wildcard"))
 _DECAYS: Final = frozenset(("exp", "gauss", "linear"))
 _TIME: Final = re.compile(r"[\d.]+(d|h|m|s|ms)")
 
@@ -65,7 +66,7 @@ class Freezer(Walk):
         self._anchor = format_time(at_us)
 
     def literal(self, value: Json, key: str, where: str) -> Json:
-        if not isinstance(value, str) or "now" not in value:
+        if not isinstance(value, str) or "now" not in value or key == "_name" or where in _NO_DATES:
             return value
         if where == "query_string" and key == "query":
             return self.query_string(value)

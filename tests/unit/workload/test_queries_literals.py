@@ -53,6 +53,12 @@ def test_a_decay_over_time_begins_at_the_time_of_the_log_where_it_names_no_other
     assert [row["body"] for row in requests(tmp_path / "out")] == bodies
 
 
+@pytest.mark.parametrize("query", ["prefix", "wildcard", "fuzzy"])
+def test_what_is_never_a_date_stays(query: str) -> None:
+    body = {"query": {query: {"a": {"value": "now-1d", "_name": "now/d"}}}}
+    assert Freezer(AT_US).body(body) == body
+
+
 def test_the_word_now_in_a_text_stays() -> None:
     body = {"query": {"match": {"title": "now"}}, "post_filter": {"term": {"title": {"value": "now"}}}}
     assert frozen(body) == body
