@@ -175,7 +175,7 @@ def import_logs(logs: Sequence[Path], output: Path, options: Options | None = No
 def require_known_format(logs: Sequence[Path]) -> None:
     """Raise FormatError for a log of no known format; one without lines so far may become any."""
     with ExitStack() as stack:
-        begun = [log for log in _open_all(logs, stack) if log.size]
+        begun = [log for log in _open_all(logs, stack) if not log.is_empty]
         if begun:
             _format_of(begun, AUTO)
 
@@ -401,7 +401,7 @@ def _open_all(paths: Sequence[Path], stack: ExitStack) -> list[Log]:
 
 
 def _format_of(logs: Sequence[Log], name: str) -> Format:
-    begun = [log for log in logs if log.size]  # of rotated files, the one of today may be empty
+    begun = [log for log in logs if not log.is_empty]  # of rotated files, the one of today may be empty
     if not begun:
         raise _empty(logs[0])
     formats = {log.path: FORMATS[name] if name != AUTO else _detected(log) for log in begun}

@@ -7,7 +7,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 from esrally_ebs.errors import FormatError, PlanError
 
@@ -27,10 +27,10 @@ class Log:
         self._raw = _open(path)
         packed = self._raw.peek(2)[:2] == _GZIP
         unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._raw), _BUFFER_BYTES) if packed else self._raw
+        self.is_empty = _is_empty(unpacked)
         self._file = cast(IO[bytes], unpacked)
         status = os.fstat(self._raw.fileno())
         self.file = (status.st_dev, status.st_ino)
-        self.size = status.st_size
         self.written_us = status.st_mtime_ns // 1000
 
     def close(self) -> None:
@@ -58,6 +58,13 @@ class Log:
                 f"{self.path}: cannot be read after line {self.line}: {error}; "
                 "is the file whole? copy it anew"
             ) from error
+
+
+def _is_empty(file: "io.BufferedReader[Any]") -> bool:
+    try:
+        return not file.peek(1)
+    except (OSError, EOFError, zlib.error):  # which is said when it is read
+        return False
 
 
 def _open(path: Path) -> io.BufferedReader:

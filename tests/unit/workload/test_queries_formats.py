@@ -421,8 +421,9 @@ def test_headers_with_a_type_are_known_as_version_7_has_them(tmp_path: Path) -> 
     assert [row["path"] for row in requests(tmp_path / "out")] == ["/a/_search"]
 
 
-def test_an_empty_file_among_rotated_ones_is_no_hindrance(tmp_path: Path) -> None:
-    (tmp_path / "today").touch()
+@pytest.mark.parametrize("packed", [b"", gzip.compress(b"")])
+def test_an_empty_file_among_rotated_ones_is_no_hindrance(tmp_path: Path, packed: bytes) -> None:
+    (tmp_path / "today").write_bytes(packed)
     logs = [tmp_path / "today", write(tmp_path / "yesterday", query_line({}))]
     assert import_logs(logs, tmp_path / "out").requests == 1
 
