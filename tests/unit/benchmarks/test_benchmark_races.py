@@ -36,8 +36,10 @@ def test_a_race_waits_for_another_rally_and_does_not_count_the_wait(rally: Calla
 def test_a_race_that_fails_says_its_code_its_command_and_what_it_said_last(
     rally: Callable[[str], Path],
 ) -> None:
-    program = rally("echo begun; echo no track >&2; exit 3")
-    with pytest.raises(RuntimeError, match=r"^exit code 3: .*rally race --track-path=t\nbegun\nno track\n$"):
+    program = rally("echo begun; echo '[ERROR] no track'; echo Getting further help: >&2; exit 3")
+    with pytest.raises(
+        RuntimeError, match=r"^exit code 3: .*rally race --track-path=t\nbegun\n\[ERROR\] no track$"
+    ):
         RACES["race"](track=Path("t"), program=program)
 
 

@@ -44,13 +44,13 @@ def paused(slow_rounds: set[int]) -> Findings:
 
 
 def stalled(rounds: range) -> Findings:
-    """Two like arms in 14 rounds; gp3 took four times as long in some of them."""
+    """Two like arms in 17 rounds; gp3 took four times as long in some of them."""
     draw = np.random.default_rng(4)
     return findings(
         {
             (TASK, arm): {
                 r: np.exp(draw.normal(0, 0.02, 6)) * (4.0 if arm == "gp3" and r in rounds else 1.0)
-                for r in range(1, 15)
+                for r in range(1, 18)
             }
             for arm in ARMS
         }
@@ -112,10 +112,10 @@ def test_verdicts_that_do_not_are_said_to_be_the_same() -> None:
 
 
 def test_a_verdict_on_all_tasks_that_hangs_on_marked_rounds_is_said() -> None:
-    of_one = stalled(range(1, 9)).blocks
+    of_one = stalled(range(1, 11)).blocks
     whole = findings(of_one | {("other", arm): times for (_, arm), times in of_one.items()})
     assert whole.overall[0].verdict == "slower"
-    *_, line = changes(whole, on_gp3(*range(1, 9)))
+    *_, line = changes(whole, on_gp3(*range(1, 11)))
     assert line == (
         "all tasks together: without the rounds that are marked on any of them gp3 is equivalent against gp2,"
         " not slower"
