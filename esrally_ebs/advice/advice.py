@@ -14,7 +14,7 @@ from esrally_ebs.catalog.volume_types import known_model, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import GIB, MIB
-from esrally_ebs.volumes.virtual.replay import Column
+from esrally_ebs.volumes.virtual.replay import Column, Load
 
 TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
@@ -78,6 +78,7 @@ class Advice:
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
     unpriced: tuple[str, ...]  # types of which settings were left out, as they have no price there
+    load: Load | None  # None: requests one after the other, as they were recorded
 
     @property
     def front(self) -> tuple[Option, ...]:
@@ -183,7 +184,8 @@ def advise(
     best = next((option for option in options if option.keeps), None)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
     price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
-    check = replace(predictor.check, spec=today)
+    check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
+    check = replace(check, spec=today)
     own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
     return Advice(
         bound=bound,
@@ -193,6 +195,7 @@ def advise(
         best=best,
         doubtful=doubtful,
         unpriced=unpriced,
+        load=predictor.load,
     )
 
 

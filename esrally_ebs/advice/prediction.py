@@ -11,12 +11,12 @@ from scipy import special
 from esrally_ebs.advice.dependencies import access_patterns
 from esrally_ebs.advice.recording import Recording, doubt_of_credits
 from esrally_ebs.analysis.rounds import Estimate, critical_t
-from esrally_ebs.catalog.limits import Service
+from esrally_ebs.catalog.limits import Model, Service
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.errors import MeasurementError
+from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import KIB
-from esrally_ebs.volumes.virtual.replay import Column, Replayed, Thread, replay
+from esrally_ebs.volumes.virtual.replay import Column, Load, Replayed, Thread, replay
 
 _PAGE = 16 * KIB  # what is looked up at once: the kernel's own pages are a quarter of it
 PERCENTILES = (50, 90, 99)
@@ -177,9 +177,8 @@ class Predictor:
         self.slower_s = recording.slower_s
         self.waits_seen = recording.waits_seen
         self.quickening = recording.quickening
-        model = model_for(recording.spec)
-        fastest = replace(model, limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
-        self._fastest_s = float(replay(thread, fastest).latency_s.sum())
+        self.load: Load | None = None
+        self._fastest_s = float(replay(thread, _fastest(recording.spec)).latency_s.sum())
         self._part = np.unique(recording.round, return_inverse=True)[1]
         if np.ptp(self._part) + 1 < _MIN_ROUNDS:
             # an eighth of each task's requests, by chance: tasks differ, and may take turns
@@ -194,6 +193,22 @@ class Predictor:
         # with intervals that these widen, as those of settings
         self.check = self._prediction(recording.spec, runs)
         self.slope = self._slope()
+
+    def under(self, load: Load) -> "Predictor":
+        """Predicts requests that come so from now on; the self-check stays that of one after the other.
+
+        Raises PlanError where they compute more than the cores can.
+        """
+        self.load = load
+        if self.computing >= 1:
+            raise PlanError(
+                f"--rate {load.per_s:g}: what queries compute at that rate is {self.computing:.0%} of"
+                f" {load.cores} cores, so no volume keeps a bound; name a lower rate, or more --cores"
+            )
+        fastest = _fastest(self._of.spec)
+        runs = [replay(self._thread, fastest, seed=seed, load=load).latency_s for seed in _SEEDS]
+        self._fastest_s = float(np.mean(runs, axis=0).sum())
+        return self
 
     def require_right(self) -> None:
         """Raise MeasurementError when the recorded volume itself is not predicted well."""
@@ -229,12 +244,20 @@ class Predictor:
     ) -> Prediction:
         """The requests on the volume of ``spec``, and with a page cache that is never dropped.
 
-        At the pace at which they were recorded; or at that of a race in which volumes take turns, with those
-        of ``beside``: then credits come back meanwhile. Raises PlanError when a type does not allow its spec.
+        At the pace at which they were recorded, or under the load; or at the pace of a race in which volumes
+        take turns, with those of ``beside``: then credits come back meanwhile. Raises PlanError when a type
+        does not allow its spec.
         """
         thread = with_memory(self._of, self._thread, cache_bytes) if cache_bytes else self._thread
         thread = by_turns(self._of, thread, beside) if beside else thread
-        return self._prediction(spec, _runs(thread, spec))
+        return self._prediction(spec, _runs(thread, spec, self.load))
+
+    @property
+    def computing(self) -> float:
+        """How busy the cores are under the load, as a share; 0 without one."""
+        if self.load is None:
+            return 0.0
+        return self.load.per_s * float(self._thread.compute_s.sum()) / self.requests / self.load.cores
 
     def _prediction(self, spec: VolumeSpec, runs: Sequence[Replayed]) -> Prediction:
         latency_s = np.array([run.latency_s for run in runs])
@@ -341,10 +364,15 @@ def by_turns(recording: Recording, thread: Thread, beside: Sequence[VolumeSpec])
     return thread._replace(rest_s=recording.pause_s * (1 + len(beside)) + sum(others_s))
 
 
-def _runs(thread: Thread, spec: VolumeSpec) -> list[Replayed]:
+def _fastest(spec: VolumeSpec) -> Model:
+    """A volume that takes no time."""
+    return replace(model_for(spec), limits=(), instance_limits=(), read=_NO_TIME, write=_NO_TIME, stripes=1)
+
+
+def _runs(thread: Thread, spec: VolumeSpec, load: Load | None = None) -> list[Replayed]:
     """The requests on a volume, once with each luck."""
     model = model_for(spec)
-    return [replay(thread, model, credits=spec.credits, seed=seed) for seed in _SEEDS]
+    return [replay(thread, model, credits=spec.credits, seed=seed, load=load) for seed in _SEEDS]
 
 
 def _mean_wait(runs: Sequence[Replayed], name: str) -> float:

@@ -30,7 +30,7 @@ from esrally_ebs.report.model import (
 )
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, MIB, format_bytes
-from esrally_ebs.volumes.virtual.replay import Column
+from esrally_ebs.volumes.virtual.replay import Column, Load
 
 MODELS = "of volume models: nobody knows whether AWS does the same until it is raced there"
 # Fields of a volume that a race of it has to have, too.
@@ -44,8 +44,14 @@ _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
     " or the instance's own limits unless the plan names the instance.",
     "gp2 and st1 are predicted without burst credits, as they serve under a load that lasts.",
-    "A request that was recorded with caches dropped begins on full buckets on each setting, too; how many"
-    " such requests a second a volume takes is another question.",
+)
+_ONE_BY_ONE = (
+    "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"
+    " becomes of so many a second is predicted with --rate."
+)
+_AT_A_RATE = (
+    "Each request reads what it read when it was recorded: where caches were dropped, all of it. While it"
+    " computes it has a processor to itself. The self-check is of requests one after the other."
 )
 
 
@@ -80,9 +86,10 @@ def build_advice(
         details=(
             *([] if proof is None else [f"Predicted: {_verdict(advice, predictor.requests)}"]),
             *_details(advice),
+            *_busy(predictor),
         ),
         next_step=_next_step(advice, session, proof),
-        labels=(f"A statement {MODELS}.",),
+        labels=(f"A statement {MODELS}.", *_under(advice.load)),
         tables=tuple(tables),
         warnings=(
             *_unfinished(session),
@@ -93,6 +100,7 @@ def build_advice(
             *unpriced_warnings(advice.unpriced, region),
             *_bursting(advice.recorded),
             *_UNKNOWN,
+            _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
         ),
         figures=Figures(tradeoffs=(_plot(advice),)),
     )
@@ -259,6 +267,23 @@ def _details(advice: Advice) -> list[str]:
     return lines
 
 
+def _under(load: Load | None) -> list[str]:
+    """What is predicted, where that is not what was recorded."""
+    if load is None:
+        return []
+    return [
+        f"Predicted is latency, from when a query is due, at {load.per_s:g} queries a second that come by"
+        f" chance, on {load.cores} cores."
+    ]
+
+
+def _busy(predictor: Predictor) -> list[str]:
+    """How busy the cores are with that, whatever the volume."""
+    if predictor.load is None:
+        return []
+    return [f"What queries compute at that rate is {predictor.computing:.0%} of the cores."]
+
+
 def _sentence(option: Option) -> str:
     low_s, high_s = option.interval_s
     upper = "or more" if _unbounded(option) else f"to {_ms(high_s)}"
@@ -281,6 +306,12 @@ def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
         least = least_requests(advice.bound.percentile)
         return f"record {least} requests or more, of which one is beyond {advice.bound.name} in the mean"
     if len(raced_settings(advice)) > 1:
+        if advice.load is not None:
+            name, seconds = advice.bound.name, advice.bound.seconds
+            return (
+                f"measure it: 'esrally-ebs knee PLAN --latency {name}={seconds * 1e3:g}ms' finds the rate at"
+                " which each volume of a plan keeps it"
+            )
         if session.kind == "trace":
             return "race it: 'esrally-ebs workload import' makes a track of the log for 'esrally-ebs race'"
         return "race it: 'esrally-ebs advise ... --race' does, '--plan FILE' writes its plan"
@@ -418,7 +449,7 @@ def _plot(advice: Advice) -> Plot:
     return Plot(
         title=f"Cost against the {advice.bound.percentile:g}th percentile, predicted",
         across="US dollars a month",
-        up="service time, ms",
+        up="service time, ms" if advice.load is None else "latency, ms",
         curves=(link, *curves),
         from_zero=True,
     )

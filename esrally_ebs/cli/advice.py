@@ -35,10 +35,12 @@ from esrally_ebs.session.runs import run_sessions
 from esrally_ebs.store import SessionFolder, find_session, load_session
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import parse_bytes, parse_rate
+from esrally_ebs.volumes.virtual.replay import Load
 from esrally_ebs.workload.queries import require_known_format, timed_requests
 
 app = typer.Typer()
 _MAX_CHARACTERS = 2**30
+_MOST_PER_S = 10_000
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ALL_TYPES = ",".join(TYPES)
@@ -74,6 +76,16 @@ def advise_command(
         list[str] | None,
         typer.Option(metavar="CHECK", help="With --race: race although this check forbids it."),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="Predict N queries a second that come by chance; default: one after the other."
+        ),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="With --rate: cores that compute them; default: the node's."),
+    ] = None,
     credits_: Credits = None,
     form: Format = None,
     output: Output = None,
@@ -83,6 +95,7 @@ def advise_command(
     bound = parse_bound(keep, "--keep")
     if accept and not race:
         raise PlanError("--accept: says something of a race alone; give --race, too, or leave it out")
+    _require_rate(rate, cores, races=race or plan is not None)
     folder = SessionFolder(find_session(home(), session))
     recorded = load_session(folder.path)
     if recorded.kind == tracing.KIND and (race or plan is not None):
@@ -100,6 +113,8 @@ def advise_command(
     recording = recording_of(recorded, folder.read_trace(), arm or next(iter(arms), ""))
     recording = replace(recording, spec=_with_credits(recording.spec, credits_))
     predictor = Predictor(recording, thread_of(recording))
+    if rate is not None:
+        predictor.under(Load(rate, cores or _cores(recorded)))
     region, wanted = region or region_of(recorded)[0], recorded.plan.cost
     advice = advise(
         predictor,
@@ -117,6 +132,27 @@ def advise_command(
         proof, code = _race(plan_text(advice, recorded), accept)
     give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
     return code or _exit_code(advice, proof)
+
+
+def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None:
+    """Raise PlanError for a rate that cannot be predicted, or for what makes no sense with it or without."""
+    if cores is not None and rate is None:
+        raise PlanError("--cores: counts with --rate alone; give --rate, too, or leave it out")
+    if rate is not None and races:
+        raise PlanError(
+            "--rate: a race of the advice asks one query after another; leave out --race and --plan"
+        )
+    if rate is not None and not 0 < rate <= _MOST_PER_S:
+        raise PlanError(f"--rate {rate:g}: name queries a second, up to {_MOST_PER_S:,}")
+
+
+def _cores(recorded: Session) -> int:
+    """The processors of the recorded node; PlanError when the session does not say."""
+    nodes = recorded.environment.get("nodes", {}).values()
+    known = [int(node["processors"]) for node in nodes if node.get("processors")]
+    if not known:
+        raise PlanError(f"--rate: session {recorded.id} does not say how many cores; give --cores")
+    return min(known)
 
 
 def _differs(advice: Advice) -> bool:

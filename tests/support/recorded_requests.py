@@ -11,7 +11,8 @@ from session_in_memory import session
 
 from esrally_ebs.advice.recording import Recording, recording_of
 from esrally_ebs.catalog.volume_types import model_for
-from esrally_ebs.model import Kind, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Phase, Sample, State, Volume, VolumeSpec
+from esrally_ebs.store import SessionFolder
 from esrally_ebs.store.encoding import TRACE
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, KIB, MIB
@@ -82,3 +83,31 @@ def recording_of_cache() -> Recording:
         ios={},
         first=none,
     )
+
+
+def of_computing(latency_s: np.ndarray, rounds: int = 8) -> Recording:
+    """Requests that took so long, and read nothing."""
+    of, count = recording(recorded()), len(latency_s)
+    return replace(
+        of,
+        task=np.full(count, "t"),
+        round=1 + np.arange(count) * rounds // count,
+        began_s=np.arange(count) * 10.0,
+        latency_s=latency_s,
+        pause_s=np.zeros(count),
+        cold=np.zeros(count, bool),
+        ios={name: column[:0] for name, column in of.ios.items()},
+        first=np.zeros(count + 1, int),
+    )
+
+
+def folder_of(home: Path, made: Session) -> SessionFolder:
+    """The session as a race leaves it."""
+    folder = SessionFolder.create(home, "s1", kind="race", plan=made.plan)
+    folder.update(arms=made.arms, environment=made.environment)
+    with folder.part_writer("samples") as writer:
+        writer.add(Sample(**{**one, "phase": Phase.MEASURE}) for one in made.samples.to_pylist())
+    folder.write_trace("a", made.telemetry)
+    folder.note("trace", arm="a", ios=made.telemetry.num_rows, lost=0)
+    folder.finish(State.COMPLETE)
+    return folder

@@ -1,10 +1,12 @@
 """Recorded requests again, on another volume, in virtual time: what each would have taken there.
 
 A request is a thread that computes, issues I/Os, and stands still until I/Os are done that it needs. What it
-computes stays the same on any volume, and so does what it needs before what; see ``Thread``.
+computes stays the same on any volume, and so does what it needs before what; see ``Thread``. Requests come
+one after the other, as they were recorded, or when they are due, whatever became of those before (``Load``).
 """
 
 import functools
+import math
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from esrally_ebs.volumes.emulated.law.buckets import Buckets, buckets_of
 from esrally_ebs.volumes.virtual import machine_code
 from esrally_ebs.volumes.virtual.arrays import arrays, devices_of
 from esrally_ebs.volumes.virtual.state import Host, Volumes
-from esrally_ebs.volumes.virtual.transfer import length_of, request
+from esrally_ebs.volumes.virtual.transfer import length_of, pop, push, request, settle
 
 Column = npt.NDArray[Any]
 
@@ -38,6 +40,17 @@ class Thread(NamedTuple):
     after_s: Column  # by place in ``needed``
     rest_s: Column  # by request: idle before it
     refilled: Column  # by request: whether all buckets but the credits were full when it began
+
+
+# Before those that count requests come for so long (a bucket holds a second's), but no more than so many.
+_BEFORE_S, _MOST_BEFORE = 10.0, 5000
+
+
+class Load(NamedTuple):
+    """Requests that come by chance (Poisson), and what computes them."""
+
+    per_s: float
+    cores: int
 
 
 class Replayed(NamedTuple):
@@ -70,6 +83,29 @@ def io_s(thread: Thread, volumes: Volumes, normals: Sequence[float], event: int,
     return took_s
 
 
+def issue(
+    thread: Thread,
+    volumes: Volumes,
+    normals: Sequence[float],
+    done_s: MutableSequence[float],
+    event: int,
+    now_s: float,
+) -> None:
+    """Issue the event's I/O, and note when it is done."""
+    done_s[event] = -np.inf  # nobody waits for what is in memory, or for how it comes from the volume
+    if thread.path_s[event] < np.inf:
+        took_s = io_s(thread, volumes, normals, event, now_s)
+        done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
+
+
+def needed_s(thread: Thread, done_s: Sequence[float], event: int) -> float:
+    """The earliest that the I/Os which the event needs allow."""
+    latest_s = -np.inf
+    for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
+        latest_s = max(latest_s, done_s[thread.needed[place]] + thread.after_s[place])
+    return latest_s
+
+
 def run(
     thread: Thread,
     volumes: Volumes,
@@ -83,14 +119,9 @@ def run(
     number = 0
     refill(volumes.buckets, of_credits, now_s)
     for event in range(len(thread.size)):
-        now_s += thread.compute_s[event]
-        for place in range(thread.first_needed[event], thread.first_needed[event + 1]):
-            now_s = max(now_s, done_s[thread.needed[place]] + thread.after_s[place])
+        now_s = max(now_s + thread.compute_s[event], needed_s(thread, done_s, event))
         if thread.size[event] > 0:
-            done_s[event] = -np.inf  # nobody waits for what is in memory, or for how it comes from the volume
-            if thread.path_s[event] < np.inf:
-                took_s = io_s(thread, volumes, normals, event, now_s)
-                done_s[event] = now_s + max(0.0, took_s - thread.path_s[event])
+            issue(thread, volumes, normals, done_s, event, now_s)
             continue
         latency_s[number] = now_s - began_s
         number += 1
@@ -102,35 +133,130 @@ def run(
     return float(now_s)
 
 
-def replay(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1) -> Replayed:
-    """Replay requests on a volume whose buckets are full and whose credits are at this fraction.
+class Flight(NamedTuple):
+    """Requests that are being served, by place; those of a heap of ``next_s`` are the first of ``place``."""
 
-    The same ``seed`` draws the same luck for each I/O on every volume.
+    next_s: MutableSequence[float]  # when a place has something to do, least first
+    place: MutableSequence[int]  # of which place
+    request: MutableSequence[int]  # from here on by place
+    event: MutableSequence[int]
+    began_s: MutableSequence[float]
+    computes: MutableSequence[bool]  # whether it waits for a core next, and else does what it computed for
+
+
+def come(flight: Flight, count: int, request: int, event: int, due_s: float) -> None:
+    """Begin one more request than ``count``."""
+    place = push(flight.next_s, flight.place, 0, count, due_s)
+    flight.request[place] = request
+    flight.event[place] = event
+    flight.began_s[place] = due_s
+    flight.computes[place] = True
+
+
+def computed_s(free_s: MutableSequence[float], seconds: float, now_s: float) -> float:
+    """When the core that is free first has computed for so long."""
+    if seconds <= 0.0:
+        return now_s
+    core = 0
+    for other in range(1, len(free_s)):
+        if free_s[other] < free_s[core]:
+            core = other
+    free_s[core] = max(now_s, free_s[core]) + seconds
+    return free_s[core]
+
+
+def serve(
+    thread: Thread,
+    volumes: Volumes,
+    normals: Sequence[float],
+    done_s: MutableSequence[float],
+    latency_s: MutableSequence[float],
+    first_event: Sequence[int],
+    due_s: Sequence[float],
+    order: Sequence[int],
+    free_s: MutableSequence[float],
+    flight: Flight,
+) -> float:
+    """Serve the requests of ``order`` when they are due, and fill in their latencies; when the last one ends.
+
+    Each core computes for one request at a time, for whoever came first. ``free_s``: by core. Of a request
+    that is served twice at once, as happens when more come than can be served, I/Os are waited for together.
+    """
+    number, count, now_s = 0, 0, 0.0
+    while number < len(order) or count > 0:
+        if count == 0 or (number < len(order) and due_s[number] <= flight.next_s[0]):
+            come(flight, count, order[number], first_event[order[number]], due_s[number])
+            count += 1
+            number += 1
+            continue
+        now_s, place = flight.next_s[0], flight.place[0]
+        event = flight.event[place]
+        then_s = now_s
+        if flight.computes[place]:
+            then_s = computed_s(free_s, thread.compute_s[event], now_s)
+        elif thread.size[event] > 0:
+            issue(thread, volumes, normals, done_s, event, now_s)
+            event += 1
+            flight.event[place] = event
+            then_s = max(now_s, needed_s(thread, done_s, event) - thread.compute_s[event])
+        else:
+            latency_s[flight.request[place]] = now_s - flight.began_s[place]
+            pop(flight.next_s, flight.place, 0, count)
+            count -= 1
+            continue
+        flight.computes[place] = not flight.computes[place]
+        settle(flight.next_s, flight.place, 0, count, then_s, place)
+    return float(now_s)
+
+
+def replay(
+    thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 1, load: Load | None = None
+) -> Replayed:
+    """Replay requests on a volume whose buckets are full at first and whose credits are at this fraction.
+
+    The same ``seed`` draws the same luck for each I/O on every volume. Under a ``load`` each request comes
+    once, in an order and at times of chance, after ten seconds of others that do not count; latencies are
+    from when they were due, and nothing fills buckets between requests.
     """
     limits = of_each(model.limits, model.stripes) + model.instance_limits
     buckets = buckets_of(limits, 0.0)
     for i, limit in enumerate(limits):
         if limit.of_credits and not limit.name.startswith("instance"):
             buckets.levels[i] *= credits
-    requests = len(thread.rest_s)
-    normals = np.random.default_rng(seed).standard_normal(max(1, min(len(thread.size), 1 << 18)))
+    requests = served = len(thread.rest_s)
+    luck = np.random.default_rng(seed)
+    normals = luck.standard_normal(max(1, min(len(thread.size), 1 << 18)))
     latency_s, done_s = np.zeros(requests), np.zeros(len(thread.size))
     buckets = arrays(buckets)
-    _compiled()(
-        thread,
-        Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0)),
-        np.array([limit.of_credits for limit in limits]),
-        normals,
-        done_s,
-        latency_s,
-    )
+    volumes = Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0))
+    if load is None:
+        of_credits = np.array([limit.of_credits for limit in limits])
+        _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
+    else:
+        before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
+        passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]
+        order = np.concatenate(passes)[-requests - before :]
+        served = len(order)
+        due_s = luck.exponential(1 / load.per_s, len(order)).cumsum()
+        first_event = np.append(0, np.flatnonzero(thread.size == 0)[:-1] + 1)
+        none, zeros = [0] * len(order), [0.0] * len(order)
+        flight = Flight(zeros, list(range(len(order))), none, none, zeros, [False] * len(order))
+        free_s = np.zeros(load.cores)
+        _compiled_load()(
+            thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, arrays(flight)
+        )
     by_limit: dict[str, float] = {}
     for limit, seconds in zip(limits, buckets.waited_s, strict=True):
         name = of_any(limit.name)
-        by_limit[name] = by_limit.get(name, 0.0) + float(seconds)
+        by_limit[name] = by_limit.get(name, 0.0) + float(seconds) * requests / served
     return Replayed(latency_s, by_limit, done_s)
 
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
-    return machine_code.compiled(run, (refill, io_s))
+    return machine_code.compiled(run, (refill, io_s, issue, needed_s))
+
+
+@functools.cache
+def _compiled_load() -> Callable[..., Any]:
+    return machine_code.compiled(serve, (io_s, issue, needed_s, come, computed_s))

@@ -5,10 +5,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from recorded_requests import BLOCK, COMPUTE_S, GP3, IOS, ST1, recorded, recording
+from recorded_requests import (
+    BLOCK,
+    COMPUTE_S,
+    GP3,
+    IOS,
+    ST1,
+    folder_of,
+    of_computing,
+    recorded,
+    recording,
+)
 from sample_rows import row, table
 from small_plan import small_plan
 
@@ -23,11 +34,9 @@ from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
-from esrally_ebs.model import Bound, Phase, Sample, State, VolumeSpec
+from esrally_ebs.model import Bound, State, VolumeSpec
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
-from esrally_ebs.store import SessionFolder
-from esrally_ebs.store.session import Session
 from esrally_ebs.units import GIB, KIB, MIB
 from esrally_ebs.volumes.virtual.replay import Replayed, Thread, replay
 
@@ -55,30 +64,14 @@ def test_the_recorded_volume_is_replayed_once_with_each_luck(monkeypatch: pytest
     """It was three times, though nothing in between changes what requests take."""
     seeds: list[int] = []
 
-    def counted(thread: Thread, model: Model, *, credits: float = 1.0, seed: int = 0) -> Replayed:
+    def counted(thread: Thread, model: Model, *, seed: int = 0, **more: Any) -> Replayed:  # noqa: ANN401
         seeds.extend([seed] if seed else [])
-        return replay(thread, model, credits=credits, seed=seed or 1)
+        return replay(thread, model, seed=seed or 1, **more)
 
     monkeypatch.setattr(prediction, "replay", counted)
     made = recording(recorded())
     Predictor(made, thread_of(made))
     assert sorted(seeds) == sorted(set(seeds))
-
-
-def of_computing(latency_s: np.ndarray, rounds: int = 8) -> Recording:
-    """Requests that took so long, and read nothing."""
-    of, count = recording(recorded()), len(latency_s)
-    return replace(
-        of,
-        task=np.full(count, "t"),
-        round=1 + np.arange(count) * rounds // count,
-        began_s=np.arange(count) * 10.0,
-        latency_s=latency_s,
-        pause_s=np.zeros(count),
-        cold=np.zeros(count, bool),
-        ios={name: column[:0] for name, column in of.ios.items()},
-        first=np.zeros(count + 1, int),
-    )
 
 
 @pytest.mark.parametrize("rounds", [8, 1])
@@ -564,17 +557,6 @@ def test_of_settings_as_dear_and_as_fast_the_newer_type_and_the_wider_limits_com
     )
     same = [one.spec for one in advice.options if one.usd == pytest.approx(50.0)]
     assert [(one.type, one.iops) for one in same] == [("gp3", 5000), ("gp3", 4000), ("gp2", None)]
-
-
-def folder_of(home: Path, made: Session) -> SessionFolder:
-    folder = SessionFolder.create(home, "s1", kind="race", plan=made.plan)
-    folder.update(arms=made.arms)
-    with folder.part_writer("samples") as writer:
-        writer.add(Sample(**{**one, "phase": Phase.MEASURE}) for one in made.samples.to_pylist())
-    folder.write_trace("a", made.telemetry)
-    folder.note("trace", arm="a", ios=made.telemetry.num_rows, lost=0)
-    folder.finish(State.COMPLETE)
-    return folder
 
 
 def test_prices_are_those_of_the_plan_unless_another_region_is_named(

@@ -17,7 +17,7 @@ from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.session import tracing
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.telemetry.block_trace import TraceSummary
-from esrally_ebs.volumes.virtual.replay import Replayed, Thread
+from esrally_ebs.volumes.virtual.replay import Load, Replayed, Thread
 
 READS = 400  # a read each 10 ms
 BEGAN = 1_700_000_000
@@ -90,9 +90,9 @@ def test_the_credits_of_ones_own_volume_are_said_when_it_is_recorded_or_afterwar
     assert load_session(made).arms[0].spec.credits == 0.25
     replayed: list[float] = []
 
-    def counted(thread: Thread, spec: VolumeSpec) -> list[Replayed]:
+    def counted(thread: Thread, spec: VolumeSpec, load: Load | None = None) -> list[Replayed]:
         replayed.append(spec.credits)
-        return runs(thread, spec)
+        return runs(thread, spec, load)
 
     runs = prediction._runs
     monkeypatch.setattr(prediction, "_runs", counted)

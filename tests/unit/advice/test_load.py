@@ -1,0 +1,99 @@
+"""Recorded requests that come by chance: what they wait for processors and for the volume."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_requests import COMPUTE_S, GP3, IOS, folder_of, of_computing, recorded, recording
+
+from esrally_ebs.advice.advice import advise
+from esrally_ebs.advice.dependencies import thread_of
+from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.tables import build_advice
+from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.cli import main
+from esrally_ebs.errors import PlanError
+from esrally_ebs.model import Bound
+from esrally_ebs.volumes.virtual.replay import Load, replay
+
+
+def test_requests_that_meet_no_other_take_what_they_take_one_by_one() -> None:
+    thread, model = thread_of(recording(recorded())), model_for(GP3)
+    alone_s = replay(thread, model, seed=3).latency_s
+    assert replay(thread, model, seed=3, load=Load(1e-3, 1)).latency_s == pytest.approx(alone_s)
+
+
+@pytest.mark.parametrize(("cores", "per_s", "mean_s"), [(1, 50, 0.02), (1, 80, 0.05), (2, 160, 0.02778)])
+def test_processors_are_the_queue_of_the_textbook(cores: int, per_s: float, mean_s: float) -> None:
+    """M/M/1: 1 / (100 - arrivals); M/M/2 at 80 %: 1 / (100 (1 - 0.8^2))."""
+    thread = thread_of(of_computing(np.random.default_rng(1).exponential(0.01, 30_000)))
+    latency_s = replay(thread, model_for(GP3), load=Load(per_s, cores)).latency_s
+    assert latency_s.mean() == pytest.approx(mean_s, rel=0.08)
+
+
+def test_more_ios_than_a_volume_serves_wait_for_its_limit_however_short_the_recording() -> None:
+    """120 queries a second with 30 I/Os each; the recording has 48 of them."""
+    made, load = recording(recorded()), Load(120, 16)
+    predictor = Predictor(made, thread_of(made)).under(load)
+    held, served = (predictor.predict(replace(GP3, iops=iops)) for iops in (3000, 6000))
+    assert (held.binds, served.binds) == ("iops", "latency")
+    assert 0.3 < held.waits["iops"] < 1  # of the time of those that count, not of all that come
+    assert held.percentile(50).value > 1.0  # of 10 s that it is behind by a sixth
+    assert served.percentile(99).value < 2 * predictor.check.percentile(99).value
+
+
+def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
+    made = recording(recorded())
+    predictor = Predictor(made, thread_of(made)).under(Load(120, 16))
+    bound = Bound(percentile=50, seconds=0.05)
+    report = build_advice(
+        recorded(),
+        advise(predictor, GP3, bound, region="us-east-1", types=["gp3"]),
+        predictor,
+        region="us-east-1",
+    )
+    assert "at 120 queries a second that come by chance, on 16 cores" in report.labels[1]
+    assert report.details[-1] == (
+        f"What queries compute at that rate is {120 * (IOS + 1) * COMPUTE_S / 16:.0%} of the cores."
+    )
+    assert report.next_step.startswith("measure it: 'esrally-ebs knee PLAN --latency p50=50ms'")
+
+
+def test_more_computing_than_the_cores_can_do_is_refused() -> None:
+    made = recording(recorded())
+    with pytest.raises(PlanError, match=r"--rate 150: .* is 140% of 1 cores, so no volume keeps a bound"):
+        Predictor(made, thread_of(made)).under(Load(150, 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rate", "0"], "--rate 0: name queries a second, up to 10,000"),
+        (["--rate", "nan"], "--rate nan: name queries a second"),
+        (["--rate", "1e6"], "--rate 1e+06: name queries a second"),
+        (["--cores", "2"], "--cores: counts with --rate alone"),
+        (["--rate", "10"], "does not say how many cores; give --cores"),
+        (["--rate", "10", "--race"], "--rate: a race of the advice asks one query after another"),
+    ],
+)
+def test_rates_that_cannot_be_predicted_are_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    folder = folder_of(tmp_path, recorded())
+    assert main(["advise", str(folder.path), "--keep", "p90=1s", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+
+
+def test_the_processors_are_those_of_the_recorded_node_unless_others_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = {"a": {"processors": 4}, "b": {"processors": 6}}
+    folder = folder_of(tmp_path, replace(recorded(), environment={"nodes": nodes}))
+    words = ["advise", str(folder.path), "--keep", "p90=1s", "--types=gp3", "--rate=10"]
+    for more, cores in (([], 4), (["--cores=8"], 8)):
+        assert main([*words, *more, "--format=json"]) == 0
+        assert f"on {cores} cores" in json.loads(capsys.readouterr().out)["labels"][1]
