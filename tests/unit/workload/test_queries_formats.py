@@ -421,7 +421,7 @@ def test_headers_with_a_type_are_known_as_version_7_has_them(tmp_path: Path) -> 
     assert [row["path"] for row in requests(tmp_path / "out")] == ["/a/_search"]
 
 
-@pytest.mark.parametrize("packed", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("packed", [b"", gzip.compress(b"", mtime=0)], ids=["plain", "packed"])
 def test_an_empty_file_among_rotated_ones_is_no_hindrance(tmp_path: Path, packed: bytes) -> None:
     (tmp_path / "today").write_bytes(packed)
     logs = [tmp_path / "today", write(tmp_path / "yesterday", query_line({}))]
