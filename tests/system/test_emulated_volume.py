@@ -24,7 +24,6 @@ from esrally_ebs.volumes.emulated.control import change, read_state
 from esrally_ebs.volumes.record import RECORD_NAME, read_record
 
 pytestmark = pytest.mark.system
-GROUPS = Path("/sys/fs/cgroup/cpu/cgroup.procs")
 
 
 def test_a_volume_is_a_block_device_that_the_kernel_counts(arms: Path) -> None:
@@ -231,25 +230,9 @@ def test_ctrl_c_does_not_reach_the_daemon(arms: Path) -> None:
         time.sleep(0.2)
         assert process.alive
         assert os.getpgid(process.pid) != os.getpgid(0)
-        assert os.sched_getscheduler(process.pid) == os.SCHED_FIFO
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == -20
         title = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0 ")
         assert title == "ebs-volume a"  # no word that Rally would take for a race
-
-
-@pytest.mark.beside
-@pytest.mark.skipif(not GROUPS.exists(), reason="no control groups of version 1 for processors")
-def test_without_a_share_of_real_time_the_daemon_has_the_highest_priority(arms: Path) -> None:
-    group = GROUPS.parent / f"ebs-{os.getpid()}"
-    group.mkdir()  # a new group has no such share
-    try:
-        (group / GROUPS.name).write_text(str(os.getpid()))
-        with open_volume(spec_of(), arms / "a") as volume:
-            process = daemon_of(volume)
-            assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
-            assert os.getpriority(os.PRIO_PROCESS, process.pid) == -20
-    finally:
-        GROUPS.write_text(str(os.getpid()))
-        group.rmdir()
 
 
 @pytest.mark.beside

@@ -17,7 +17,7 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.volumes.emulated.control import SOCKET_NAME, change, read_state
 from esrally_ebs.volumes.emulated.daemon import fuse, trace
 from esrally_ebs.volumes.emulated.daemon.admission import Admission
-from esrally_ebs.volumes.emulated.daemon.server import Precedence, Server
+from esrally_ebs.volumes.emulated.daemon.server import Server
 from esrally_ebs.volumes.emulated.trace import take_trace
 
 HELD_S = 20e-3
@@ -159,24 +159,3 @@ def test_of_more_ios_than_fit_the_last_are_kept(tmp_path: Path, monkeypatch: pyt
     kept = [trace.RECORD.unpack_from(data, trace.HEAD.size + i * trace.RECORD.size)[4] for i in range(4)]
     assert (count, sorted(kept)) == (6, [2, 3, 4, 5])
     assert len(data) == trace.HEAD.size + 4 * trace.RECORD.size
-
-
-@pytest.mark.parametrize(
-    ("may", "asked_for"), [(True, [os.SCHED_FIFO, os.SCHED_OTHER, os.SCHED_FIFO]), (False, [os.SCHED_FIFO])]
-)
-def test_few_in_flight_are_served_first_and_many_until_none_is_are_not(
-    may: bool, asked_for: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def sched_setscheduler(pid: int, policy: int, parameters: os.sched_param) -> None:
-        assert (pid, parameters.sched_priority) == (0, int(policy == os.SCHED_FIFO))
-        asked.append(policy)
-        if not may:
-            raise PermissionError
-
-    monkeypatch.setattr(os, "sched_setscheduler", sched_setscheduler)
-    precedence = Precedence()
-    for in_flight in (0, 1, 4, 5, 16, 4, 1, 0, 2):
-        precedence.keep(in_flight)
-    assert asked == asked_for

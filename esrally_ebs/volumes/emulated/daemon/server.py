@@ -160,31 +160,6 @@ class Wakefulness:
             self.descriptor = None
 
 
-class Precedence:
-    """Runs this thread before all that is not real-time itself, while few I/Os are in flight.
-
-    A volume that waits for a processor answers too late. With many in flight this thread would be woken for
-    each of them, and serve a fifth fewer: then nice -20 has to do, as where the control group has no share of
-    real-time. Figures: docs/internals/emulation.md.
-    """
-
-    def __init__(self) -> None:
-        """Not yet."""
-        self._is_first = False
-        self._may_be = True
-
-    def keep(self, in_flight: int) -> None:
-        """Be first as long as few are in flight, and again once none is."""
-        first = in_flight <= (MAX_SPINNING_IN_FLIGHT if self._is_first else 0)
-        if first is self._is_first or not self._may_be:
-            return
-        try:
-            os.sched_setscheduler(0, os.SCHED_FIFO if first else os.SCHED_OTHER, os.sched_param(int(first)))
-            self._is_first = first
-        except PermissionError:
-            self._may_be = False
-
-
 class Server:
     """One volume: its channel, its limiter, the requests in flight."""
 
@@ -200,7 +175,6 @@ class Server:
         self._stopping = False
         self._control = ControlPoint(self._answer_control)
         self._wakefulness = Wakefulness()
-        self._precedence = Precedence()
         self._wakeup, self._signalled = socket.socketpair()
 
     def serve(self) -> None:
@@ -210,7 +184,6 @@ class Server:
         others = self._others()
         while not self._stopping:
             due = self._release(time.monotonic())
-            self._precedence.keep(len(self._pending))
             if self._resting_until:
                 readers, wake_at = others, min(due, self._resting_until)
             else:
