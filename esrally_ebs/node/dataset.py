@@ -196,6 +196,9 @@ def _let_settle(node: Node) -> None:
 
     if not SYSTEM_CLOCK.wait_until(is_merged, limit_s=_TIMEOUT_S, poll_s=_POLL_S):
         raise SetupError(f"{node.data_dir}: still merging after {_TIMEOUT_S:.0f} s; merge it, then copy it")
+    # what such a merge was made of is there, too, until it is no longer searched and committed
+    api.post(node.port, f"/_refresh?{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
+    api.post(node.port, f"/_flush?force=true&wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
 
 
 def copy_to(dataset: Dataset, *volumes: Volume, go_on: Callable[[], object] = lambda: None) -> None:
