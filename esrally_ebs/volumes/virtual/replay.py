@@ -144,7 +144,7 @@ class Flight(NamedTuple):
     computes: MutableSequence[bool]  # whether it waits for a core next, and else does what it computed for
 
 
-def come(flight: Flight, count: int, request: int, event: int, due_s: float) -> None:
+def arrive(flight: Flight, count: int, request: int, event: int, due_s: float) -> None:
     """Begin one more request than ``count``."""
     place = push(flight.next_s, flight.place, 0, count, due_s)
     flight.request[place] = request
@@ -185,7 +185,7 @@ def serve(
     number, count, now_s = 0, 0, 0.0
     while number < len(order) or count > 0:
         if count == 0 or (number < len(order) and due_s[number] <= flight.next_s[0]):
-            come(flight, count, order[number], first_event[order[number]], due_s[number])
+            arrive(flight, count, order[number], first_event[order[number]], due_s[number])
             count += 1
             number += 1
             continue
@@ -233,23 +233,35 @@ def replay(
         of_credits = np.array([limit.of_credits for limit in limits])
         _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
     else:
-        before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
-        passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]
-        order = np.concatenate(passes)[-requests - before :]
-        served = len(order)
-        due_s = luck.exponential(1 / load.per_s, len(order)).cumsum()
-        first_event = np.append(0, np.flatnonzero(thread.size == 0)[:-1] + 1)
-        none, zeros = [0] * len(order), [0.0] * len(order)
-        flight = Flight(zeros, list(range(len(order))), none, none, zeros, [False] * len(order))
-        free_s = np.zeros(load.cores)
-        _compiled_load()(
-            thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, arrays(flight)
-        )
+        served = _serve(thread, volumes, load, luck, normals, done_s, latency_s)
     by_limit: dict[str, float] = {}
     for limit, seconds in zip(limits, buckets.waited_s, strict=True):
         name = of_any(limit.name)
         by_limit[name] = by_limit.get(name, 0.0) + float(seconds) * requests / served
     return Replayed(latency_s, by_limit, done_s)
+
+
+def _serve(
+    thread: Thread,
+    volumes: Volumes,
+    load: Load,
+    luck: np.random.Generator,
+    normals: Column,
+    done_s: Column,
+    latency_s: Column,
+) -> int:
+    """Draw when which request comes, and serve them; how many came."""
+    requests = len(latency_s)
+    before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
+    passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]
+    order = np.concatenate(passes)[-requests - before :]
+    due_s = luck.exponential(1 / load.per_s, len(order)).cumsum()
+    first_event = np.append(0, np.flatnonzero(thread.size == 0)[:-1] + 1)
+    none, zeros = [0] * len(order), [0.0] * len(order)
+    flight = arrays(Flight(zeros, list(range(len(order))), none, none, zeros, [False] * len(order)))
+    free_s = np.zeros(load.cores)
+    _compiled_load()(thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, flight)
+    return len(order)
 
 
 @functools.cache
@@ -259,4 +271,4 @@ def _compiled() -> Callable[..., Any]:
 
 @functools.cache
 def _compiled_load() -> Callable[..., Any]:
-    return machine_code.compiled(serve, (io_s, issue, needed_s, come, computed_s))
+    return machine_code.compiled(serve, (io_s, issue, needed_s, arrive, computed_s))
