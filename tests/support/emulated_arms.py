@@ -4,17 +4,18 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from leftovers import leftovers
 
-from esrally_ebs.machine.processes import Process, run
+from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, run
 from esrally_ebs.model import Volume, VolumeSpec
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
-from esrally_ebs.volumes.emulated.control import change
+from esrally_ebs.volumes.emulated.control import change, read_state
 from esrally_ebs.volumes.emulated.daemon.process import PROCESS_NAME
 
 MIB, GIB = 1024**2, 1024**3
@@ -57,6 +58,17 @@ def fio(volume: Volume, *options: str) -> dict[str, Any]:
     words = ["fio", "--name=job", f"--filename={volume.mount}/fio", "--direct=1", "--output-format=json"]
     job: dict[str, Any] = json.loads(run([*words, *options], timeout_s=120))["jobs"][0]
     return job
+
+
+def fio_at_the_limits(volume: Volume, *options: str) -> dict[str, Any]:
+    """As ``fio``, from empty buckets on: a machine may be too slow to spend in a ramp what they had saved."""
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(fio, volume, *options, "--time_based", "--ramp_time=1")
+        assert SYSTEM_CLOCK.wait_until(
+            lambda: job.done() or read_state(control_of(volume)).in_flight, limit_s=30, poll_s=0.005
+        )
+        change(control_of(volume), drain=True, drain_instance=True)
+        return job.result()
 
 
 def lay_out(volume: Volume, mib: int) -> None:

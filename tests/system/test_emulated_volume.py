@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from attached import open_volume
-from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
+from emulated_arms import GIB, MIB, control_of, daemon_of, fio, fio_at_the_limits, lay_out, spec_of
 from leftovers import leftovers
 
 from esrally_ebs.errors import SetupError
@@ -74,9 +74,8 @@ def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:
 def test_the_iops_cap_is_held_within_3_per_cent(arms: Path, rw: str) -> None:
     with open_volume(spec_of(throughput_bytes_per_s=500 * MIB), arms / "a") as volume:
         lay_out(volume, 256)
-        change(control_of(volume), drain=True)  # saved tokens are spent while fio ramps up
-        options = ("--bs=16k", "--ioengine=libaio", "--iodepth=32", "--size=256m", "--time_based")
-        job = fio(volume, f"--rw={rw}", *options, "--ramp_time=1", "--runtime=4")
+        options = ("--bs=16k", "--ioengine=libaio", "--iodepth=32", "--size=256m", "--runtime=4")
+        job = fio_at_the_limits(volume, f"--rw={rw}", *options)
         assert job["read" if rw == "randread" else "write"]["iops"] == pytest.approx(3000, rel=0.03)
         assert read_state(control_of(volume)).waited_s["iops"] > 0
 

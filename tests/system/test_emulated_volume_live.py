@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from attached import open_volume
-from emulated_arms import GIB, MIB, control_of, daemon_of, fio, lay_out, spec_of
+from emulated_arms import GIB, MIB, control_of, daemon_of, fio_at_the_limits, lay_out, spec_of
 from leftovers import leftovers
 
 from esrally_ebs.cli import main
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.system
 needs_btrfs = pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
 
 _BLOCK = 64 * 1024
-_RANDREAD = ("--rw=randread", "--bs=16k", "--ioengine=libaio", "--iodepth=64", "--time_based")
+_RANDREAD = ("--rw=randread", "--bs=16k", "--ioengine=libaio", "--iodepth=64")
 
 
 def test_a_scaled_burst_and_its_recovery_take_as_long_as_the_arithmetic_says(arms: Path) -> None:
@@ -114,12 +114,10 @@ def test_what_was_flushed_is_in_the_image_after_the_daemon_is_killed(
 def test_striped_volumes_do_as_much_as_all_of_them_and_leave_nothing(arms: Path, by: str) -> None:
     with open_volume(spec_of(stripes=3, striped_by=by), arms / "a") as volume:
         lay_out(volume, 256)
-        control = control_of(volume)
-        change(control, drain=True)
-        job = fio(volume, *_RANDREAD, "--size=256m", "--ramp_time=1", "--runtime=2")
+        job = fio_at_the_limits(volume, *_RANDREAD, "--size=256m", "--runtime=2")
         # 3 x 3000, less what random addresses leave idle on one while another is late
         assert job["read"]["iops"] == pytest.approx(9000, rel=0.05)
-        waited_s = read_state(control).waited_s
+        waited_s = read_state(control_of(volume)).waited_s
         assert all(waited_s[f"{number}-iops"] > 0 for number in (1, 2, 3))
 
 
@@ -165,11 +163,16 @@ def test_the_volumes_of_an_instance_share_its_limit_across_daemons(arms: Path) -
     with of("a") as first, of("b") as second:  # type: ignore[attr-defined]
         for volume in (first, second):
             lay_out(volume, 64)
-            change(control_of(volume), drain=True)
-        options = ("--rw=randread", "--bs=256k", "--ioengine=libaio", "--iodepth=16", "--size=64m")
-        timed = ("--time_based", "--ramp_time=1", "--runtime=2")
+        options = (
+            "--rw=randread",
+            "--bs=256k",
+            "--ioengine=libaio",
+            "--iodepth=16",
+            "--size=64m",
+            "--runtime=2",
+        )
         with ThreadPoolExecutor(2) as pool:
-            jobs = list(pool.map(lambda volume: fio(volume, *options, *timed), (first, second)))
+            jobs = list(pool.map(lambda volume: fio_at_the_limits(volume, *options), (first, second)))
         assert sum(job["read"]["bw_bytes"] for job in jobs) == pytest.approx(260.6e6, rel=0.05)
         assert read_state(control_of(first)).waited_s["instance-throughput"] > 0
         assert read_state(control_of(second)).waited_s["instance-throughput"] > 0
