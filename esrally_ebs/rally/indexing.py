@@ -54,6 +54,7 @@ class TrackIndexing:
         track = self.track
         parts = (*track.indices, *track.data_streams, *track.templates)
         parts = (*parts, *track.composable_templates, *track.component_templates)
+        given = track.challenges[0].parameters
         code = hashlib.sha256()
         for path in filter(Path.is_file, sorted(Path(track.root).rglob("*.py"))):  # an editor's lock is none
             code.update(path.read_bytes())
@@ -66,6 +67,7 @@ class TrackIndexing:
             "corpora": self.corpora,
             "code": code.hexdigest(),
             **({"files": files} if (files := list(self._own_files())) else {}),
+            **({"parameters": repr(sorted(given.items()))} if given else {}),
         }
 
     def _own_files(self) -> Iterator[list[Any]]:
@@ -221,10 +223,9 @@ def _refusal(track: Any, task: Any) -> str:
 def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:
     """A track of these tasks alone; without any, of those that index all documents into all indices."""
     made = copy.copy(track)
-    tasks = list(schedule) or _indexing(track)
-    made.challenges = [
-        rally_track.Challenge("indexing", schedule=tasks, default=True, auto_generated=not schedule)
-    ]
+    challenge = copy.copy(track.selected_challenge_or_default)  # the track's own code reads its parameters
+    challenge.schedule, challenge.auto_generated = list(schedule) or _indexing(track), not schedule
+    made.challenges = [challenge]
     return made
 
 

@@ -290,6 +290,23 @@ def test_a_dataset_is_another_when_other_tasks_run_beside_one_another(tmp_path: 
     assert len(shapes) == 3
 
 
+def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    cfg.add(config.Scope.benchmark, "track", "challenge.name", "morning")
+    shapes = set()
+    for parameters in ({}, {"start-date": "2020-01-01"}, {"start-date": "2020-01-02"}):
+        schedule = [{"operation": {"operation-type": "refresh"}}]
+        challenges = [
+            {"name": name, "default": name == "evening", "schedule": schedule, "parameters": parameters}
+            for name in DAY
+        ]
+        track = written(cfg, tmp_path / "mine", challenges=challenges)
+        indexing = with_tasks(track, track.selected_challenge.schedule)
+        assert indexing.selected_challenge.parameters == parameters  # of elastic/logs: what to generate
+        shapes.add(str(TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None).shape()))
+    assert len(shapes) == 3
+
+
 def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "papers"
     folder.mkdir()
