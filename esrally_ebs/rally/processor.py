@@ -332,8 +332,9 @@ def _generate(directory: str, documents: int, seed: int, kind: str) -> None:
 
 
 def _kind(rally_corpus: Any) -> str:
-    """Which documents of ours a corpus has; empty for one of the track's own."""
-    return str(rally_corpus.meta_data.get("generated", ""))
+    """Which documents of ours a corpus has; empty for one of the track's own, which may be generated too."""
+    kind = str(rally_corpus.meta_data.get("generated"))
+    return kind if kind in corpus.RENDERERS else ""
 
 
 def _part(rally_corpus: Any) -> int:

@@ -307,6 +307,23 @@ def test_the_tracks_own_code_has_the_parameters_of_the_challenge_when_it_indexes
     assert len(shapes) == 3
 
 
+def test_documents_that_a_track_calls_generated_are_not_taken_for_the_packs(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    documents = {"source-file": "generated/0.json", "document-count": 7, "target-index": "a"}
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        corpora=[{"name": "own", "meta": {"generated": True}, "documents": [documents]}],  # as elastic/logs
+        schedule=[{"operation": {"operation-type": "bulk", "bulk-size": 1}}],
+    )
+    processor._size_corpus(track, race_settings(cfg))
+    (own_documents,) = track.corpora[0].documents
+    assert (own_documents.document_file, own_documents.number_of_documents) == ("generated/0.json", 7)
+    pack = processor.Pack()
+    pack.cfg = cfg
+    assert not list(pack.on_prepare_track(track, "unused"))
+
+
 def test_documents_that_are_not_there_are_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "papers"
     folder.mkdir()
