@@ -223,6 +223,7 @@ def _refusal(track: Any, task: Any) -> str:
 def with_tasks(track: Any, schedule: Sequence[Any]) -> Any:
     """A track of these tasks alone; without any, of those that index all documents into all indices."""
     made = copy.copy(track)
+    made.corpora = copy.deepcopy(track.corpora)  # whose paths become those of what is here by then
     challenge = copy.copy(track.selected_challenge_or_default)  # the track's own code reads its parameters
     challenge.schedule, challenge.auto_generated = list(schedule) or _indexing(track), not schedule
     made.challenges = [challenge]

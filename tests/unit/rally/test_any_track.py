@@ -457,6 +457,36 @@ def register(registry):
     assert pack._source(with_tasks(track, []), race_settings(cfg).plan).room_bytes() > 0
 
 
+def documents_of(folder: Path, *names: str) -> list[dict[str, Any]]:
+    """A corpus of one document for each name, of which the first alone is there."""
+    folder.mkdir()
+    (folder / f"{names[0]}.json").write_text('{"a": 1}\n')
+    return [
+        {"name": name, "documents": [{"source-file": f"{name}.json", "document-count": 1}]} for name in names
+    ]
+
+
+def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    bulk = {"operation-type": "bulk", "bulk-size": 1}
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        indices=[{"name": "a"}],
+        corpora=documents_of(tmp_path / "mine", "old", "new"),
+        schedule=[
+            {"operation": {"name": "index", **bulk, "corpora": "old"}},
+            {"parallel": {"tasks": [{"operation": SEARCH}, {"operation": {**bulk, "corpora": "new"}}]}},
+        ],
+    )
+    indexing = with_tasks(track, track.challenges[0].schedule[:1])
+    source = TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
+    assert source.room_bytes() > 0
+    assert indexing.corpora[0].documents[0].document_file == str(tmp_path / "mine" / "old.json")
+    files = [documents.document_file for corpus in track.corpora for documents in corpus.documents]
+    assert files == ["old.json", "new.json"]
+
+
 class Drawn:
     """A parameter source as rally-tracks have them: of chance, shared by the clients of a worker."""
 
