@@ -154,9 +154,10 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
         patches.require_signatures()
         _size_corpus(track, settings)
         starts = settings.in_race_control and not self.cfg.exists("driver", ACTIVATION)
+        challenge = track.selected_challenge_or_default
+        challenge.schedule = list(filter(list, challenge.schedule))  # --exclude-tasks leaves empty elements
         if starts:
             require_raceable(self.cfg, track)
-        challenge = track.selected_challenge_or_default
         building, searches = divide(challenge.schedule)
         settings = replace(settings, plan=settled(settings.plan, track, building, searches))
         challenge.schedule = expand(challenge.schedule, settings.plan)

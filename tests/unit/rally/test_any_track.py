@@ -487,6 +487,39 @@ def test_what_is_indexed_first_leaves_other_documents_for_rally_to_prepare(tmp_p
     assert files == ["old.json", "new.json"]
 
 
+@pytest.mark.usefixtures("no_runners", "rally")
+def test_parallel_tasks_that_are_all_left_out_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    sources: list[Any] = []
+    monkeypatch.setattr(processor.Pack, "_start", lambda self, nodes, *_: sources.append(nodes.source))
+    pack = processor.Pack()
+    loader.TrackProcessorRegistry(cfg).register_track_processor(pack)  # which gives it what Rally gives
+    searches = [{"operation": {"name": name, **SEARCH}} for name in "abc"]
+    track = written(
+        cfg,
+        tmp_path / "mine",
+        indices=[{"name": "i"}],
+        corpora=documents_of(tmp_path / "mine", "old"),
+        schedule=[
+            {"operation": {"operation-type": "bulk", "bulk-size": 1}},
+            {"parallel": {"tasks": searches[:2]}},
+            searches[2],
+        ],
+    )
+    cfg.add(config.Scope.benchmark, "track", "exclude.tasks", ["a", "b"])  # as the refusal of them says
+    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(track)
+    pack.on_after_load_track(track)
+    assert [[task.name for task in element] for element in sources[0].track.challenges[0].schedule] == [
+        ["bulk"]
+    ]
+    alone = written(cfg, tmp_path / "mine", schedule=[{"parallel": {"tasks": searches[:2]}}])
+    loader.TaskFilterTrackProcessor(cfg).on_after_load_track(alone)
+    with pytest.raises(PlanError, match="--exclude-tasks leaves no task of it"):
+        pack.on_after_load_track(alone)
+
+
 class Drawn:
     """A parameter source as rally-tracks have them: of chance, shared by the clients of a worker."""
 
