@@ -737,6 +737,31 @@ def register(registry):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
+def test_settings_that_a_track_makes_for_its_searches_outlive_the_node_that_indexes(tmp_path: Path) -> None:
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    body = {"persistent": {"a": 1, "b": 1}, "transient": {"b": 2, "search.max_buckets": 9}}
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "put-settings", "body": body}})
+    (tmp_path / "mine" / "track.py").write_text(
+        """
+import json
+from pathlib import Path
+
+async def note(es, params):
+    es.on_request_start()
+    es.on_request_end()
+    Path(__file__).with_name("sent").write_text(json.dumps(params["body"]))
+
+def register(registry):
+    registry.register_runner("put-settings", note, async_runner=True)
+"""
+    )
+    source.build(NOBODY)
+    sent = json.loads((tmp_path / "mine" / "sent").read_text())
+    assert sent == {"persistent": {"a": 1, "b": 2, "search.max_buckets": 9}}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
 def test_ctrl_c_while_a_track_indexes_is_ctrl_c(tmp_path: Path) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 60}})
