@@ -231,7 +231,8 @@ class _InTurn:
 
 
 def _inner(track: Any, params: dict[str, Any]) -> Any:
-    own = {key: value for key, value in params.items() if key != _INNER}
+    # not what is for us alone: sources of the track's own send on what they do not know
+    own = {key: value for key, value in params.items() if not key.startswith(BLOCK)}
     sources = []
     for type_, source, name, of_track in params[_INNER]:
         merged = {**of_track, **own}

@@ -558,6 +558,27 @@ def test_what_a_track_leaves_to_chance_is_the_same_on_all_arms(
     assert len({str(each) for each in asked}) == rounds  # as with the requests of a log
 
 
+class PassedOn(Drawn):
+    """As bring-your-own of rally-tracks has it: what it does not know are parameters of a search template."""
+
+    def __init__(self, track: object, params: dict[str, Any], **_: object) -> None:
+        self.own = params
+
+    def params(self) -> dict[str, Any]:
+        return {"method": "POST", "path": "/i/_search/template", "body": {"id": "t", "params": {**self.own}}}
+
+
+def test_a_source_of_the_tracks_own_gets_nothing_that_no_request_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(rally_params)["__PARAM_SOURCES_BY_NAME"], "passed-on", PassedOn)
+    operation = rally_track.Operation("q", "raw-request", params={"size": 9}, param_source="passed-on")
+    search = rally_track.Task("q", operation, tags=["search"])
+    for each in expand([search], parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})):
+        request = RequestSource(None, each.operation.params).partition(0, 1).params()
+        assert json.loads(json.dumps(request["body"]))["params"]["size"] == 9
+
+
 class OwnBulks:
     """A parameter source of a track's own for so many bulk requests."""
 
