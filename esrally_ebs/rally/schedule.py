@@ -32,9 +32,10 @@ SEARCH_BESIDE = "ebs-beside"  # key of the name of a search that writes run besi
 _AROUND = ("sleep", "open-point-in-time", "close-point-in-time")  # in a composite operation, beside searches
 _ASYNCHRONOUS = ("submit-async-search", "get-async-search", "delete-async-search")
 _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg")  # which is a parameter
-SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "field-caps")
+SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
-_READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search)\b")  # of raw requests
+# of raw requests
+_READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps)\b")
 _QUERY = ("body", "query", "queries", "requests", "request-params")  # parameters that say what is asked
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
