@@ -1,5 +1,6 @@
 """The commands that run a plan: ``run`` on devices, ``simulate`` in virtual time, ``study`` in either."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -84,12 +85,14 @@ def race_command(
     """Race any Rally track on the arms of a plan; all other options are those of 'esrally race'."""
     if sockets_wanted():
         raise PlanError("race: works without esrallyd alone; unset ESRALLY_EBS_ACTORS")
+    with suppress(RuntimeError):  # there is no such user
+        track_path = track_path.expanduser()
     file = track_path / "track.json" if track_path.is_dir() else track_path
     if not file.is_file() or file.suffix != ".json":
         raise PlanError(f"--track-path {track_path}: there is no such track; name its directory")
     named = {} if plan is None else {"plan": str(plan_path(plan).resolve())}
     given = {**named, "set": overrides_of(settings)}
-    flags = [f"--track-path={track_path.resolve()}", *context.args]
+    flags = [f"--track-path={track_path.absolute()}", *context.args]
     return runs.call_rally(flags, plan or "race", any_track.environment(given))
 
 

@@ -234,6 +234,20 @@ def test_our_command_takes_the_tracks_own_plan_unless_one_is_named(
     assert race_settings(cfg, of_track).plan.name == raced
 
 
+def test_a_tracks_directory_may_be_a_link_and_begin_with_a_tilde_as_for_rally(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced: list[str] = []
+    monkeypatch.setattr(runs, "call_rally", lambda flags, name, env: raced.append(flags[0]) or 0)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "places-1.2").mkdir()
+    (tmp_path / "places-1.2" / "track.json").write_text("{}")
+    (tmp_path / "places").symlink_to("places-1.2")  # whose name its code may import
+    assert main(["race", "--track-path=~/places"]) == 0
+    assert raced == [f"--track-path={tmp_path}/places"]
+    assert main(["race", "--track-path=~nobody-of-that-name/places"]) == 2
+
+
 def test_rally_without_the_variable_is_left_as_it_is() -> None:
     code = (
         "import sys; sys.argv[0] = 'esrally'; from esrally_ebs.rally import local_actors as l; l.install(); "
