@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esrally import actor, metrics, racecontrol
+from esrally import actor, exceptions, metrics, racecontrol
 from esrally.track import loader
 
 from esrally_ebs.errors import EbsError, PlanError, SetupError, near
@@ -112,6 +112,12 @@ def read_track(original: Any, self: Any, *arguments: Any) -> Any:
     """Raises PlanError for a track's syntax or a file that it lacks in a race of ours, not Rally's stack."""
     try:
         return original(self, *arguments)
+    except exceptions.SystemSetupError as error:  # Jinja's, and to Rally a track that does not exist
+        if not any_track.parameters() or not isinstance(error.__context__, OSError):
+            raise
+        _fail_in_one_line()
+        lacks = f"{arguments[1]}: includes {error.__context__}, which is not there; mend the track"
+        raise PlanError(lacks) from None
     except (loader.TrackSyntaxError, OSError) as error:
         if not any_track.parameters():
             raise

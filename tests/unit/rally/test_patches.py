@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from esrally import metrics, track
+from esrally import exceptions, metrics, track
 from esrally.driver import driver
 from esrally.track import loader
 from rally_configuration import configuration
@@ -110,6 +110,10 @@ def test_a_rally_that_differs_is_refused_by_name(
         ),
         ('{"version": 2}', r"^Track 'mine' is invalid"),
         (
+            '{% import "macros.j2" as own %}{"version": 2}',
+            r"^/.*/track\.json: includes macros\.j2, which is not there; mend the track$",
+        ),
+        (
             '{"version": 2, "description": "d", "indices": [{"name": "a", "body": "a.json"}], "schedule": '
             '[{"operation": {"operation-type": "search", "body": {}}}]}',
             r"^/.*/a\.json: No such file or directory; mend the track$",
@@ -123,7 +127,7 @@ def test_a_tracks_syntax_is_one_line_in_a_race_of_ours_alone(
     track.write_text(text)
     reader = loader.TrackFileReader(configuration(tmp_path, pipeline="from-sources"))
     patches.install(patches.LOADING)
-    with pytest.raises((loader.TrackSyntaxError, FileNotFoundError)):
+    with pytest.raises((loader.TrackSyntaxError, exceptions.SystemSetupError, FileNotFoundError)):
         reader.read("mine", str(track), str(tmp_path))
     for name, value in any_track.environment({"plan": "smoke"}).items():
         monkeypatch.setenv(name, value)
