@@ -15,6 +15,7 @@ from esrally_ebs.machine.resources import plan_path, resource
 from esrally_ebs.plan import load_plan
 from esrally_ebs.rally.processor import Pack
 from esrally_ebs.rally.schedule import divide, expand, settled
+from esrally_ebs.rally.settings import plan_for
 from esrally_ebs.workload.corpus.files import RENDERERS
 from esrally_ebs.workload.corpus.vectors import DIMENSIONS, Nearest
 
@@ -41,6 +42,13 @@ def test_rally_reads_it_with_every_parameter_that_its_readme_names(name: str, tm
     assert {word for word in ours if f"`{word}`" not in readme} == set()
     assert sum(each.number_of_documents for made in loaded.corpora for each in made.documents) == 90
     assert loaded.indices[0].body["settings"]["index.number_of_shards"] == 2
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_number_of_its_own_has_the_name_of_a_parameter_of_the_packs(name: str) -> None:
+    template = (resource("tracks") / name / "track.json").read_text().split("%}", 2)[2]
+    for parameter, default in re.findall(r"(\w+) \| default\((\d+)\)", template):
+        assert plan_for({parameter: int(default)})
 
 
 @pytest.mark.parametrize("name", PLANS)
