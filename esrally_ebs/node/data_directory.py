@@ -141,12 +141,15 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
 
 
 def require_version(what: str, version: tuple[int, ...], image: str) -> None:
-    """Raise SetupError when something of that version is newer than an image that says its own."""
+    """Raise SetupError when something of that version is newer than an image that says its own.
+
+    A version of fewer than three numbers is the lowest that it may be.
+    """
     ours = re.search(r":(\d+)\.(\d+)\.(\d+)", image)
     if ours and version > tuple(map(int, ours.groups())):
         raise SetupError(
-            f"{what} by Elasticsearch {'.'.join(map(str, version))}, newer than {image}; set ES_IMAGE to an "
-            "image of that version or later"
+            f"{what} by Elasticsearch {'.'.join(map(str, version))}{' or later' if len(version) < 3 else ''},"
+            f" newer than {image}; set ES_IMAGE to an image of the same version or later"
         )
 
 
@@ -176,8 +179,13 @@ def version_of(data: Path) -> tuple[int, int, int] | None:
             number = int(match[1])
             if number & _OPENSEARCH:
                 return 0, 0, 0
-            return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
+            return release_of(number)
     return None
+
+
+def release_of(number: int) -> tuple[int, int, int]:
+    """The release that Elasticsearch means by a number: 8.8.2 by 8080299."""
+    return number // 1_000_000, number // 10_000 % 100, number // 100 % 100
 
 
 def _require_readable(data: Path) -> None:

@@ -23,7 +23,7 @@ import elasticsearch
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.model import NODE_USER, Node
 from esrally_ebs.node import api
-from esrally_ebs.node.data_directory import require_version, take_only
+from esrally_ebs.node.data_directory import release_of, require_version, take_only
 from esrally_ebs.node.life import REPOSITORY
 from esrally_ebs.store.files import open_file
 
@@ -32,6 +32,7 @@ _SUCCESS: Final = 1  # of Elasticsearch's SnapshotState
 _STATES: Final = {0: "was never finished", 2: "failed", 3: "is partial: shards are missing in it"}
 _OLDEST: Final = (5, 0)  # that lays repositories out so; what counts from 1 again is OpenSearch
 _OLDEST_FOR_8: Final = (7, 0)
+_FIRST_OF_INDEX_VERSIONS: Final[tuple[int, ...]] = (8, 11)  # its indices have their own, from 8500003
 _FETCHERS: Final = 8
 _TIMEOUT_S: Final = 3600.0
 _MAX_LIST_BYTES: Final = 1 << 30  # of what a repository holds
@@ -76,7 +77,7 @@ class Snapshot:
         if state != _SUCCESS:
             why = next((why for number, why in _STATES.items() if number == state), "is not whole")
             raise PlanError(f"dataset.snapshot: {self._name} {why}; take one that succeeded")
-        version = tuple(map(int, re.findall(r"\d+", str(self._facts.get("version", "")))[:3]))
+        version = _version_of(self._facts)
         self._require_able(version, image)
         require_version(f"dataset.snapshot: {self._name} was taken", version, image)
         if self.objects is None:
@@ -233,6 +234,20 @@ class Snapshot:
                 f"taken is not there yet); there are {', '.join(sorted(snapshots)) or 'none'}"
             )
         return dict(snapshots[self.path.name])
+
+
+def _version_of(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of the node that took a snapshot, as far as the repository tells; empty where it does not.
+
+    8.10 wrote a number as ``version``; what came later writes "8.11.0", and the number as ``index_version``.
+    From 8.11 on that is one of indices, which tells the major version alone.
+    """
+    version = facts.get("index_version", facts.get("version", ""))
+    if not isinstance(version, int):
+        return tuple(map(int, re.findall(r"\d+", str(version))[:3]))
+    major = version // 1_000_000
+    is_later = major > _FIRST_OF_INDEX_VERSIONS[0]
+    return (major,) if is_later else min(release_of(version), _FIRST_OF_INDEX_VERSIONS)
 
 
 def _require_readable(repository: Path) -> None:

@@ -54,7 +54,10 @@ def there(tmp_path: Path) -> Path:
         facts("failed", state=2),
         facts("partial", state=3),
         facts("strange", state=None),
-        facts("newer", version="8.12.0", index_version=8500010),
+        facts("newer", version="8.11.0", index_version=8500010),  # as any from 8.11 on
+        facts("first-number", version=8100099),
+        facts("after-numbers", version="8.11.0", index_version=8100099),
+        facts("ninth", version="8.11.0", index_version=9009000),
         {"name": "bare", "uuid": "u", "state": 1},
     )
 
@@ -70,7 +73,7 @@ def test_a_snapshot_that_succeeded_is_taken(there: Path, name: str) -> None:
         (
             "nothing",
             PlanError,
-            "no snapshot is named 'nothing' in .*; there are ancient, bare, begun, failed, newer, ",
+            "no snapshot is named 'nothing' in .*; there are after-numbers, ancient, bare, begun, ",
         ),
         (
             "opensearch",
@@ -89,7 +92,7 @@ def test_a_snapshot_that_succeeded_is_taken(there: Path, name: str) -> None:
         (
             "newer",
             SetupError,
-            r"was taken by Elasticsearch 8\.12\.0, newer than elasticsearch:8\.8\.2; set ES_",
+            r"was taken by Elasticsearch 8\.11 or later, newer than elasticsearch:8\.8\.2; set ES_",
         ),
     ],
 )
@@ -98,6 +101,26 @@ def test_what_cannot_be_restored_is_refused_before_a_node_starts(
 ) -> None:
     with pytest.raises(kind, match=rf"^dataset\.snapshot: .*{says}"):
         Snapshot(path=there / name).require(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "refused"),
+    [
+        *(("newer", "es:8.10.4", "8.11 or later"), ("newer", "es:8.11.0", ""), ("newer", "es:9.1.2", "")),
+        *((name, "es:8.9.2", "8.10.0") for name in ("first-number", "after-numbers")),
+        *((name, "es:8.10.0", "") for name in ("first-number", "after-numbers")),
+        *(("ninth", "es:8.19.1", "9 or later"), ("ninth", "es:9.0.0", "")),
+    ],
+)
+def test_a_snapshot_whose_version_is_a_number_is_no_newer_than_the_node_that_took_it(
+    there: Path, name: str, image: str, refused: str
+) -> None:
+    snapshot = Snapshot(path=there / name)
+    if refused:
+        with pytest.raises(SetupError, match=f"taken by Elasticsearch {refused}, newer than {image}; set"):
+            snapshot.require(image)
+    else:
+        snapshot.require(image)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +329,7 @@ def test_of_named_indices_no_others_are_fetched(there: Path) -> None:
     [
         ("nothing", "bucket", "no snapshot is named 'nothing' in s3://bucket/backup \\(one being taken"),
         ("partial", "bucket", "s3://bucket/backup/partial is partial: shards are missing in it; take one"),
-        ("newer", "bucket", "s3://bucket/backup/newer was taken by Elasticsearch 8.12.0, newer than"),
+        ("newer", "bucket", "s3://bucket/backup/newer was taken by Elasticsearch 8.11 or later, newer than"),
         ("whole", "other", "AWS s3:ListObjectsV2: NoSuchBucket: there is none"),
     ],
 )
