@@ -4,6 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from es_gp3 import node_of
@@ -265,6 +266,30 @@ def test_a_segments_hash_covers_its_own_files_and_no_others(shard: Path) -> None
 def test_a_segment_without_files_is_refused(shard: Path) -> None:
     with pytest.raises(MeasurementError, match="no file of segment _d"):
         identity.segment_hash(shard, "_d")
+
+
+def test_a_closed_index_beside_those_that_are_searched_is_no_obstacle(
+    shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"generation": 12, "num_docs": 1, "size_in_bytes": 2}
+    copy = {"routing": {"primary": True, "node": "n"}, "segments": {"_c": facts}}
+    answers: dict[str, Any] = {
+        "/_nodes/_all/none": {"nodes": {"n": {"name": "gp3"}}},
+        "/_all/_settings": {
+            name: {"settings": {"index": {"uuid": uuid}}} for name, uuid in (("open", "uuid"), ("shut", "x"))
+        },
+        "/_all/_segments": {"indices": {"open": {"shards": {"0": [copy]}}}},
+    }
+
+    def get(port: int, path: str, **_: float) -> Any:  # noqa: ANN401 - JSON
+        asked, _mark, query = path.partition("?")
+        if asked.endswith("_segments") and {"expand_wildcards=all", "closed"} & {*query.split(",")}:
+            raise SetupError("HTTP Error 400: Bad Request: closed")
+        return answers[asked]
+
+    monkeypatch.setattr(identity.api, "get", get)
+    (segment,) = node.segments(node_of(1, tmp_path))
+    assert (segment["index"], segment["name"]) == ("open", "_c")
 
 
 def test_nodes_that_are_started_anew_must_have_the_same_segment_files(shard: Path, tmp_path: Path) -> None:
