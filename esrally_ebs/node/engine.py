@@ -144,10 +144,17 @@ _AFTERMATH = re.compile(r"^ERROR: Elasticsearch (?:did not exit normally|exited 
 _LOG_PREFIX = re.compile(r"^\[[^]]*\]\[(?:ERROR|WARN ?)\s*\]\[[^]]*\]\s*")
 # said by every healthy node: Java's ciphers, a production cluster's checks, our own question asked too early
 _NOISE = re.compile(r"unsupported ciphers|BootstrapChecks|path: /_cluster/health")
+# of a node that is alone; Elasticsearch calls it a mistake in its settings
+_OF_SEVERAL = "does not have quorum in voting configuration"
 
 
 def reason(text: str) -> str:
     """Why Elasticsearch ended, from its log: the first complaint if it says one, else the last lines."""
+    if _OF_SEVERAL in text:
+        return (
+            "its data are of a node that was one of several; restore the indices to a single node, from a "
+            "snapshot, stop that, and give its data (or give the snapshot)"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     for line in lines:
         cause = None if _AFTERMATH.match(line) else _CAUSE.search(line)

@@ -139,6 +139,13 @@ ERROR: Elasticsearch did not exit normally - check the logs at /logs/docker-clus
             "\n".join(reversed(BAD_SETTING.splitlines())),
             "java.lang.IllegalArgumentException: unknown setting [foo.bar]",
         ),
+        (
+            "[t][ERROR][o.e.b.Elasticsearch] [a] fatal exception while booting Elasticsearch java.lang."
+            "IllegalStateException: cannot start with [discovery.type] set to [single-node] when local node "
+            f"{{a}}{{{'x' * 400}}} does not have quorum in voting configuration VotingConfiguration{{a,b}}\n",
+            "its data are of a node that was one of several; restore the indices to a single node, from a "
+            "snapshot, stop that, and give its data (or give the snapshot)",
+        ),
         ("ERROR: Elasticsearch exited unexpectedly\n", "ERROR: Elasticsearch exited unexpectedly"),
         ("Error: Could not find or load main class Foo\n", "Could not find or load main class Foo"),
         ("[t][WARN ][o.e.x] disk is slow\n[t][INFO ][o.e.n.Node] closed\n", "disk is slow"),
