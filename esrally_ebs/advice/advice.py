@@ -10,7 +10,7 @@ import numpy as np
 from esrally_ebs.advice.prediction import PERCENTILES, Prediction, Predictor
 from esrally_ebs.advice.usage import Interval, ReplayedUsage, columns_of, replay_usage
 from esrally_ebs.catalog import cost
-from esrally_ebs.catalog.volume_types import known_model, model_for
+from esrally_ebs.catalog.volume_types import known_model, large_enough, model_for
 from esrally_ebs.errors import PlanError
 from esrally_ebs.model import Bound, VolumeSpec
 from esrally_ebs.units import GIB, MIB
@@ -104,11 +104,12 @@ class Advice:
 def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
     """Settings of these types that hold today's data, as they serve for good: without burst credits.
 
-    Those that have as many IOPS, or as much throughput, as today's are among them.
+    Those that have as many IOPS, or as much throughput, as today's are among them; each is as large as its
+    IOPS need.
     """
     for type_ in types:
         for changes in _changes(type_, today):
-            yield replace(
+            setting = replace(
                 today,
                 name=type_,
                 type=type_,
@@ -121,6 +122,7 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
                 mode=None,
                 one_zone=False,
             )
+            yield large_enough(setting)
 
 
 def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ...]:

@@ -23,7 +23,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB, KIB, MIB
 
-__all__ = ["instance_limits", "known_model", "model_for", "most_sold", "volume_types"]
+__all__ = ["instance_limits", "known_model", "large_enough", "model_for", "most_sold", "volume_types"]
 
 _HDD_CREDIT_MIB_PER_GIB = 1024  # a full bucket of credits is one scan of the whole volume
 _DISK_BUCKET_S = 0.01  # a disk of the instance works, it does not save up: enough for a queue of I/Os
@@ -163,6 +163,20 @@ def known_model(spec: VolumeSpec) -> Model | None:
         return model_for(replace(spec, iops=None) if spec.type == "gp2" else spec)
     except PlanError:
         return None
+
+
+def large_enough(spec: VolumeSpec) -> VolumeSpec:
+    """The volume, larger where its type is sold with so many IOPS only then; as it is if none are bought."""
+    if spec.iops is None:
+        return spec
+    try:
+        constants = generation_of(spec).constants
+    except PlanError:
+        return spec
+    least_gib = constants["size_gib"][0]
+    if spec.iops > constants.get("iops_included", 0):
+        least_gib = max(least_gib, ceil(spec.iops / constants["iops_per_gib"]))
+    return replace(spec, size_bytes=max(spec.size_bytes, least_gib * GIB))
 
 
 def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:

@@ -24,12 +24,12 @@ from sample_rows import row, table
 from small_plan import small_plan
 
 from esrally_ebs.advice import prediction
-from esrally_ebs.advice.advice import Advice, advise, settings
+from esrally_ebs.advice.advice import Advice, advise, priced_settings, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
-from esrally_ebs.catalog.cost import Usage
+from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
@@ -299,6 +299,17 @@ def test_what_is_bought_today_is_looked_at_too() -> None:
     looked_at = {(one.iops, one.throughput_bytes_per_s) for one in settings(replace(GP3, iops=3500), ["gp3"])}
     assert {(3500, 125 * MIB), (3500, 1000 * MIB), (3000, 125 * MIB)} <= looked_at
     assert 7000 in [one.iops for one in settings(replace(GP3, type="io2", iops=7000), ["io2"])]
+
+
+def test_settings_are_as_large_as_their_iops_need() -> None:
+    """Of 5 GiB no gp3 of 4,000 IOPS was looked at, which costs 5.64 USD with 8 GiB, but an io2 of 260 USD."""
+    small = replace(GP3, size_bytes=5 * GIB)
+    gib = {one.iops: one.size_bytes // GIB for one in settings(small, ["gp3"])}
+    assert (gib[3000], gib[4000], gib[16_000], gib[80_000]) == (5, 8, 32, 160)
+    assert {one.size_bytes // GIB for one in settings(replace(GP3, size_bytes=GIB), ["io2"])} >= {4, 5, 80}
+    priced, _ = priced_settings(small, ["gp3", "io2"], "us-east-1", price_list())
+    cheapest = min((usd, one.type) for one, usd in priced if (one.iops or 0) >= 4000)
+    assert cheapest == (pytest.approx(5.64), "gp3")
 
 
 def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
@@ -597,7 +608,7 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert refused
     assert "is the cheapest" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--types=gp3, gp3"]) == 0
-    assert "136 settings were predicted" in capsys.readouterr().out
+    assert "160 settings were predicted" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--credits", "0.5"]) == 2
     assert "--credits: what session s1 raced had those of its plan" in capsys.readouterr().err
     for option in ("--arm=b", "--types="):
