@@ -279,7 +279,8 @@ class Predictor:
 
         Those of the recording vary as those of the race do, hence the 2. What the self-check is off by is no
         chance, so it is added whole. The p99 of a part of a few requests is its slowest, which varies too
-        little: it varies at least as by its neighbours among all requests. Of few the upper end is the
+        little: it varies at least as by its neighbours among all requests. Under a load requests wait for
+        one another, so how runs differ, by when requests come, is added. Of few the upper end is the
         slowest of all, if that is more, and of fewer none.
         """
         slowest_s = float(latency_s.max(axis=1).mean())
@@ -289,11 +290,14 @@ class Predictor:
         errors = np.sqrt(np.var(each, axis=0, ddof=1).mean(axis=1) / len(parts))  # a race has one luck
         apart = critical_t(len(parts), _CONFIDENCE) * errors
         apart[-1] = max(apart[-1], _NORMAL * _standard_error(logs, PERCENTILES[-1]))
+        apart *= np.sqrt(2)
+        if self.load is not None:
+            count = len(logs)
+            of_runs = np.percentile(logs, PERCENTILES, axis=1).std(axis=1, ddof=1)
+            apart = np.hypot(apart, critical_t(count, _CONFIDENCE) * of_runs * np.sqrt(1 + 1 / count))
         estimates = []
         values = _of_one_run(latency_s).tolist()
-        for percentile, value, times in zip(
-            PERCENTILES, values, np.exp(np.sqrt(2) * apart).tolist(), strict=True
-        ):
+        for percentile, value, times in zip(PERCENTILES, values, np.exp(apart).tolist(), strict=True):
             off = abs(self.errors.get(percentile, 0.0)) * value
             high = value * times
             if self.requests < _surely_beyond(percentile):

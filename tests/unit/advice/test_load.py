@@ -10,7 +10,7 @@ from recorded_requests import COMPUTE_S, GP3, IOS, folder_of, of_computing, reco
 
 from esrally_ebs.advice.advice import advise
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import Predictor
+from esrally_ebs.advice.prediction import PERCENTILES, Predictor
 from esrally_ebs.advice.tables import build_advice
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
@@ -42,6 +42,23 @@ def test_more_ios_than_a_volume_serves_wait_for_its_limit_however_short_the_reco
     assert 0.3 < held.waits["iops"] < 1  # of the time of those that count, not of all that come
     assert held.percentile(50).value > 1.0  # of 10 s that it is behind by a sixth
     assert served.percentile(99).value < 2 * predictor.check.percentile(99).value
+
+
+def test_runs_at_a_rate_fall_into_the_interval() -> None:
+    """Requests wait for one another, so parts of a run tell too little: of p90 70 % of runs were outside."""
+    draw, load, within = np.random.default_rng(3), Load(80, 1), []
+    of = of_computing(np.zeros(320))
+    for number in range(10):
+        made = replace(of, latency_s=draw.exponential(0.01, 320))
+        thread = thread_of(made)
+        whole = Predictor(made, thread).under(load).predict(GP3).whole
+        low_s, high_s = np.array([(one.low, one.high) for one in whole]).T
+        for seed in range(100 + 8 * number, 108 + 8 * number):
+            latency_s = replay(thread, model_for(GP3), seed=seed, load=load).latency_s
+            of_run_s = np.percentile(latency_s, PERCENTILES)
+            within.append((low_s <= of_run_s) & (of_run_s <= high_s))
+    assert np.mean(within, axis=0).min() > 0.8
+    assert np.mean(within) > 0.85
 
 
 def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
