@@ -30,9 +30,13 @@ _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 class Option:
     """One setting: what it costs a month, and what requests would take on it."""
 
-    usd: float
+    price: cost.Price
     prediction: Prediction
     bound: Bound
+
+    @property
+    def usd(self) -> float:
+        return self.price.usd
 
     @property
     def spec(self) -> VolumeSpec:
@@ -180,7 +184,7 @@ def advise(
     predictor.require_right()
     prices = prices or cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)
-    options = [Option(usd=usd, prediction=predictor.predict(spec), bound=bound) for spec, usd in priced]
+    options = [Option(price=one, prediction=predictor.predict(spec), bound=bound) for spec, one in priced]
     today = _written_out(today)
     options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
     best = next((option for option in options if option.keeps), None)
@@ -188,7 +192,7 @@ def advise(
     price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)
     check = replace(check, spec=today)
-    own = Option(usd=price.usd, prediction=check, bound=bound) if price else None
+    own = Option(price=price, prediction=check, bound=bound) if price else None
     return Advice(
         bound=bound,
         recorded=today,
@@ -203,14 +207,14 @@ def advise(
 
 def priced_settings(
     today: VolumeSpec, types: Sequence[str], region: str, prices: cost.PriceList
-) -> tuple[list[tuple[VolumeSpec, float]], tuple[str, ...]]:
-    """Settings that AWS sells, with USD a month, and the types of which some have no price there.
+) -> tuple[list[tuple[VolumeSpec, cost.Price]], tuple[str, ...]]:
+    """Settings that AWS sells, with their prices, and the types of which some have none there.
 
     Raises PlanError where none has one, and for a type without settings.
     """
     sold = [spec for spec in settings(today, types) if known_model(spec)]
     costs = cost.of_arms(sold, region, prices=prices)
-    priced = [(spec, one.price.usd) for spec, one in zip(sold, costs, strict=True) if one.price]
+    priced = [(spec, one.price) for spec, one in zip(sold, costs, strict=True) if one.price]
     if not priced:
         size = f"{today.size_bytes / GIB:g} GiB"
         none_sold = f"--types {','.join(types)}: none is sold for {size}; name others, such as gp3"
@@ -224,8 +228,12 @@ class UsageOption:
     """One setting for what a log says: what it costs a month, and when its limits would have been reached."""
 
     spec: VolumeSpec
-    usd: float | None  # only today's may have no price
+    price: cost.Price | None  # only today's may have none
     usage: ReplayedUsage
+
+    @property
+    def usd(self) -> float | None:
+        return self.price.usd if self.price else None
 
 
 def usage_options(
@@ -240,15 +248,14 @@ def usage_options(
     today, columns, prices = _written_out(today), columns_of(intervals), cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)
     replayed = partial(replay_usage, columns, credits=today.credits)
-    made = [(spec, usd, replayed(model_for(spec))) for spec, usd in priced]
-    made.sort(key=lambda one: _preference(one[0], one[1], one[2].limited_s))
+    made = [(spec, price, replayed(model_for(spec))) for spec, price in priced]
+    made.sort(key=lambda one: _preference(one[0], one[1].usd, one[2].limited_s))
     used = {today.name: _used(columns)}
-    price = cost.of_arms([today], region, usage=used, prices=prices)[0].price
-    usage = replayed(model_for(today))
-    front = [UsageOption(spec=today, usd=price.usd if price else None, usage=usage)]
-    for spec, usd, usage in made:
+    own = cost.of_arms([today], region, usage=used, prices=prices)[0].price
+    front = [UsageOption(spec=today, price=own, usage=replayed(model_for(today)))]
+    for spec, price, usage in made:
         if len(front) == 1 or usage.limited_s < front[-1].usage.limited_s:
-            front.append(UsageOption(spec=spec, usd=usd, usage=usage))
+            front.append(UsageOption(spec=spec, price=price, usage=usage))
     return front, unpriced
 
 

@@ -2,16 +2,16 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esrally_ebs.advice.advice import Advice, Option
+from esrally_ebs.advice.advice import Advice, Option, UsageOption
 from esrally_ebs.advice.prediction import PERCENTILES, Predictor, least_requests
-from esrally_ebs.catalog.cost import PRICES_VARIABLE
+from esrally_ebs.catalog.cost import PRICES_VARIABLE, Price
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
@@ -97,7 +97,7 @@ def build_advice(
             *session.warnings,
             *_left_out(predictor.halves),
             *_warming_up(predictor.quickening),
-            *unpriced_warnings(advice.unpriced, region),
+            *price_warnings((*advice.options, *filter(None, [advice.today])), advice.unpriced, region),
             *_bursting(advice.recorded),
             *_UNKNOWN,
             _ONE_BY_ONE if advice.load is None else _AT_A_RATE,
@@ -383,7 +383,7 @@ def _memory(advice: Advice, predictor: Predictor) -> list[Table]:
     rows = []
     for size in dict.fromkeys(math.ceil(whole * part / MIB) * MIB for part in _PARTS_IN_MEMORY):
         made = predictor.predict(predictor.check.spec, cache_bytes=size)
-        answer = Option(usd=0.0, prediction=made, bound=advice.bound).answer
+        answer = Option(price=Price(region="", parts=()), prediction=made, bound=advice.bound).answer
         rows.append((format_bytes(size), *(_ms(one.value) for one in made.whole), answer))
     titles = ["page cache", *(f"p{percentile}" for percentile in PERCENTILES), f"keeps {advice.bound}"]
     note = (
@@ -532,11 +532,15 @@ def _bursting(spec: VolumeSpec) -> list[str]:
     ]
 
 
-def unpriced_warnings(types: Sequence[str], region: str) -> list[str]:
-    """A warning where settings were left out."""
-    if not types:
-        return []
-    return [
-        f"Settings of {', '.join(types)} were left out, as prices of theirs in {region} are not known; name a"
-        f" file that has them in {PRICES_VARIABLE}, see docs/studies.md."
-    ]
+def price_warnings(
+    options: Sequence[Option | UsageOption], unpriced: Sequence[str], region: str
+) -> Iterator[str]:
+    """Warnings where settings of some types were left out, and where prices are remembered or assumed."""
+    if unpriced:
+        yield (
+            f"Settings of {', '.join(unpriced)} were left out, as prices of theirs in {region} are not known;"
+            f" name a file that has them in {PRICES_VARIABLE}, see docs/studies.md."
+        )
+    parts = dict.fromkeys(part for one in options if one.price for part in one.price.unverified)
+    if parts:
+        yield f"Prices in {region} that were not verified against AWS's price list: {', '.join(parts)}."

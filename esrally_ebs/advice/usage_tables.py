@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from esrally_ebs.advice.advice import UsageOption
-from esrally_ebs.advice.tables import MODELS, setting_text, unpriced_warnings, usd_text
+from esrally_ebs.advice.tables import MODELS, price_warnings, setting_text, usd_text
 from esrally_ebs.advice.traces import access_of, lacks
 from esrally_ebs.advice.usage import Interval
 from esrally_ebs.report.model import Report, Table, plain_table
@@ -74,7 +74,7 @@ def build_usage(
         ),
         warnings=(
             *notes,
-            *unpriced_warnings(unpriced, region),
+            *price_warnings(options, unpriced, region),
             "Nothing is said of the latency of requests; 'esrally-ebs advise' does, from a session's trace.",
             "Bursts shorter than an interval are not in the log, so a limit may be reached more often.",
             "I/Os are counted as random, as the log does not say: st1 and sc1 do more of sequential ones.",

@@ -229,6 +229,9 @@ def test_types_without_a_price_in_a_region_are_left_out_and_said(predictor: Pred
     assert {option.spec.type for option in advice.options} == {"gp2", "gp3"}
     warnings = build_advice(recorded(), advice, predictor, region="us-east-2").warnings
     assert warnings[0].startswith("Settings of io2, st1 were left out")
+    assert warnings[1] == (
+        "Prices in us-east-2 that were not verified against AWS's price list: storage, throughput, IOPS."
+    )
     with pytest.raises(PlanError, match=r"price of gp2 gb in mars: not known"):
         advise(predictor, GP3, bound, region="mars")
 
@@ -308,7 +311,7 @@ def test_settings_are_as_large_as_their_iops_need() -> None:
     assert (gib[3000], gib[4000], gib[16_000], gib[80_000]) == (5, 8, 32, 160)
     assert {one.size_bytes // GIB for one in settings(replace(GP3, size_bytes=GIB), ["io2"])} >= {4, 5, 80}
     priced, _ = priced_settings(small, ["gp3", "io2"], "us-east-1", price_list())
-    cheapest = min((usd, one.type) for one, usd in priced if (one.iops or 0) >= 4000)
+    cheapest = min((price.usd, one.type) for one, price in priced if (one.iops or 0) >= 4000)
     assert cheapest == (pytest.approx(5.64), "gp3")
 
 

@@ -605,7 +605,9 @@ def test_settings_without_a_price_in_a_region_are_left_out_and_said(
     """Of us-east-2 two types' prices are not known: all were refused, naming an option that there is not."""
     command = ["usage", str(iostat), "--size", "500GiB", "--region", "us-east-2"]
     assert main(command) == 0
-    assert "Settings of io2, st1 were left out, as prices of theirs in us-east-2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Settings of io2, st1 were left out, as prices of theirs in us-east-2" in out
+    assert "Prices in us-east-2 that were not verified against AWS's price list: storage" in out
     assert main([*command, "--type", "io2", "--iops", "8000"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"io2 500 GiB, 8,000 IOPS \(today\) +- +- +never", out)
