@@ -199,11 +199,10 @@ def _measured_s(proof: Session, arm: str) -> Column:
 
 
 def _of_arm(session: Session, arm: str) -> pa.Table:
-    """The samples of the arm's measured requests."""
+    """The samples of the arm's measured requests: those of rounds, not the bulks of an index before them."""
     samples = session.samples
-    return samples.filter(
-        pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
-    )
+    measured = pc.and_(pc.equal(samples["arm"], arm), pc.equal(samples["phase"], str(Phase.MEASURE)))
+    return samples.filter(pc.and_(measured, pc.greater(samples["round"], 0)))
 
 
 def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:

@@ -265,7 +265,8 @@ def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> 
     """The report of the same session said so; the advice was of those that were left, without a word."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
     rows = [{**one, "success": number > 2} for number, one in enumerate(recorded().samples.to_pylist())]
-    made = replace(recorded(), samples=table(*rows, row(arm="b", success=False)))
+    bulk = row(task="index", round=0, success=False)
+    made = replace(recorded(), samples=table(*rows, row(arm="b", success=False), bulk))
     warnings = build_advice(made, advice, predictor, region="us-east-1").warnings
     assert warnings[0] == "3 of 48 requests failed while recorded: those are left out."
 
@@ -475,9 +476,13 @@ def test_what_a_race_measured_is_the_answer(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The answer was the prediction's, also where the race had it wrong: "is the cheapest that keeps"."""
+    """The answer was the prediction's, also where the race had it wrong: "is the cheapest that keeps".
+
+    And bulks counted as requests where the challenge indexes first.
+    """
     folder, made = folder_of(tmp_path, recorded()), recorded()
     rows = [row(arm=arm, service_time_s=seconds) for arm, seconds in times_s.items()]
+    rows += [row(arm=arm, service_time_s=99.0, round=0, task="index") for arm in times_s]
     monkeypatch.setattr("esrally_ebs.cli.advice._race", lambda *_: (replace(made, samples=table(*rows)), 0))
     assert main(["advise", str(folder.path), "--keep", "p90=10s", "--race"]) == code
     assert verdict in capsys.readouterr().out
