@@ -206,10 +206,12 @@ def _of_arm(session: Session, arm: str) -> pa.Table:
 
 
 def kept_in_race(advice: Advice, proof: Session) -> VolumeSpec | None:
-    """The first of the advised settings, else today's, that kept the bound in the race; None: none did."""
-    today, *advised = raced_settings(advice)
+    """The cheapest of the raced settings that kept the bound in the race; None: none did."""
+    priced = filter(None, (advice.today, advice.doubtful, advice.best))
+    usd = {setting_text(option.spec): option.usd for option in priced}
     most_s = advice.bound.seconds
-    return next((spec for spec in (*advised, today) if _raced_s(advice, proof, spec) <= most_s), None)
+    kept = [spec for spec in raced_settings(advice) if _raced_s(advice, proof, spec) <= most_s]
+    return min(kept, key=lambda spec: usd.get(setting_text(spec), math.inf), default=None)
 
 
 def _raced_s(advice: Advice, proof: Session, spec: VolumeSpec) -> float:

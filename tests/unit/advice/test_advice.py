@@ -28,7 +28,13 @@ from esrally_ebs.advice.advice import Advice, advise, priced_settings, settings
 from esrally_ebs.advice.dependencies import thread_of
 from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
 from esrally_ebs.advice.recording import Recording
-from esrally_ebs.advice.tables import build_advice, plan_text, raced_settings, setting_text
+from esrally_ebs.advice.tables import (
+    build_advice,
+    kept_in_race,
+    plan_text,
+    raced_settings,
+    setting_text,
+)
 from esrally_ebs.catalog.cost import Usage, price_list
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
@@ -486,6 +492,16 @@ def test_what_a_race_measured_is_the_answer(
     monkeypatch.setattr("esrally_ebs.cli.advice._race", lambda *_: (replace(made, samples=table(*rows)), 0))
     assert main(["advise", str(folder.path), "--keep", "p90=10s", "--race"]) == code
     assert verdict in capsys.readouterr().out
+
+
+def test_of_settings_that_kept_the_bound_in_the_race_the_cheapest_is_the_answer(predictor: Predictor) -> None:
+    """Today's volume was in doubt, and raced beside a dearer one: that was named, also where both kept it."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
+    advice = replace(advice, doubtful=advice.options[0], best=advice.options[-1])
+    rows = [row(arm=arm, service_time_s=0.5) for arm in ("today", "advised-1")]
+    kept = kept_in_race(advice, replace(recorded(), samples=table(*rows)))
+    assert kept is not None
+    assert setting_text(kept) == setting_text(GP3)
 
 
 def test_a_race_without_requests_of_an_arm_is_no_proof(predictor: Predictor) -> None:
