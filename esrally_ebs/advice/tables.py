@@ -15,6 +15,7 @@ from esrally_ebs.catalog.cost import PRICES_VARIABLE, Price
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import MeasurementError
 from esrally_ebs.model import Phase, State, VolumeSpec
+from esrally_ebs.report.bottleneck import NAMES
 from esrally_ebs.report.model import (
     Cell,
     Curve,
@@ -295,9 +296,8 @@ def _sentence(option: Option) -> str:
 
 
 def _binds(option: Option) -> str:
-    return {"latency": "the volume's latency", "computing": "nothing of the volume"}.get(
-        option.prediction.binds, f"the volume's {option.prediction.binds}"
-    )
+    names = NAMES | {"latency": "the volume's latency", "computing": "nothing of the volume"}
+    return names.get(option.prediction.binds, f"the volume's {option.prediction.binds}")
 
 
 def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:

@@ -267,6 +267,16 @@ def test_what_an_instance_lets_through_for_good_is_said(
     assert [said in one for one in lines] == ([True] if said else [])
 
 
+def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> None:
+    """It was "held back by the volume's instance-iops", which no volume has more of."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
+    assert advice.today is not None
+    held = replace(advice.today.prediction, waits={"iops": 0.1, "instance-iops": 0.5})
+    advice = replace(advice, today=replace(advice.today, prediction=held))
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    assert report.details[0].endswith("a month, held back by instance IOPS.")
+
+
 def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> None:
     """The report of the same session said so; the advice was of those that were left, without a word."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
