@@ -361,18 +361,12 @@ def _upper_end(option: Option) -> Cell:
 
 def _tasks(advice: Advice, option: Option) -> Table:
     today = advice.today.prediction.tasks if advice.today else {}
+    shown = ({"today": today} if today else {}) | {"then": option.prediction.tasks}
     rows = [
-        (
-            task,
-            *(
-                _ms(times[i])
-                for times in (*([today[task]] if today else ()), option.prediction.tasks[task])
-                for i in (0, 2)
-            ),
-        )
+        (task, *(_ms(seconds) for tasks in shown.values() for seconds in tasks[task]))
         for task in option.prediction.tasks
     ]
-    titles = ["task", *(["today p50", "today p99"] if today else []), "then p50", "then p99"]
+    titles = ["task", *(f"{when} p{percentile}" for when in shown for percentile in PERCENTILES)]
     return plain_table("tasks", f"By task, on {setting_text(option.spec)}", titles, rows)
 
 

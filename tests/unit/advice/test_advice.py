@@ -298,6 +298,17 @@ def test_what_is_paid_by_use_today_is_part_of_todays_price(predictor: Predictor)
     assert today.usd > without.usd + 100
 
 
+def test_each_task_has_the_percentile_that_is_bounded(predictor: Predictor) -> None:
+    """Of --keep p90 the table of tasks had p50 and p99."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
+    (tasks,) = (table for table in report.tables if table.key == "tasks")
+    titles = [column.title for column in tasks.columns]
+    assert titles == [f"{when} p{percentile}" for when in ("today", "then") for percentile in (50, 90, 99)]
+    p90_s = predictor.check.tasks["t1"][1]
+    assert tasks.rows[1].cells[1].text == f"{p90_s * 1e3:.1f} ms"
+
+
 def test_no_setting_keeps_what_computing_alone_takes(predictor: Predictor) -> None:
     advice = advise(predictor, GP3, Bound(percentile=50, seconds=0.001), region="us-east-1", types=["gp3"])
     assert (advice.best, advice.doubtful) == (None, None)
