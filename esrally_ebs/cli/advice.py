@@ -28,7 +28,7 @@ from esrally_ebs.cli.output import Format, Output, SessionName, complain, put
 from esrally_ebs.cli.sessions import format_of, give
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import home
-from esrally_ebs.model import VolumeSpec, parse_bound
+from esrally_ebs.model import Bound, VolumeSpec, parse_bound
 from esrally_ebs.report.costs import region_of
 from esrally_ebs.session import tracing
 from esrally_ebs.session.runs import run_sessions
@@ -57,7 +57,9 @@ Types = Annotated[str, typer.Option(help="Volume types to choose from, with comm
 @app.command("advise")
 def advise_command(
     session: SessionName,
-    keep: Annotated[str, typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")],
+    keep: Annotated[
+        list[str], typer.Option("--keep", metavar="pNN=TIME", help="What all requests must keep.")
+    ],
     region: Annotated[
         str | None, typer.Option(help="Whose prices count; default: as in the session's report.")
     ] = None,
@@ -92,7 +94,7 @@ def advise_command(
 ) -> int:
     """Name the cheapest volume on which recorded requests keep a bound; 1: none does, 5: measure first."""
     form = format_of(form, output)
-    bound = parse_bound(keep, "--keep")
+    bound = _only_bound(keep)
     if accept and not race:
         raise PlanError("--accept: says something of a race alone; give --race, too, or leave it out")
     _require_rate(rate, cores, races=race or plan is not None)
@@ -132,6 +134,13 @@ def advise_command(
         proof, code = _race(plan_text(advice, recorded), accept)
     give(build_advice(recorded, advice, predictor, region=region, proof=proof), form, output)
     return code or _exit_code(advice, proof)
+
+
+def _only_bound(keep: list[str]) -> Bound:
+    """What must be kept. Raises PlanError for several bounds, and for what is none."""
+    if len(keep) > 1:
+        raise PlanError(f"--keep: {' and '.join(keep)} are {len(keep)} bounds; ask for each by itself")
+    return parse_bound(keep[0], "--keep")
 
 
 def _require_rate(rate: float | None, cores: int | None, *, races: bool) -> None:

@@ -656,6 +656,8 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert "160 settings were predicted" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--credits", "0.5"]) == 2
     assert "--credits: what session s1 raced had those of its plan" in capsys.readouterr().err
+    assert main([*advise_, "--keep", "p50=1ms", "--keep", "p90=10s"]) == 2  # the first one was dropped
+    assert "--keep: p50=1ms and p90=10s are 2 bounds; ask for each by itself" in capsys.readouterr().err
     for option in ("--arm=b", "--types="):
         assert main([*advise_, "--keep", "p90=10s", option]) == 2
         assert option.strip("=b") in capsys.readouterr().err
