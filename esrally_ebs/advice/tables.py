@@ -44,7 +44,9 @@ _PARTS_IN_MEMORY = (0.25, 0.5, 1.0)  # of what requests read
 _UNKNOWN = (
     "The models know limits, credits and usual latencies; they do not know rare slow I/Os, a busy neighbour,"
     " or the instance's own limits unless the plan names the instance.",
-    "gp2 and st1 are predicted without burst credits, as they serve under a load that lasts.",
+    "Latencies of gp2 and gp3 are fitted to published runs; those of io1, io2, st1 and sc1 are assumed from"
+    " what AWS says, also where a race emulates them.",
+    "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts.",
 )
 _ONE_BY_ONE = (
     "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"

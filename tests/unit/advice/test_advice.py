@@ -251,6 +251,7 @@ def test_what_must_be_known_of_a_recording_is_said_with_its_advice(predictor: Pr
     assert warnings[1] == "--log: cut"
     warnings = build_advice(recorded(), advice, predictor, region="us-east-1").warnings
     assert not [one for one in warnings if "0123" in one]
+    assert [one for one in warnings if "those of io1, io2, st1 and sc1 are assumed from what AWS says" in one]
 
 
 @pytest.mark.parametrize(
