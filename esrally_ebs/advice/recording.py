@@ -114,7 +114,7 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
         )
     _require_searches_alone(session)
     lost, halves = _require_whole(session, arm, ios)
-    ios = ios.filter(pc.is_valid(ios["done_s"]))
+    ios = _as_one_volume(ios.filter(pc.is_valid(ios["done_s"])), spec.chunk_bytes)
     reads_at_s = ios.filter(pc.equal(ios["op"], "read"))["at_s"].to_numpy()
     _require_counted(session, arm, reads_at_s, since_s=ios["at_s"][0].as_py() if lost else 0.0)
     at_s = ios["at_s"].to_numpy()
@@ -152,6 +152,19 @@ def recording_of(session: Session, trace: pa.Table, arm: str) -> Recording:
     )
     _require_no_hole(session, arm, np.diff(whole.first))
     return _unperturbed(whole, session)
+
+
+def _as_one_volume(ios: pa.Table, chunk_bytes: int) -> pa.Table:
+    """With places in the whole where several devices were recorded, each of which begins at 0."""
+    devices = ios["device"].cast(pa.string())
+    names = sorted(devices.unique().to_pylist())
+    if len(names) < 2:
+        return ios
+    member = pc.index_in(devices, pa.array(names)).to_numpy()
+    chunk, within = np.divmod(ios["offset"].to_numpy(), chunk_bytes)
+    places = (chunk * len(names) + member) * chunk_bytes + within
+    column = ios.schema.get_field_index("offset")
+    return ios.set_column(column, ios.schema.field(column), pa.array(places))
 
 
 def _pauses(session: Session, began_s: Column, latency_s: Column) -> Column:

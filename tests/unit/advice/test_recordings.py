@@ -435,6 +435,16 @@ def test_a_cache_of_all_that_is_read_leaves_the_first_requests_reads_alone() -> 
     assert not in_memory(of, (IOS - 1) * BLOCK).any()  # in turns, each comes when it has just gone
 
 
+def test_what_is_at_one_place_of_two_devices_is_not_the_same() -> None:
+    """Volumes that btrfs stripes have a device each: half of what cold requests read was taken for a hit."""
+    made = recorded([(place // 2 * 2 + 1) * BLOCK for place in range(IOS)])
+    names = pa.array(["a-1", "a-2"] * (REQUESTS * IOS // 2)).cast(TRACE.field("device").type)
+    trace = made.telemetry.set_column(TRACE.names.index("device"), TRACE.field("device"), names)
+    of = recording(replace(made, telemetry=trace))
+    assert footprint_bytes(of) == IOS * BLOCK
+    assert not in_memory(of, IOS * BLOCK)[:IOS].any()
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.integers(1, 30))
 def test_a_larger_cache_answers_no_fewer_reads(pages: list[int], cache: int) -> None:
     count = len(pages)
