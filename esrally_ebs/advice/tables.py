@@ -46,7 +46,8 @@ _UNKNOWN = (
     " or the instance's own limits unless the plan names the instance.",
     "Latencies of gp2 and gp3 are fitted to published runs; those of io1, io2, st1 and sc1 are assumed from"
     " what AWS says, also where a race emulates them.",
-    "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts.",
+    "gp2, st1 and sc1 are predicted without burst credits, as they serve under a load that lasts; today's"
+    " volume with those that it had.",
 )
 _ONE_BY_ONE = (
     "A request that was recorded with caches dropped begins on full buckets on each setting, too; what"
