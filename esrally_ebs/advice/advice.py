@@ -18,7 +18,7 @@ from esrally_ebs.volumes.virtual.replay import Column, Load
 
 TYPES = ("gp2", "gp3", "io2", "st1")  # that are looked at unless others are named
 _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 32_000, 48_000, 64_000, 80_000)
-_LOW_IOPS = (500, 1000, 2000)
+_LOW_IOPS = (100, 200, 500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")

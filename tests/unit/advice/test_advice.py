@@ -344,6 +344,14 @@ def test_settings_are_as_large_as_their_iops_need() -> None:
     assert cheapest == (pytest.approx(5.64), "gp3")
 
 
+def test_the_least_iops_that_are_sold_are_looked_at(predictor: Predictor) -> None:
+    """Requests of 30 reads, each on full buckets, wait for no limit of 100 IOPS: 500 were advised."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["io2"])
+    assert advice.best is not None
+    assert (advice.best.spec.iops, advice.best.usd) == (100, pytest.approx(19.0))
+    assert advice.best.prediction.binds == "latency"
+
+
 def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
     today = predictor.check.percentile(90)
     assert today.high is not None
