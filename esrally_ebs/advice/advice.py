@@ -81,7 +81,7 @@ class Advice:
     options: tuple[Option, ...]
     best: Option | None  # the cheapest that keeps the bound
     doubtful: Option | None  # the cheapest that may keep it, if it is cheaper than ``best``
-    unpriced: tuple[str, ...]  # types of which settings were left out, as they have no price there
+    unpriced: tuple[str, ...]  # types of which settings, or today's, were left out, without a price there
     load: Load | None  # None: requests one after the other, as they were recorded
 
     @property
@@ -200,7 +200,7 @@ def advise(
         options=tuple(options),
         best=best,
         doubtful=doubtful,
-        unpriced=unpriced,
+        unpriced=unpriced if own else tuple(dict.fromkeys((*unpriced, today.type))),
         load=predictor.load,
     )
 

@@ -443,6 +443,7 @@ def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Pred
     bound = Bound(percentile=90, seconds=1.0)
     advice = advise(predictor, io2, bound, region="us-east-2", types=["gp3"])
     assert advice.today is None
+    assert advice.unpriced == ("io2",)  # that it is missing was not said
     arms = parse_plan(plan_text(advice, recorded()), "prove").arm
     assert [(arm.name, arm.type) for arm in arms] == [("today", "io2"), ("advised-1", "gp3")]
 
