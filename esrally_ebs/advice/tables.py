@@ -127,7 +127,7 @@ def plan_text(advice: Advice, session: Session) -> str:
     tables.append(
         ("[cost]", {"region": cost.region, "prices": prices, "read": cost.read, "written": cost.written})
     )
-    tables.append(("[cache]", {"mode": plan.cache.mode, "drop_every": plan.cache.drop_every}))
+    tables.append(("[cache]", plan.cache.model_dump()))
     design: dict[str, object] = {
         "rounds": plan.design.most_rounds,
         "nodes": plan.design.nodes,

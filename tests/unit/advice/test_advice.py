@@ -430,11 +430,14 @@ def test_every_format_says_that_it_is_of_models_and_the_plan_is_one(predictor: P
 
 
 def test_the_plan_races_the_same_nodes_and_indices(predictor: Predictor) -> None:
+    """A residency that was allowed was dropped, so the race was refused where its recording was not."""
     made = recorded()
-    keys = {"node.car": ["4gheap"], "node.params.x": 'a"b', "dataset.data": "/data", "dataset.indices": "i,j"}
+    keys: dict[str, object] = {"dataset.data": "/data", "dataset.indices": "i,j", "cache.max_resident": 0.2}
+    keys |= {"node.car": ["4gheap"], "node.params.x": 'a"b'}
     made = replace(made, plan=parse_plan(plan_text(advised := advise_first(predictor), made), "p", keys))
     plan = parse_plan(plan_text(advised, made), "prove")
     assert (plan.node, plan.dataset) == (made.plan.node, made.plan.dataset)
+    assert plan.cache == made.plan.cache
 
 
 def test_the_recorded_volume_is_raced_also_where_it_has_no_price(predictor: Predictor) -> None:
