@@ -242,7 +242,8 @@ def _verdict(advice: Advice, requests: int) -> str:
             f" known, as {requests} requests bound no {advice.bound.name}."
         )
     if advice.doubtful is not None:
-        rival = f"; race it and {setting_text(advice.best.spec)}" if advice.best else ""
+        verb = "race" if advice.load is None else "measure"  # a race asks one query after another
+        rival = f"; {verb} it and {setting_text(advice.best.spec)}" if advice.best else ""
         return (
             f"{setting_text(advice.doubtful.spec)} may keep {advice.bound} or not: its interval straddles it"
             f"{rival}."

@@ -65,17 +65,16 @@ def test_advice_at_a_rate_says_so_and_how_busy_cores_are() -> None:
     made = recording(recorded())
     predictor = Predictor(made, thread_of(made)).under(Load(120, 16))
     bound = Bound(percentile=50, seconds=0.05)
-    report = build_advice(
-        recorded(),
-        advise(predictor, GP3, bound, region="us-east-1", types=["gp3"]),
-        predictor,
-        region="us-east-1",
-    )
+    advice = advise(predictor, GP3, bound, region="us-east-1", types=["gp3"])
+    report = build_advice(recorded(), advice, predictor, region="us-east-1")
     assert "at 120 queries a second that come by chance, on 16 cores" in report.labels[1]
     assert report.details[-1] == (
         f"What queries compute at that rate is {120 * (IOS + 1) * COMPUTE_S / 16:.0%} of the cores."
     )
     assert report.next_step.startswith("measure it: 'esrally-ebs knee PLAN --latency p50=50ms'")
+    straddling = replace(advice, doubtful=advice.options[1], best=advice.options[-1])
+    report = build_advice(recorded(), straddling, predictor, region="us-east-1")
+    assert "its interval straddles it; measure it and gp3" in report.verdict  # 'advise --race' refuses it
 
 
 def test_more_computing_than_the_cores_can_do_is_refused() -> None:
