@@ -105,6 +105,11 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:.0f} s"
 
 
+def format_rate(a_second: float) -> str:
+    """A rate with three significant digits, or all before the point: ``"28.3"``, ``"1,240"``."""
+    return f"{a_second:.3g}" if abs(a_second) < 999.5 else f"{a_second:,.0f}"
+
+
 def format_share(share: float) -> str:
     """A margin or a confidence with all of its digits: ``"95%"``, but ``"99.5%"`` and ``"2.5%"``."""
     return f"{share * 100:.4g}%"

@@ -48,6 +48,7 @@ from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_rate
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
@@ -211,11 +212,11 @@ class KneeSearch:
             return Knee(why="no rate was tried")
         good, bad = self._bracket(tried)
         if not good:
-            return Knee(why=f"no rate holds it, down to {bad:.3g}/s")
+            return Knee(why=f"no rate holds it, down to {format_rate(bad)}/s")
         if not math.isfinite(bad):
             ended = "there it ended: raise design.budget"
             ends = "the load generator makes no more" if good * 2 > MAX_RATE else ended
-            return Knee(why=f"it held up to {good:.3g}/s, and {ends}")
+            return Knee(why=f"it held up to {format_rate(good)}/s, and {ends}")
         varies = _VARIES * min(1.0, _VARIES_S / self.step_s)
         rate, low, high = _Shares.of(tried, self.bound.allowed).knee(self.confidence, varies, self.bound)
         return Knee(rate=rate, low=low, high=high, doubt=self._doubt(tried, rate))

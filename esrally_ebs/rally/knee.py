@@ -25,6 +25,7 @@ from esrally_ebs.model import Block
 from esrally_ebs.plan import Plan
 from esrally_ebs.rally import open_loop
 from esrally_ebs.store.context import STEP
+from esrally_ebs.units import format_rate
 
 NAME = "ebs-steps"
 CLIENTS = 32  # more than a node of few processors answers at once; what waits, waits here instead of there
@@ -197,7 +198,7 @@ class StepRule:
         step = self._next.get(arm)
         if step is None:
             return ""
-        return f"{arm}: {step.rate:.3g} queries/s" if step.rate else f"{arm}: one query at a time"
+        return f"{arm}: {format_rate(step.rate)} queries/s" if step.rate else f"{arm}: one query at a time"
 
 
 def _observed(step: NextStep, rows: Sequence[tuple[float, float, float]], search: KneeSearch) -> StepResult:

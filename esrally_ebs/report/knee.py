@@ -13,7 +13,7 @@ from esrally_ebs.report.cells import arm_names
 from esrally_ebs.report.conditions import series_of
 from esrally_ebs.report.model import Plot, Table, curve_through, plain_table
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_share
+from esrally_ebs.units import format_rate, format_share
 
 _NEAR_KNEE = 0.15  # of the logarithm of the rate: steps so close to the knee show what binds there
 _BUSY_SHARE = 0.8  # of the time of processors, or of clients: a queue before them is long
@@ -223,7 +223,7 @@ class Knees:
 def _text(knee: Knee) -> str:
     if knee.why:
         return f"has none ({knee.why})"
-    return f"{knee.rate:,.3g} queries/s [{knee.low:,.3g}, {knee.high:,.3g}]"
+    return f"{format_rate(knee.rate)} queries/s [{format_rate(knee.low)}, {format_rate(knee.high)}]"
 
 
 def _ratio(a: Knee, b: Knee) -> tuple[float, float, float]:

@@ -115,7 +115,7 @@ def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
     rules = search(Bound(percentile=99, seconds=60.0))
     steps = simulated_queue.run(rules, np.full(1, 1e-4), 4, 1)
     knee = rules.knee(steps)
-    assert knee.why == f"it held up to {steps[-1].rate:.3g}/s, and the load generator makes no more"
+    assert knee.why == f"it held up to {steps[-1].rate:,.0f}/s, and the load generator makes no more"
     assert MAX_RATE / 2 < steps[-1].rate <= MAX_RATE
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from esrally_ebs.errors import PlanError
-from esrally_ebs.units import MAX_BYTES, format_seconds, parse_bytes, parse_seconds
+from esrally_ebs.units import MAX_BYTES, format_rate, format_seconds, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,13 @@ from esrally_ebs.units import MAX_BYTES, format_seconds, parse_bytes, parse_seco
 )
 def test_a_time_has_three_digits_in_the_unit_that_reads_best(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0.0342, "0.0342"), (28.34, "28.3"), (999.6, "1,000"), (2560.4, "2,560")]
+)
+def test_a_rate_has_three_digits_or_all_before_the_point(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
 
 
 @pytest.mark.parametrize(
