@@ -74,7 +74,7 @@ def check_comparable(session: Session, *, cut: bool = False) -> list[Check]:
         ),
         _volumes(session),
         None if seeks_knee else _requests(whole, session.arm_names),
-        _failed(measured, session.arm_names),
+        _failed(measured, session.arm_names, seeks_knee=seeks_knee),
         _times(session.samples),
         _cold(session, measured),
         _reach(session, {key: by_round for key, by_round in profiles.items() if key[0] not in unread}),
@@ -250,8 +250,11 @@ def _requests(measured: pa.Table, names: Iterable[str]) -> Check | None:
     return Check(name="requests", ok=True, value=str(total), text="every arm got the same number of requests")
 
 
-def _failed(measured: pa.Table, arms: Collection[str]) -> Check | None:
-    """What fails as often on each arm is left out: a log has queries that nobody can answer."""
+def _failed(measured: pa.Table, arms: Collection[str], *, seeks_knee: bool) -> Check | None:
+    """What fails as often on each arm is left out: a log has queries that nobody can answer.
+
+    In search of a knee arms are asked at rates of their own, and each that fails counts as late.
+    """
     if not measured.num_rows:
         return None
     failed = measured.filter(pc.invert(measured["success"])).select(["task", "arm", "round"]).to_pylist()
@@ -261,12 +264,14 @@ def _failed(measured: pa.Table, arms: Collection[str]) -> Check | None:
     text = f"{len(failed)} of {measured.num_rows} measured requests failed"
     by_arm = [Counter((row["task"], row["round"]) for row in failed if row["arm"] == arm) for arm in arms]
     is_alike = len(by_arm) > 1 and all(counts == by_arm[0] for counts in by_arm)
-    if is_alike and len(failed) < measured.num_rows:
+    if is_alike and len(failed) < measured.num_rows and not seeks_knee:
         tasks = list(dict.fromkeys(task for task, _ in where))
         text += f" ({', '.join(tasks[:3])}), as many on each arm: they are left out"
         return Check(name="errors", ok=False, value=str(len(failed)), text=text, severity=Severity.WARN)
     text += f" ({', '.join(f'{task} on {arm}' for task, arm in where[:3])})"
-    return Check(name="errors", ok=False, value=str(len(failed)), text=text)
+    severity = Severity.WARN if seeks_knee else Severity.STOP
+    text += ", which count as late" if seeks_knee else ""
+    return Check(name="errors", ok=False, value=str(len(failed)), text=text, severity=severity)
 
 
 def _times(samples: pa.Table) -> Check | None:

@@ -48,7 +48,7 @@ from esrally_ebs.plan import DesignPlan
 from esrally_ebs.plan.tables import MAX_PROBES, MAX_STEP_S, MAX_STEPS
 from esrally_ebs.store.encoding import MAX_TIME
 from esrally_ebs.store.session import Session
-from esrally_ebs.units import format_rate
+from esrally_ebs.units import format_rate, format_share
 
 EVENT = "step"  # says what a round was on an arm
 PROBE_S = 8.0  # a step that only looks for the order of magnitude
@@ -205,9 +205,12 @@ class KneeSearch:
         """The knee by these steps of one arm; any number of them."""
         tried = [step for step in _counting(steps) if step.requests or step.ran_away]
         if self._alone_breaks(steps):
-            alone = steps[0]
-            took = f"{alone.quantile_s * 1e3:.3g} ms" if math.isfinite(alone.quantile_s) else "an error"
-            return Knee(why=f"no rate holds it: alone a query takes {took} (p{self.bound.percentile:g})")
+            alone_s = steps[0].quantile_s
+            if not math.isfinite(alone_s):
+                share = format_share(self.bound.allowed)
+                return Knee(why=f"no rate holds it: asked alone, more than {share} of the queries fail")
+            took = f"{alone_s * 1e3:.3g} ms"
+            return Knee(why=f"no rate holds it: alone a query takes {took} ({self.bound.name})")
         if not tried:
             return Knee(why="no rate was tried")
         good, bad = self._bracket(tried)

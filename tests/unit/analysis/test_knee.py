@@ -111,6 +111,11 @@ def test_a_bound_that_a_query_alone_breaks_ends_the_search_at_once() -> None:
     assert rules.knee(steps).why == "no rate holds it: alone a query takes 5 ms (p99)"
 
 
+def test_queries_of_which_too_many_fail_are_not_said_to_be_slow() -> None:
+    knee = search().knee([step(0, 100, 60, quantile_s=math.inf)])
+    assert knee.why == "no rate holds it: asked alone, more than 1% of the queries fail"
+
+
 def test_a_bound_that_is_never_broken_says_up_to_which_rate() -> None:
     rules = search(Bound(percentile=99, seconds=60.0))
     steps = simulated_queue.run(rules, np.full(1, 1e-4), 4, 1)

@@ -167,6 +167,18 @@ def test_arms_without_a_knee_say_why() -> None:
     assert not built.figures.others
 
 
+def test_a_request_that_failed_counts_as_late_and_forbids_no_knee(session: Session) -> None:
+    """Arms are asked at rates of their own, so a log's bad queries fail more often on one."""
+    samples = session.samples
+    success = pa.array([False, *[True] * (samples.num_rows - 1)])
+    changed = samples.set_column(samples.schema.get_field_index("success"), "success", success)
+    built = report.build(replace(session, samples=changed))
+    (check,) = [check for check in built.checks if not check.ok]
+    said = f"1 of {samples.num_rows} measured requests failed (queries on a), which count as late"
+    assert (check.text, check.mark) == (said, "warning")
+    assert built.verdict.startswith("Highest rate")
+
+
 def test_a_session_that_ended_before_its_first_step_has_a_report() -> None:
     whole = recorded({"a": 1, "b": 1}, "p99=1ms")
     cut = session_in_memory.session(plan=whole.plan, samples=SAMPLES.empty_table())
