@@ -96,11 +96,6 @@ def is_cold(session: Session) -> bool:
     return session.plan.cache.mode == "cold"
 
 
-def has_latency(session: Session) -> bool:
-    """Whether nothing of ours (an eviction, a request to another arm) held requests back that were due."""
-    return not is_cold(session) and session.plan.design.nodes != "one"
-
-
 def _samples(session: Session) -> Check | None:
     """Only said of files that a disk changed or cut; nobody knows which rows they had."""
     unread = [text for text in session.warnings if text.startswith("samples/") and UNREADABLE in text]

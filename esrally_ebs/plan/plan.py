@@ -223,6 +223,11 @@ class Plan(Section):
         return self
 
     @property
+    def has_latency(self) -> bool:
+        """Whether nothing of ours (evictions, requests to another arm) holds back requests that are due."""
+        return self.cache.mode != "cold" and self.design.nodes != "one"
+
+    @property
     def least_rounds(self) -> int:
         """The fewest rounds that its design and its trace allow."""
         perturbed = 2 * len(_READ_LATENCIES) if self.trace == "perturb" else 1

@@ -36,13 +36,13 @@ def is_open(task: Any, plan: Plan) -> bool:
     """
     if scheduler.run_unthrottled(task):
         return False
-    one = plan.design.nodes == "one"
-    if plan.cache.mode != "cold" and not one:
+    if plan.has_latency:
         speed = task.params.get("speed", 1)
         if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < float("inf"):
             raise PlanError(f"task {task.name}: speed: {speed!r} is no number above 0; 2 is twice as fast")
         return True
     if task.schedule == ARRIVALS:
+        one = plan.design.nodes == "one"
         why = "requests in pairs have no arrivals" if one else "evictions would delay what is due meanwhile"
         way = 'design.nodes = "per-arm"' if one else "cache to warm or steady"
         raise PlanError(f"task {task.name}: keeps to the log's arrivals, and {why}; set {way}")

@@ -130,8 +130,9 @@ class StopRule:
 
     def _look(self, spent: bool) -> bool:
         design = self._plan.design
+        places = (0, 1) if self._plan.has_latency else (0,)
         result = look(
-            [self._blocks(place) for place in (0, 1)],
+            [self._blocks(place) for place in places],
             design.reference_first(arm.name for arm in self._plan.arm),
             margin=design.margin,
             confidence=design.confidence,

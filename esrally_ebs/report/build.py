@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from esrally_ebs.analysis.beside import compare_rates, writes
-from esrally_ebs.analysis.comparable import all_checks, cut_round, has_latency, is_cold, whole_rounds
+from esrally_ebs.analysis.comparable import all_checks, cut_round, is_cold, whole_rounds
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.summary import cold_starts
 from esrally_ebs.analysis.volumes import by_type, marked_by_type
@@ -41,7 +41,7 @@ def build(session: Session, *, against: str | None = None) -> Report:
         # Only the first request after a drop is cold; those after it find what it read.
         scopes.append(find(session, "first", against=against, checks=checks))
     by_volume = findings if volumes is session else find(volumes, checks=checks)
-    waits = [find(session, "latency", against=against, checks=checks)] if has_latency(session) else []
+    waits = [find(session, "latency", against=against, checks=checks)] if session.plan.has_latency else []
     knees = knees_of(session)
     starts = cold_starts(session.samples) if len(scopes) > 1 else ()
     explained = causes.explain(session, findings, marked_by_type(recorded, against))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from esrally_ebs.analysis.comparable import all_checks, has_latency, whole_rounds
+from esrally_ebs.analysis.comparable import all_checks, whole_rounds
 from esrally_ebs.analysis.compare import Comparison, Overall
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.rounds import Estimate
@@ -104,7 +104,7 @@ def _sessions(session: Session, _: Findings) -> _Keyed:
 def _verdicts(session: Session, findings: Findings) -> _Keyed:
     yield from _verdicts_of("", findings)
     compared = by_type(whole_rounds(session))
-    if has_latency(compared):
+    if compared.plan.has_latency:
         yield from _verdicts_of("latency of ", find(compared, "latency", checks=all_checks(session)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from esrally_ebs.analysis.comparable import all_checks, has_latency
+from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Comparison
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.gate import Gate, GateLimit, Outcome, TaskDecision, decide, decide_fio
@@ -42,7 +42,7 @@ def judge_session(
     session = compared
     findings = find(session, arms=(base, other))
     if findings.comparisons:
-        waits = find(session, "latency", arms=(base, other)) if has_latency(session) else None
+        waits = find(session, "latency", arms=(base, other)) if session.plan.has_latency else None
         return decide(*_with_latency(findings, waits), limits=limits, confidence=findings.confidence)
     judged = decide_fio(session.baseline, limits, (base, other), confidence=findings.confidence)
     if session.plan.race is not None or not judged.decisions:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from esrally_ebs.analysis.comparable import all_checks, has_latency
+from esrally_ebs.analysis.comparable import all_checks
 from esrally_ebs.analysis.compare import Verdict
 from esrally_ebs.analysis.findings import Findings, find
 from esrally_ebs.analysis.pooling import MIN_SESSIONS, PooledRatio, pool
@@ -65,7 +65,9 @@ def compare_sessions(sessions: Sequence[Session]) -> Report:
     findings: dict[str, Findings] = {}
     trends: tuple[Plot, ...] = ()
     if comparable(checks):
-        scopes: tuple[Scope, ...] = ("all", "latency") if all(map(has_latency, typed)) else ("all",)
+        scopes: tuple[Scope, ...] = (
+            ("all", "latency") if all(one.plan.has_latency for one in typed) else ("all",)
+        )
         by_scope = {scope: _findings_of(names, typed, scope) for scope in scopes}
         findings = by_scope["all"]
         pooled = {scope: _pooled(ordered, list(of.values())) for scope, of in by_scope.items()}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from esrally_ebs.analysis.sequential import InterimResult
 from esrally_ebs.plan import Plan, parse_plan
@@ -70,9 +71,14 @@ def test_what_cannot_be_decided_takes_all_rounds_and_every_look() -> None:
 
 
 def test_a_task_whose_latency_is_undecided_goes_on_though_its_service_time_is_decided() -> None:
-    session = Session(parse_plan(PLAN, "x"), ratio=1.5, queued_s=20.0)
+    session = Session(parse_plan(PLAN, "x", {"cache.mode": "warm"}), ratio=1.5, queued_s=20.0)
     assert session.run() == 14
     assert session.results[0][0].undecided == ("t",)
+
+
+@pytest.mark.parametrize("changes", [{}, {"cache.mode": "warm", "design.nodes": "one"}])
+def test_latency_that_no_report_has_keeps_no_session_going(changes: dict[str, str]) -> None:
+    assert Session(parse_plan(PLAN, "x", changes), ratio=1.5, queued_s=20.0).run() == 6
 
 
 def test_no_round_is_begun_that_would_end_after_the_budget() -> None:
