@@ -1,7 +1,8 @@
 """Searches beside writes: a session in; searches apart by what the node did meanwhile, and the writes, out.
 
 Elasticsearch counts merges and refreshes, and telemetry reads that once a second. So a request is known to
-have had one beside it to the second, no finer: those said to have had none are sure.
+have had one beside it to the second, no finer: those said to have had none are sure. A refresh is counted
+when it ends, with what it took: it may have begun before the second that has it.
 
 How fast documents are added is counted while searches are measured, so without the second in which the
 buckets of an emulated volume were still full. A round has one rate on each arm; their ratios, a round each,
@@ -9,7 +10,7 @@ are given to Student's t.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -32,7 +33,7 @@ BESIDE: Final = "beside"  # kind of the events of writes that were observed
 NEITHER, REFRESH, MERGE = "neither", "a refresh", "a merge"  # a merge comes before a refresh
 _WHATS: Final = (NEITHER, REFRESH, MERGE)
 _NO_SPANS: Final = np.zeros((2, 0))
-_COUNTERS: Final = ("index.merging", "index.merges", "index.refreshes")
+_COUNTERS: Final = ("index.merging", "index.merges", "index.refreshes", "index.refresh_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def searches_apart(session: Session) -> Mapping[tuple[str, str], Mapping[str, Ap
     busy = {arm.spec.name: _seconds(session.telemetry, arm.spec.name) for arm in session.arms}
     apart: dict[tuple[str, str], dict[str, Apart]] = {}
     for (task, arm), rows in rows_by(own, ["task", "arm"]):
-        places = _places(busy.get(arm, _NONE), ends[rows] - times[rows], ends[rows])
+        places = _places(busy.get(arm, _NEVER), ends[rows] - times[rows], ends[rows])
         for place, what in enumerate(_WHATS):
             some = times[rows][places == place]
             if len(some):
@@ -199,46 +200,37 @@ def _log_ratios(a: Mapping[int, float], b: Mapping[int, float], findings: Findin
     return Mean(tuple(float(np.mean([math.log(b[r] / a[r]) for r in group])) for group in groups))
 
 
-@dataclass(frozen=True, slots=True)
-class _Seconds:
-    """Times between two looks at a node, in order: when they end, and what went on in each."""
-
-    begins: Floats
-    ends: Floats
-    places: npt.NDArray[np.int64]  # in _WHATS
+# By what went on (in _WHATS): when each time that had it begins, and when it ends, in two rows.
+_Spans = Sequence[Floats]
+_NEVER: Final[_Spans] = [_NO_SPANS] * len(_WHATS)
 
 
-_NONE: Final = _Seconds(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
-
-
-def _seconds(telemetry: pa.Table, arm: str) -> _Seconds:
+def _seconds(telemetry: pa.Table, arm: str) -> _Spans:
+    """Of the times between two looks at a node; those of ``NEITHER`` are all of them."""
     of_arm = pc.and_(pc.equal(telemetry["arm"], arm), pc.is_in(telemetry["metric"], pa.array(_COUNTERS)))
     by_time: dict[float, dict[str, float]] = {}
     for row in telemetry.select(["at_s", "metric", "value"]).filter(of_arm).to_pylist():
         by_time.setdefault(row["at_s"], {})[row["metric"]] = row["value"]
     whole = sorted((at_s, values) for at_s, values in by_time.items() if len(values) == len(_COUNTERS))
-    places = [_place(before, now) for (_, before), (_, now) in pairwise(whole)]
-    times = np.array([at_s for at_s, _ in whole])
-    return _Seconds(times[:-1], times[1:], np.array(places, np.int64)) if places else _NONE
+    spans: list[list[tuple[float, float]]] = [[] for _ in _WHATS]
+    for (begins, before), (ends, now) in pairwise(whole):
+        # a counter that fell began anew, at 0
+        grown = {name: now[name] - (before[name] if now[name] >= before[name] else 0.0) for name in now}
+        spans[_WHATS.index(NEITHER)].append((begins, ends))
+        if grown["index.refreshes"]:
+            spans[_WHATS.index(REFRESH)].append((begins - grown["index.refresh_s"], ends))
+        if grown["index.merges"] or before["index.merging"] or now["index.merging"]:
+            spans[_WHATS.index(MERGE)].append((begins, ends))
+    return [np.array(each).reshape(-1, 2).T for each in spans]
 
 
-def _place(before: Mapping[str, float], now: Mapping[str, float]) -> int:
-    """What went on between two looks; a counter that fell began anew, at 0."""
-    merges, refreshes = (now[name] != before[name] and now[name] > 0 for name in _COUNTERS[1:])
-    if merges or before["index.merging"] or now["index.merging"]:
-        return _WHATS.index(MERGE)
-    return _WHATS.index(REFRESH if refreshes else NEITHER)
-
-
-def _places(seconds: _Seconds, starts: Floats, ends: Floats) -> npt.NDArray[np.int64]:
-    """For each request the most that went on in any second that it touches; -1 if one was not looked at."""
-    if not len(seconds.begins):
-        return np.full(len(starts), -1)
-    seen = (starts >= seconds.begins[0]) & (ends <= seconds.ends[-1])
-    first = np.searchsorted(seconds.ends, starts, "right")
-    last = np.searchsorted(seconds.begins, ends, "left")
+def _places(spans: _Spans, starts: Floats, ends: Floats) -> npt.NDArray[np.int64]:
+    """For each request the most that went on at any time that it touches; -1 if nobody looked then."""
     places = np.full(len(starts), -1)
-    for place in range(len(_WHATS)):
-        so_far = np.concatenate([[0], np.cumsum(seconds.places == place)])
-        places[seen & (so_far[last] > so_far[first])] = place
+    looked = spans[_WHATS.index(NEITHER)]
+    if looked.size:
+        seen = (starts >= looked[0, 0]) & (ends <= looked[1, -1])
+        for place, (begun, over) in enumerate(spans):
+            touched = np.searchsorted(np.sort(begun), ends, "left") > np.searchsorted(over, starts, "right")
+            places[seen & touched] = place
     return places

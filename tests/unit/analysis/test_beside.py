@@ -21,12 +21,14 @@ from esrally_ebs.store.encoding import TELEMETRY
 from esrally_ebs.store.session import Session
 
 
-def telemetry(*seconds: tuple[float, int, int, int], arm: str = "a") -> pa.Table:
-    """A look at a node at each time: merges under way, merges and refreshes so far."""
+def telemetry(*seconds: tuple[float, ...], arm: str = "a") -> pa.Table:
+    """A look at a node at each time: merges under way, merges and refreshes so far, s of refreshes."""
     rows = [
         {"arm": arm, "device": "d", "at_s": at_s, "metric": f"index.{metric}", "value": value, "unit": ""}
         for at_s, *values in seconds
-        for metric, value in zip(("merging", "merges", "refreshes"), values, strict=True)
+        for metric, value in zip(
+            ("merging", "merges", "refreshes", "refresh_s"), (*values, 0.0), strict=False
+        )
     ]
     return pa.Table.from_pylist(rows, schema=TELEMETRY)
 
@@ -59,6 +61,13 @@ def test_a_request_is_told_by_the_most_that_went_on_in_any_second_it_touches(
     assert key == ("t", what)
     assert by_arm["a"].requests == 1
     assert by_arm["a"].p99_s == took_s
+
+
+def test_a_refresh_is_beside_what_ran_since_it_began_though_it_is_counted_at_its_end() -> None:
+    looks = telemetry((10, 0, 0, 4, 1.0), (11, 0, 0, 4, 1.0), (12, 0, 0, 5, 1.3))
+    apart = searches_apart(searched((10.5, 0.15), (10.75, 0.2), looks=looks))
+    p99_s = {what: by_arm["a"].p99_s for (_, what), by_arm in apart.items()}
+    assert p99_s == {NEITHER: 0.15, REFRESH: 0.2}
 
 
 def test_what_was_beside_a_request_counts_from_when_it_was_due() -> None:
