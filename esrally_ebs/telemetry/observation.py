@@ -177,13 +177,21 @@ async def observe(
 
 
 async def _settled(read: Callable[[], Awaitable[list[dict[str, float]]]]) -> list[dict[str, float]]:
-    """The counters once nothing is in flight: what was read ahead belongs to the request that caused it."""
-    for _ in range(_SETTLE_TIMES):
-        now = await read()
+    """The counters once nothing is in flight: what was read ahead belongs to the request that caused it.
+
+    Those of processors are as of its answer: afterwards they work for other requests.
+    """
+    first = now = await read()
+    for _ in range(_SETTLE_TIMES - 1):
         if not any(each.get(IN_FLIGHT) for each in now):
-            return now
+            break
         await asyncio.sleep(_SETTLE_S)
-    return now
+        now = await read()
+    return [{**last, **_of_processors(at_once)} for last, at_once in zip(now, first, strict=True)]
+
+
+def _of_processors(counters: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in counters.items() if "processor" in name}
 
 
 def counters_of(members: Sequence[Member], read_page: ReadPage | None = None) -> list[dict[str, float]]:

@@ -107,6 +107,22 @@ def test_what_is_in_flight_at_a_requests_end_is_waited_for_a_while(
     assert (end["device.reads"], end["device.in_flight"]) == counted
 
 
+def test_processors_that_work_on_while_reads_end_do_not_count_for_the_request(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
+    looks = [
+        {"device.in_flight": in_flight, "device.reads": reads, "node.processor_s": processor_s}
+        for in_flight, reads, processor_s in ((0.0, 10.0, 5.0), (2.0, 12.0, 5.1), (0.0, 14.0, 5.9))
+    ]
+
+    async def observed() -> None:
+        async with observe([Member(volume=NOWHERE)], folder, BLOCK, counters=lambda: [looks.pop(0)]):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(observed())
+    (window,), _ = read_windows(folder.events())
+    assert window.grown == {"device.reads": 4.0, "node.processor_s": pytest.approx(0.1)}
+
+
 def test_other_clients_go_on_while_counters_are_on_their_way(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path, "s", kind="race", plan=small_plan())
     goes_on = threading.Event()
