@@ -167,11 +167,14 @@ class Search:
         """Rally's runner, while no samples are handed over; its volumes are observed if that is due."""
         self._require_nodes()
         misses = self._misses()
-        with turns.request(), self._perturbed():
-            async with self._observed():
-                result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
-        if misses is not None and not misses.is_over:
-            self._count(misses)
+        try:
+            with turns.request(), self._perturbed():
+                async with self._observed():
+                    result = _as_dict(await self.runner.inner({"default": self.client}, self.params))
+        except elasticsearch.ApiError:  # of a query that no node can answer, which ends a window, too
+            self._answered(misses)
+            raise
+        self._answered(misses)
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result
@@ -211,6 +214,10 @@ class Search:
             window = plan.race.warmup_iterations
             self.runner.misses = block, MissRate(window, self._read_bytes(), self._cached_bytes())
         return self.runner.misses[1]
+
+    def _answered(self, misses: MissRate | None) -> None:
+        if misses is not None and not misses.is_over:
+            self._count(misses)
 
     def _count(self, misses: MissRate) -> None:
         misses.requests += 1

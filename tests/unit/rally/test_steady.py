@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from elasticsearch import BadRequestError
 from small_plan import small_plan
 
 from esrally_ebs.analysis.steady import MAX_WINDOWS
@@ -84,6 +85,22 @@ def test_what_never_gets_steady_ends_all_the_same_and_says_so(
         "not-steady",
         "q: misses were not steady after 200 requests",
     )
+
+
+def test_requests_that_fail_are_of_the_windows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rally ends a client's warm-up after a number of requests, whatever became of them."""
+
+    def read_or_fail(request: int) -> float:
+        if request % 50 == 3:
+            node.requests += 1
+            raise BadRequestError("no such field", SimpleNamespace(status=400), {})  # type: ignore[arg-type]
+        return 1e6 * (1 + request // 10 % 2)
+
+    node = Node(read_or_fail)
+    folder = session(tmp_path, monkeypatch, node)
+    monkeypatch.setattr(runners, "fault_of", lambda *_: None)
+    assert replay(runners.OnArm(node), WARMUP, 10 * MAX_WINDOWS) == 10 * MAX_WINDOWS
+    assert [event.kind for event in folder.events()] == ["not-steady"]
 
 
 def test_a_cache_that_is_still_filling_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
