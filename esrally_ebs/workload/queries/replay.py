@@ -7,9 +7,8 @@ Rally makes one source per task and process, so a source keeps only where each o
 import math
 import os
 import re
-import weakref
 from array import array
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -41,7 +40,8 @@ class Replay:
     def __init__(self, track: Any, params: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - Rally's
         self._template = params.get("template")
         self._path = Path(track.root) / QUERIES
-        self._offsets = _offsets(self._path, self._template, _version(self._path))
+        self._version = _version(self._path)
+        self._offsets = _offsets(self._path, self._template, self._version)
         self._cycles = bool(params.get("cycle"))
         self._first = int(params.get("first", 0))
         if "piece" in params:
@@ -51,7 +51,6 @@ class Replay:
             name: params[name] for name in ("cache", "detailed-results") if name in params
         }
         self._client, self._clients = 0, 1
-        self._file: int | None = None
         self._asked = 0
 
     @property
@@ -71,7 +70,7 @@ class Replay:
     def partition(self, index: int, total: int) -> "Replay":
         """The requests of one client of ``total``."""
         part = Replay.__new__(Replay)
-        part.__dict__ = {**self.__dict__, "_client": index, "_clients": total, "_asked": 0, "_file": None}
+        part.__dict__ = {**self.__dict__, "_client": index, "_clients": total, "_asked": 0}
         return part
 
     def due_s(self) -> float:
@@ -113,11 +112,8 @@ class Replay:
         }
 
     def _read(self, position: int) -> dict[str, Any]:
-        if self._file is None:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, self._file)
         start, end = self._offsets[position] >> _LENGTH_BITS, self._offsets[position] & _LENGTH_MASK
-        request: dict[str, Any] = orjson.loads(os.pread(self._file, end, start))
+        request: dict[str, Any] = orjson.loads(os.pread(_opened(self._path, self._version), end, start))
         return request
 
 
@@ -135,6 +131,12 @@ def _piece(offsets: "array[int]", number: int, of: int, path: Path) -> "array[in
 def _version(path: Path) -> int:
     """When the file was last written; 0 when it is not there."""
     return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@cache
+def _opened(path: Path, version: int) -> int:
+    """The log, open for all sources of a process: of a knee's clients each has one for each template."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @lru_cache(maxsize=MAX_TASKS)

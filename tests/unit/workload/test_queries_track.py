@@ -124,6 +124,13 @@ def test_clients_share_the_log(folder: Path) -> None:
     assert bodies == [row["body"] for row in requests(folder)][:12]
 
 
+def test_any_number_of_clients_open_the_log_once(folder: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    parts = [source(folder, cycle=True).partition(client, 32) for client in range(32)]
+    assert all(part.params() for part in parts)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
 def test_a_round_has_its_piece_of_the_log_at_the_logs_times(tmp_path: Path) -> None:
     lines = [
         query_line({"query": {"term": {"user": second}}}, at=f"2026-01-02T10:00:{second:02d}.500Z")
