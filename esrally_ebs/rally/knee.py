@@ -40,12 +40,29 @@ def apply(clone: Any, block: Block, plan: Plan) -> None:
     clone.warmup_iterations, clone.iterations = 1, None  # the request that opens a client's connection
     clone.schedule = NAME
     open_loop.lift_rate(clone)
-    assert plan.design.bound is not None
-    lag_s = _LAG_BOUNDS * plan.design.bound.seconds + 1
     clone.operation.params |= {
         "cycle": True,
-        open_loop.OPEN: (block, f"{plan.design.seed} {block.round}", lag_s),
+        open_loop.OPEN: (block, f"{plan.design.seed} {block.round}", _lag_s(plan)),
     }
+
+
+def _lag_s(plan: Plan) -> float:
+    """How late a request may be sent, in a step that has not run away."""
+    assert plan.design.bound is not None
+    return _LAG_BOUNDS * plan.design.bound.seconds + 1
+
+
+def _connecting(step: NextStep, clients: int, lag_s: float) -> tuple[int, float]:
+    """How many of the clients connect before a step, and for how long, s.
+
+    Each does by a query. No more do than the step can need, and no faster than it asks: else slow queries
+    would queue up before it begins.
+    """
+    if not step.rate:
+        return 1, _LEAD_S
+    most = 2 * step.rate * lag_s  # in flight, in a step that has not run away
+    needed = min(clients, max(_MIN_CLIENTS, math.ceil(most)))
+    return needed, max(_LEAD_S, min(needed / step.rate, 2 * lag_s))
 
 
 class StepSchedule(scheduler.Scheduler):  # type: ignore[misc]
@@ -86,17 +103,11 @@ class _Arrivals:
     def join(self, client: int, clients: int) -> tuple[float, float]:
         """A client of this process; how long all take to connect, and after how long it does, both in s.
 
-        Each connects by a query. No more do than the step can need, and no faster than it asks: else slow
-        queries would queue up before it begins. StopIteration for the others, and when there is no step.
+        StopIteration for clients that are not needed, and when there is no step.
         """
-        step = self._step
-        if step is None:
+        if self._step is None:
             raise StopIteration
-        lead_s, needed = _LEAD_S, 1
-        if step.rate:
-            most = 2 * step.rate * self._lag_s  # in flight, in a step that has not run away
-            needed = min(clients, max(_MIN_CLIENTS, math.ceil(most)))
-            lead_s = max(_LEAD_S, min(needed / step.rate, 2 * self._lag_s))
+        needed, lead_s = _connecting(self._step, clients, self._lag_s)
         self._all = needed
         if client >= needed:
             raise StopIteration
@@ -152,7 +163,7 @@ class StepRule:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``publish`` is given the steps of a round as JSON, ``record`` each with its arm and round."""
-        assert plan.design.bound is not None
+        self._lag_s = _lag_s(plan)
         self._search = KneeSearch.of(plan.design)
         self._publish = publish
         self._record = record
@@ -184,7 +195,11 @@ class StepRule:
         self._rows.clear()
         chosen = {arm: self._search.next(steps) for arm, steps in self._steps.items()}
         spent_s = self._now() - self._began_s
-        wanted_s = sum(step.seconds + _LEAD_S + open_loop.LEAD_S for step in chosen.values() if step)
+        wanted_s = sum(
+            step.seconds + _connecting(step, CLIENTS, self._lag_s)[1] + open_loop.LEAD_S
+            for step in chosen.values()
+            if step
+        )
         if spent_s + wanted_s > self._budget_s:
             return False
         self._next = {arm: step for arm, step in chosen.items() if step is not None}

@@ -259,3 +259,24 @@ def test_no_steps_are_begun_that_would_end_beyond_the_budget(
             rule.take(_sample(number * 0.1, 0.01), arm, block)
     now[0] += spent_s
     assert rule.begins(2) is goes_on
+
+
+@pytest.mark.parametrize(("spent_s", "goes_on"), [(5.0, True), (5.1, False)])
+def test_a_budget_has_the_connecting_for_slow_queries_in_it(spent_s: float, goes_on: bool) -> None:
+    """A query every 4 s for 30 s, before it 13 clients in 52 s, and 0.5 s; on each of two arms."""
+    now = [1.0]
+    rule = knee.StepRule(
+        plan(**{"design.knee": "p99=5s", "design.budget": 170}),
+        publish=lambda text: None,
+        record=lambda *words: None,
+        now=lambda: now[0],
+    )
+    assert rule.begins(1)
+    for arm in ("a", "b"):
+        block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=1)
+        for number in range(4):
+            sample = _sample(2.0 * number, 2.0)
+            sample.request_start, sample.service_time = 2.0 * number, 2.0
+            rule.take(sample, arm, block)
+    now[0] += spent_s
+    assert rule.begins(2) is goes_on
