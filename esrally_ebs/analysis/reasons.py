@@ -11,16 +11,18 @@ Tasks that share one get one sentence.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from scipy import special
 
-from esrally_ebs.analysis.profile import Profile, pooled
+from esrally_ebs.analysis.profile import EXCEEDED, Profile, Window, pooled
 from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.analysis.summary import is_time, rows_by
 from esrally_ebs.store.session import Session
 
 # One size alone says nothing of sizes that are further away than this factor.
@@ -51,6 +53,28 @@ class FioPrediction:
 class _Time:
     value: float
     error: float | None  # standard error; None when fio ran once
+
+
+def own_parts(windows: Iterable[Window], samples: pa.Table) -> list[Window]:
+    """Windows with what the observed requests did, where those of other clients ran meanwhile.
+
+    What counters grew by is divided by how many requests ran: one counts by the part of its time within.
+    """
+    own = samples.select(["task", "arm", "round", "client", "started_s", "service_time_s"])
+    own = own.filter(is_time(own["service_time_s"]))
+    clients, starts, lengths = (own[name].to_numpy() for name in own.column_names[3:])
+    blocks = {key: rows for key, rows in rows_by(own, own.column_names[:3]) if np.ptp(clients[rows])}
+    parts = []
+    for window in windows:
+        rows = blocks.get((window.task, window.arm, window.round), np.zeros(0, np.int64))
+        ends = np.minimum(starts[rows] + lengths[rows], window.end_s)
+        within = np.clip(ends - np.maximum(starts[rows], window.start_s), 0.0, None) / lengths[rows]
+        part = window.requests / max(window.requests, float(within.sum()))
+        grown = {
+            name: value if name.startswith(EXCEEDED) else value * part for name, value in window.grown.items()
+        }
+        parts.append(replace(window, grown=grown))
+    return parts
 
 
 def fio_read_times(session: Session) -> Mapping[str, FioReadTimes]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from esrally_ebs.analysis.comparable import is_cold
 from esrally_ebs.analysis.compare import Comparison, Verdict
 from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.marks import MATTERS, Block, Cause
@@ -15,7 +16,15 @@ from esrally_ebs.analysis.profile import (
     read_windows,
     singles,
 )
-from esrally_ebs.analysis.reasons import Explanation, FioPrediction, fio_read_times, predict, sentence, why
+from esrally_ebs.analysis.reasons import (
+    Explanation,
+    FioPrediction,
+    fio_read_times,
+    own_parts,
+    predict,
+    sentence,
+    why,
+)
 from esrally_ebs.model import STEAL_TO_WARN_OF
 from esrally_ebs.report.cells import arm_columns, arm_names, arm_rows, number_of, time_difference_cell
 from esrally_ebs.report.model import NOTHING, Cell, Column, Row, Table, Value, milliseconds, quantity, titled
@@ -42,7 +51,8 @@ class Explained:
 
     arms: tuple[str, ...]
     profiles: Profiles
-    singles: Mapping[tuple[str, str], Sequence[Profile]]  # by task and arm: one after the other
+    own: Profiles  # of what observed requests did, without others that ran meanwhile
+    singles: Mapping[tuple[str, str], Sequence[Profile]]  # the same by task and arm: one after the other
     broken: int  # observations that are no use
     expected: Mapping[tuple[str, str, str], FioPrediction]  # by task, a, b
     marked: Marked
@@ -52,13 +62,15 @@ class Explained:
 def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
     """Profiles and expectations of a session, and what its marked blocks change."""
     windows, broken = read_windows(session.events)
-    profiles = profiles_of(windows)
+    # where caches are dropped all requests are observed
+    parts = windows if is_cold(session) else own_parts(windows, session.samples)
+    own = profiles_of(parts)
     fio = fio_read_times(session)
     expected = {}
     for c in findings.comparisons:
         value = predict(
-            profiles.get((c.task, c.a), {}),
-            profiles.get((c.task, c.b), {}),
+            own.get((c.task, c.a), {}),
+            own.get((c.task, c.b), {}),
             fio.get(c.a, {}),
             fio.get(c.b, {}),
             confidence=findings.confidence,
@@ -67,8 +79,9 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
             expected[c.task, c.a, c.b] = value
     return Explained(
         arms=session.arm_names,
-        profiles=profiles,
-        singles=singles(windows),
+        profiles=profiles_of(windows),
+        own=own,
+        singles=singles(parts),
         broken=broken,
         expected=expected,
         marked=marked,
@@ -133,7 +146,7 @@ def tables(findings: Findings, explained: Explained) -> tuple[Table | None, ...]
 
 
 def _reads(explained: Explained) -> Table:
-    pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
+    pools = {key: pooled(by_round.values()) for key, by_round in explained.own.items()}
     titles = ["reads", "await", "depth"]
     if any(_longest_wait(profile)[1] > MATTERS for profile in pools.values()):
         titles.append("held back")
@@ -165,7 +178,7 @@ def _read_cells(profile: Profile) -> tuple[Cell, ...]:
 
 
 def _processors(explained: Explained) -> Table | None:
-    pools = {key: pooled(by_round.values()) for key, by_round in explained.profiles.items()}
+    pools = {key: pooled(by_round.values()) for key, by_round in explained.own.items()}
     if all(profile.processor_s is None for profile in pools.values()):
         return None
     # else a window is shorter than its requests together, and what they waited is not to be had from it

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_rows import row, table
 from small_plan import small_plan
 
-from esrally_ebs.analysis.profile import Profile
+from esrally_ebs.analysis.profile import Profile, Window, singles
 from esrally_ebs.analysis.reasons import (
     Explanation,
     FioPrediction,
     FioReadTimes,
     fio_read_times,
+    own_parts,
     predict,
     sentence,
     why,
@@ -327,3 +329,18 @@ def test_what_the_processors_of_the_node_explain_is_no_volumes() -> None:
     assert [reason.kind for reason in why("a", "b", of_a, limited, None, Estimate(5e-3, 4e-3, 6e-3))] == [
         "waited"
     ]
+
+
+@pytest.mark.parametrize(("others", "ran"), [((1, 2, 3), 2.75), ((0, 0, 0), 1.0)])
+def test_what_other_clients_asked_meanwhile_is_no_part_of_a_query(
+    others: tuple[int, ...], ran: float
+) -> None:
+    times = zip((0, *others), (10.0, 9.0, 10.5, 10.25), (1.0, 4.0, 1.0, 0.3), strict=True)
+    rows = [row(client=client, started_s=at, service_time_s=took) for client, at, took in times]
+    grown = profile(waited_s={"iops": 1e-4}).grown | {"ebs.exceeded_s.throughput": 0.5}
+    of = {"arm": "a", "task": "t", "round": 1, "begin": {}, "end": {}, "grown": grown}
+    window = Window(**of, requests=1, start_s=10.0, end_s=11.0)  # type: ignore[arg-type]
+    ((own,),) = singles(own_parts([window], table(*rows, row(round=2, client=9)))).values()
+    assert own.reads == pytest.approx(40 / ran)
+    assert own.await_s == pytest.approx(0.25e-3)
+    assert own.held_back == {"throughput": 0.5, "iops": pytest.approx(0.1)}

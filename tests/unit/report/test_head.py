@@ -201,6 +201,18 @@ def test_a_querys_time_is_split_into_processors_and_the_rest_where_that_was_coun
     assert [cell.text for cell in row.cells] == ["12.00 ms", "18.00 ms"] * len(ARMS)
 
 
+def test_processors_that_worked_for_other_clients_are_not_laid_to_the_query_that_was_observed(
+    tmp_path: Path,
+) -> None:
+    four = [sample(name, 1, "q", START, 0.03, client=client) for name in ARMS for client in range(4)]
+    path = make(tmp_path, four, cache={"mode": "warm"})
+    fields = {"task": "q", "round": 1, "requests": 1, "started_s": START}
+    counters = {"begin": {"node.processor_s": 1.0}, "end": {"node.processor_s": 1.048}}
+    SessionFolder(path).event(Event(at_s=START + 0.03, kind="io", arm="gp2", fields=fields | counters))
+    (table,) = [table for table in report.build(load_session(path)).tables if table.key == "processors"]
+    assert [cell.text for cell in table.rows[0].cells[:2]] == ["12.00 ms", "18.00 ms"]
+
+
 def test_what_overlapping_requests_waited_is_not_told_from_the_time_that_they_took_together(
     tmp_path: Path,
 ) -> None:
