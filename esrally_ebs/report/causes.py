@@ -65,6 +65,8 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
     # where caches are dropped all requests are observed
     parts = windows if is_cold(session) else own_parts(windows, session.samples)
     own = profiles_of(parts)
+    # counters have the work of writes beside a search, too, and more of it the longer that takes
+    beside = {str(event.fields.get("task")) for event in session.events if event.kind == "brought-back"}
     fio = fio_read_times(session)
     expected = {}
     for c in findings.comparisons:
@@ -81,7 +83,7 @@ def explain(session: Session, findings: Findings, marked: Marked) -> Explained:
         arms=session.arm_names,
         profiles=profiles_of(windows),
         own=own,
-        singles=singles(parts),
+        singles=singles(part for part in parts if part.task not in beside),
         broken=broken,
         expected=expected,
         marked=marked,

@@ -238,6 +238,26 @@ def test_the_limit_that_held_writes_back_is_named_with_the_rate_that_it_left() -
     )
 
 
+def test_no_reason_is_given_of_searches_beside_writes_whose_work_the_counters_have_too() -> None:
+    events = [
+        Event(
+            at_s=10.0 * round_ + 0.1,
+            kind="io",
+            arm=arm,
+            fields={
+                "task": "t", "round": round_, "requests": 1, "started_s": 10.0 * round_,
+                "begin": {"node.processor_s": 0.0}, "end": {"node.processor_s": used_s},
+            },
+        )
+        for round_ in range(1, 7)
+        for arm, used_s in (("a", 0.05), ("b", 0.1))
+    ]  # fmt: skip
+    (reason,) = report.build(session(1.5, events=tuple(events))).reasons
+    assert reason.startswith("a query uses 50.00 ms more of the node's processors on b")
+    brought_back = Event(at_s=1.0, kind="brought-back", arm="a", fields={"task": "t"})
+    assert report.build(session(1.5, events=(brought_back, *events))).reasons == ()
+
+
 def test_a_session_without_writes_beside_searches_has_no_such_table() -> None:
     assert list(beside.tables(session(), {}, ["a", "b"])) == []
     assert beside.rates_table({}, (), find(session()), ["a", "b"]).rows == ()
