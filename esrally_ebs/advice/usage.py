@@ -43,7 +43,10 @@ _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
 _TIME = re.compile(  # of a day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
-    r"(\s?(?P<half>[AP])\.?M\b\.?)?([+-]\d{4})?",
+    r"(\s?(?P<half>[AP])\.?M\b\.?)?([+-]\d{4})?"
+    # and a zone: of iostat the last word, of sar before its titles, or before a device and a number
+    r"(?-i:\s+(?!(?:COM|[AP]M)\b)(?:[A-Z]{2,5}|[+-]\d{2,4})"
+    r"(?=\s*$|\s+(?:DEV|COM)\b|\s+\S*[a-z]\S*\s+[\d.,]+\s))?",
     re.IGNORECASE,
 )
 # Of what a limit gives in an interval: who uses so much was at it for moments, and where it was the volume's
@@ -370,7 +373,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
             continue
         if clock:
             before_s, time_s = time_s, _second_of_day(clock)
-            if is_table and words and time_s < before_s:
+            if is_table and not line[: clock.start()].strip() and time_s < before_s:
                 now_s -= before_s - time_s
             elif time_s != before_s or not words:  # a line of sar's has the time of its report
                 seconds = _seconds_between(before_s, time_s, seconds, source) if before_s >= 0 else 0.0

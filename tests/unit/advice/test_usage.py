@@ -208,11 +208,32 @@ def test_averages_of_sar_have_titles_and_are_left_out(average: str, last: bool) 
         ("23시 59분 50초", "00시 00분 00초"),
         ("9:59:50 AM", "10:00:00 AM"),  # each hour before ten was passed over
         ("12:59:50 PM", "1:00:00 PM"),
+        ("11:59:50 PM IST", "12:00:00 AM IST"),
+        ("23:59:50 +04", "00:00:00 +04"),
     ],
 )
 def test_times_of_day_are_read_as_other_languages_write_them(before: str, after: str) -> None:
     text = IOSTAT.replace("11:59:50 PM", before).replace("12:00:00 AM", after)
     assert parse_usage(text, "log") == parse_usage(IOSTAT, "log")
+
+
+def test_days_are_not_laid_over_each_other_where_times_name_a_zone() -> None:
+    """As in India, Hong Kong or the Philippines: of a month of ``iostat`` one day was left."""
+    report = IOSTAT[IOSTAT.index("11/23/2026") :]
+    times = ("10:00:00 AM IST", "10:00:00 PM IST") * 3
+    text = "\n".join(report.replace("12:00:00 AM", time) for time in times)
+    assert sum(one.seconds for one in parse_usage(text, "log")) == 5 * 12 * 3600
+    greek = (f"{hour}:00 μμ" for hour in ("12:40", "12:50", "01:00"))  # of which half of the day is not read
+    with pytest.raises(FormatError, match="times run backwards, from 12:50:00 to 1:00:00"):
+        parse_usage("\n".join(report.replace("12:00:00 AM", time) for time in greek), "log")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "+04"])
+def test_a_zone_in_lines_of_sar_is_no_device(zone: str) -> None:
+    """They were refused: could not convert string to float: 'nvme1n1'."""
+    lines = [*SAR.splitlines()[:2], "12:13:00 COM moved to new disks", *SAR.splitlines()[2:]]
+    text = "\n".join(re.sub(r"^(12:\S+)", rf"\1 AM {zone}", line) for line in lines)
+    assert parse_usage(text, "log") == SAR_READ
 
 
 @pytest.mark.parametrize(("unit", "size"), [("kB", KIB), ("MB", MIB), ("Blk", 512)])
