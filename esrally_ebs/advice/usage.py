@@ -171,13 +171,14 @@ def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> l
             if of_metric.setdefault(time, value) != value:
                 raise ValueError(f"{label}: two values of {time}; give those of one volume")
     _require_all(sums, device)
-    periods = sorted(periods_s)
-    if len(periods) < 2:
+    least_s = min(_period_s(of_metric, 2) for of_metric in sums.values())
+    if math.isinf(least_s):
         raise ValueError("fewer than two periods")
-    first, least_s = periods[0], _period_s(periods, 2)
-    lengths_s = (least_s if math.isinf(periods_s[time]) else periods_s[time] for time in periods)
+    periods = sorted(periods_s)
+    lengths_s = [least_s if math.isinf(periods_s[time]) else periods_s[time] for time in periods]
+    _require_same_start(sums, periods, lengths_s)
     rows = [
-        ((time - first).total_seconds(), length_s, _at(sums, time))
+        ((time - periods[0]).total_seconds(), length_s, _at(sums, time))
         for time, length_s in zip(periods, lengths_s, strict=True)
     ]
     return list(_without_gaps(rows))
@@ -206,6 +207,22 @@ def _require_all(sums: Mapping[str, Mapping[datetime, float]], device: str | Non
     for counts, sizes in (_METRICS[:2], _METRICS[2:]):
         if any(sums[counts].values()) != any(sums[sizes].values()):
             raise ValueError(f"of {counts} and {sizes} one has nothing; give both of one volume and time")
+
+
+def _require_same_start(
+    sums: Mapping[str, Mapping[datetime, float]], periods: Sequence[datetime], lengths_s: Sequence[float]
+) -> None:
+    """Raise ValueError where periods overlap that have no metric in common.
+
+    They begin when an answer does: those of metrics that were asked for a minute later lie amid the others.
+    """
+    for (time, after), length_s in zip(pairwise(periods), lengths_s, strict=False):
+        is_over = time + timedelta(seconds=length_s) <= after
+        if not is_over and not any(time in own and after in own for own in sums.values()):
+            raise ValueError(
+                f"periods of {time} and {after} overlap, each of other metrics; ask for all from one"
+                " start time"
+            )
 
 
 def _period_s(times: Collection[datetime], least: int) -> float:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -410,12 +411,12 @@ def test_a_page_of_cloudwatch_is_not_taken_for_the_month() -> None:
     assert [one.reads for one in both] == [600, 1200, 0, 600, 1200]
 
 
-def answer(minute: int, count: int, step: int, ios: int) -> str:
+def answer(minute: int, count: int, step: int, ios: float, metrics: Sequence[str] = METRICS) -> str:
     """An answer of get-metric-data: so many periods of ``step`` minutes."""
     began = datetime(2026, 11, 22, tzinfo=UTC) + timedelta(minutes=minute)
     times = [(began + n * timedelta(minutes=step)).isoformat() for n in reversed(range(count))]
     result = {"Timestamps": times, "Values": [ios] * count}
-    return json.dumps({"MetricDataResults": [{"Label": name, **result} for name in METRICS]})
+    return json.dumps({"MetricDataResults": [{"Label": name, **result} for name in metrics]})
 
 
 def test_answers_of_other_periods_are_each_of_their_own() -> None:
@@ -424,6 +425,15 @@ def test_answers_of_other_periods_are_each_of_their_own() -> None:
     assert [(one.seconds, one.reads) for one in month] == [(300, 300)] * 12 + [(60, 60)] * 20
     few_and_apart = parse_usage(answer(0, 3, 7, 60) + answer(60, 20, 1, 60), "log")
     assert few_and_apart[0].seconds == 60
+
+
+def test_metrics_that_were_asked_for_a_minute_later_are_not_laid_beside_the_others() -> None:
+    """Periods begin when an answer does: two hours became four, in which no read met a write."""
+    for count in (24, 11):
+        reads, writes = answer(0, count, 5, 300, METRICS[:2]), answer(1, count, 5, 300, METRICS[2:])
+        with pytest.raises(FormatError, match=r"00:00:00\+00:00 and .*00:01:00.* overlap, each of other"):
+            parse_usage(reads + writes, "log")
+    assert parse_usage(answer(0, 24, 5, 0) + answer(118, 20, 1, 0), "log")  # minutes from amid the last five
 
 
 def test_times_of_cloudwatch_may_be_seconds_since_the_epoch() -> None:
