@@ -167,6 +167,8 @@ def _cloudwatch(documents: Sequence[Mapping[str, Any]], device: str | None) -> l
     for metric, label, values in _chosen(documents, device):
         of_metric, period_s = sums.setdefault(metric, {}), _period_s(dict(values), _MIN_PERIODS)
         for time, value in values:
+            if not value.is_integer():
+                raise ValueError(f"{label}: {value:g} is no sum; ask for the statistic Sum")
             periods_s[time] = min(period_s, periods_s.get(time, math.inf))
             if of_metric.setdefault(time, value) != value:
                 raise ValueError(f"{label}: two values of {time}; give those of one volume")

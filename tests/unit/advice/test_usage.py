@@ -436,6 +436,12 @@ def test_metrics_that_were_asked_for_a_minute_later_are_not_laid_beside_the_othe
     assert parse_usage(answer(0, 24, 5, 0) + answer(118, 20, 1, 0), "log")  # minutes from amid the last five
 
 
+def test_averages_of_cloudwatch_are_not_taken_for_sums() -> None:
+    """``get-metric-data`` names no statistic: of five minutes a fifth of the I/Os was left."""
+    with pytest.raises(FormatError, match=r"log: VolumeReadOps: 60\.2 is no sum; ask for the statistic Sum"):
+        parse_usage(answer(0, 12, 5, 60.2), "log")
+
+
 def test_times_of_cloudwatch_may_be_seconds_since_the_epoch() -> None:
     text = CLOUDWATCH.replace(f'"{TIMES[0]}"', "1795341600").replace(f'"{TIMES[1]}"', "1795341660.0")
     assert parse_usage(text, "log") == parse_usage(CLOUDWATCH, "log")
