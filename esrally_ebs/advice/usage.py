@@ -313,7 +313,7 @@ def _sadf_lines(report: Mapping[str, Any], time: Mapping[str, Any]) -> Iterator[
     for disk in report.get("disk", ()):
         yield ";".join((_SADF, "DEV", *_titles(disk)))
         yield ";".join(
-            ("", str(time["interval"]), f"{time['date']} {time['time']}", *map(str, disk.values()))
+            ("", str(time["interval"]), f"{time['date']} {time['time']}".strip(), *map(str, disk.values()))
         )
 
 

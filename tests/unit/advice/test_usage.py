@@ -120,6 +120,12 @@ def test_sadf_says_for_how_long_each_of_its_lines_is() -> None:
     ]
     document = {"sysstat": {"hosts": [{"nodename": "h", "statistics": reports}]}}
     assert parse_usage(json.dumps(document), "log") == SAR_READ
+    since_epoch = re.sub(  # -U
+        r'"2026-11-22", "time": "12:(\d)0:01"',
+        lambda time: f'"", "time": "{1795341000 + 600 * int(time[1])}"',
+        json.dumps(document),
+    )
+    assert parse_usage(since_epoch, "log") == SAR_READ
     older = json.dumps(document).replace('"rkB"', '"rd_sec"').replace('"wkB"', '"wr_sec"')
     assert parse_usage(older, "log")[0].read_bytes == 1600 * 512 * 600
 
