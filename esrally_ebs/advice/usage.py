@@ -41,6 +41,7 @@ _HUMAN = {"%": 1, "k": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes,
 _OLD_TITLES = ("r", "w", "rkB", "wkB", "rd_sec", "wr_sec")
 _SADF = "# hostname;interval;timestamp"  # how titles of sadf -d begin
 _RUN = "Linux "  # how the first line of a run of iostat or sar begins
+_NUMBERS_BELOW = re.compile(r"^(\S+)\n {13}", re.MULTILINE)  # their device's name: -h before sysstat 12
 _TIME = re.compile(  # of a day, as languages write it
     r"(?<!\d)(?P<hour>\d\d?)[:時时시]\s?(?P<minute>\d\d)[:分분]\s?(?P<second>\d\d)[秒초]?"
     r"(\s?(?P<half>[AP])\.?M\b\.?)?([+-]\d{4})?"
@@ -385,7 +386,7 @@ def _timed_lines(text: str, source: str) -> Iterator[tuple[list[str], bool, floa
     lie between.
     """
     seconds, time_s, now_s, is_table = 0.0, -1.0, 0.0, False
-    for line in text.splitlines():
+    for line in _NUMBERS_BELOW.sub(r"\1 ", text).splitlines():
         clock = _TIME.search(line)
         words = (line[clock.end() :] if clock else line).replace(",", ".").split()
         if clock and words[:1] == ["COM"]:  # of sar -C, also amid a report's time

@@ -275,6 +275,12 @@ def test_iostat_for_human_readers_is_read_though_it_rounds() -> None:
     assert parse_usage(human, "log")[0].read_bytes == pytest.approx(1.6 * MIB * 600)
 
 
+def test_a_device_whose_numbers_are_in_the_line_below_is_read() -> None:
+    """``-h`` before sysstat 12: it was said to be no report of a device."""
+    below = re.sub(r"^nvme1n1 ", "nvme1n1\n" + 13 * " ", IOSTAT, flags=re.MULTILINE)
+    assert parse_usage(below, "log") == parse_usage(IOSTAT, "log")
+
+
 def test_short_reports_of_iostat_have_reads_and_writes_in_one() -> None:
     """``-s``: its columns were said not to say how many I/Os and bytes."""
     text = re.sub(r"Device(.*\n)+?nvme1n1.*\n", SHORT, IOSTAT)
