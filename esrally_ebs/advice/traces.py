@@ -219,7 +219,8 @@ def lacks(ios: pa.Table) -> list[str]:
     unknown = ios["done_s"].null_count
     if unknown == ios.num_rows:
         texts.append(
-            "It has no completions: nothing is said of depth or times, and requests are not predicted."
+            "It has no I/O with both issue and completion: nothing is said of depth or times, and requests"
+            " are not predicted."
         )
     elif unknown:
         texts.append(

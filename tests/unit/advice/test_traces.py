@@ -98,6 +98,12 @@ def test_an_io_without_its_issue_is_kept_and_told() -> None:
     assert "1 I/Os" in lacks(ios)[0]
 
 
+def test_a_trace_of_completions_alone_is_not_said_to_have_none() -> None:
+    """As blktrace has of LVM, whose devices are issued nothing."""
+    done = "".join(line for line in text("blkparse").splitlines(keepends=True) if "  C " in line)
+    assert lacks(parse_trace(done, "t"))[0].startswith("It has no I/O with both issue and completion: ")
+
+
 def test_an_io_without_its_completion_is_kept_and_told() -> None:
     """``perf`` loses events: those were left out, and a volume seemed to do less."""
     lines = text("perf-script").splitlines(keepends=True)
