@@ -126,7 +126,7 @@ def _lines(text: str) -> Iterator[_Line]:
         if action in "DIR":
             continue
         if of.get("took_ms"):
-            begun_s = max(0.0, seconds - float(of["took_ms"]) / 1000)
+            begun_s = seconds - float(of["took_ms"]) / 1000
         yield from _io(by, begun_s, seconds)
     for begun_s, of in issued.values():
         yield from _io(of, begun_s, None)

@@ -104,6 +104,12 @@ def test_a_trace_of_completions_alone_is_not_said_to_have_none() -> None:
     assert lacks(parse_trace(done, "t"))[0].startswith("It has no I/O with both issue and completion: ")
 
 
+def test_an_io_that_was_issued_before_the_clock_began_took_its_time_too() -> None:
+    """biosnoop's clock is 0 as the first is done: that one, and those in flight meanwhile, took less."""
+    first = parse_trace(text("biosnoop").replace("10.000900", "0.000000"), "t").to_pylist()[0]
+    assert first["done_s"] - first["at_s"] == pytest.approx(400e-6)
+
+
 def test_an_io_without_its_completion_is_kept_and_told() -> None:
     """``perf`` loses events: those were left out, and a volume seemed to do less."""
     lines = text("perf-script").splitlines(keepends=True)
