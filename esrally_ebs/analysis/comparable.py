@@ -328,7 +328,7 @@ def _reach(session: Session, profiles: Profiles) -> Check | None:
         ok=False,
         value=value,
         text=f"a cache answered cold requests, which {'; '.join(wrong)}",
-        mend="take a volume without a cache of this machine",
+        mend="take a volume without a cache of this machine, and one whose reads are counted (queue/iostats)",
         accepted=bool({REACH, "caches-below"} & set(session.plan.accept)),
     )
 

@@ -150,8 +150,11 @@ class Profile:
 
     @property
     def await_s(self) -> float | None:
-        """Mean time of a read at the device, limiters included; the kernel counts it in milliseconds."""
-        return self._ratio("device.read_s", "device.reads")
+        """Mean time of a read at the device, limiters included; the kernel counts it in milliseconds.
+
+        None without any: many kernels (5.10 from 5.10.91 on) count I/Os of md arrays, and not their times.
+        """
+        return self._ratio("device.read_s", "device.reads") or None
 
     @property
     def depth(self) -> float | None:
