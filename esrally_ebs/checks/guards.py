@@ -26,6 +26,7 @@ _OWN_OPTIONS = (
     "sunit=",
     "swidth=",
     "stripe=",
+    "logbsize=",  # XFS: of a stripe's chunk, up to 256 KiB
     "subvol",
     "fsid=",
 )
