@@ -118,8 +118,9 @@ def _hits(measured: pa.Table) -> Check | None:
         return None
     for task, by_arm in hits.items():
         if len({frozenset(numbers) for numbers in by_arm.values()}) > 1:
+            shared = set.intersection(*by_arm.values())
             listed = ", ".join(
-                f"{arm} {sorted(numbers, key=lambda number: (number is not None, number or 0))[:3]}"
+                f"{arm} {sorted(numbers - shared, key=lambda number: (number is not None, number or 0))[:3]}"
                 for arm, numbers in by_arm.items()
             )
             text = f"{task}: hit counts differ between arms ({listed}); they do not search the same documents"

@@ -51,6 +51,13 @@ def failing(measured: Session) -> list[str]:
     return [check.name for check in check_comparable(measured) if not check.ok]
 
 
+def test_of_hits_those_that_not_all_arms_have_are_named() -> None:
+    asked = ((arm, hits) for arm, last in (("a", 4), ("b", 5)) for hits in (1, 2, 3, last))
+    measured = session(table(*(row(arm=arm, hits=hits) for arm, hits in asked)))
+    (check,) = (check for check in check_comparable(measured) if not check.ok)
+    assert "(a [4], b [5])" in check.text
+
+
 @pytest.mark.parametrize(("last", "ok"), [(12, True), (11, False)])
 def test_blocks_beside_writes_begin_with_the_same_documents(last: int, ok: bool) -> None:
     events = tuple(
