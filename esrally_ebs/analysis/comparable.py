@@ -182,11 +182,12 @@ def _volumes(session: Session) -> Check | None:
     accepted = {check.name for check in session.checks if check.accepted}
     keys = [key for key in VOLUME_SETTINGS if key.removesuffix("_bytes") not in accepted]
     settings = {arm.spec.name: pick({k: getattr(arm, k) for k in keys}, keys) for arm in session.arms}
-    check = _agree("settings", settings)
-    if check is None or check.ok or len({arm.kind for arm in session.arms}) == 1:
+    check, kinds = _agree("settings", settings), {arm.kind for arm in session.arms}
+    if check is None or check.ok or len(kinds) == 1:
         return check
     # A file system over the network has no scheduler or readahead like a disk's: a part of what is compared.
-    return replace(check, ok=True, text=f"{check.text} (arms of different kinds)")
+    text = f"{check.text} (arms of different kinds)"
+    return replace(check, ok=Kind.EFS in kinds, text=text, severity=Severity.WARN)
 
 
 def pick(values: Mapping[str, Any], keys: Iterable[str], prefix: str = "") -> dict[str, Any]:

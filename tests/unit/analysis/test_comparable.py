@@ -165,6 +165,9 @@ def test_volumes_of_different_kinds_may_differ_in_settings_but_it_is_said() -> N
     measured = session(table(row(), row(arm="b")), volume("a"), volume("b", Kind.EFS, readahead=4096))
     assert not failing(measured)
     assert any("readahead_bytes differs" in check.text for check in check_comparable(measured))
+    on_disks = replace(measured, arms=(volume("a"), volume("b", Kind.EBS, readahead=4096)))
+    (check,) = (check for check in check_comparable(on_disks) if not check.ok)
+    assert (check.name, check.forbids) == ("settings", False)
 
 
 def test_a_warm_session_is_not_asked_to_be_cold() -> None:
