@@ -14,8 +14,9 @@ from esrally_ebs.analysis.comparable import NODE_SETTINGS, VOLUME_SETTINGS, all_
 from esrally_ebs.model import Check, Phase, State, Volume
 from esrally_ebs.store.encoding import plain
 from esrally_ebs.store.session import Session
+from esrally_ebs.units import format_bytes
 
-_MACHINE = ("kernel", "os", "cpu", "cores", "memory_bytes")
+_MACHINE = ("kernel", "os", "cpu", "cores")
 _TOOLS = ("rally", "engine")
 _RACE = ("track", "challenge", "warmup_iterations")
 _CACHE = ("mode", "drop_every")
@@ -146,14 +147,21 @@ def _race(session: Session, other: Session) -> dict[str, Any]:
 def _machine(session: Session, arms: Iterable[str]) -> dict[str, Any]:
     """Of this machine, of the hosts that have the arms, and whether the load came from others."""
     environment = session.environment
-    facts = pick(environment, _MACHINE)
+    facts = machine_facts(environment)
     specs = {arm.spec.name: arm.spec for arm in session.arms}
     hosts = environment.get("hosts", {})
     for host in dict.fromkeys(host for arm in arms for host in specs[arm].all_hosts):
-        facts |= pick(hosts.get(host, {}), _MACHINE, f"host {host} ")
+        facts |= machine_facts(hosts.get(host, {}), f"host {host} ")
     if any("load_host" in event.fields for event in session.events):
         facts["load from"] = "other machines"  # the way to which is in each service time
     return facts
+
+
+def machine_facts(facts: Facts, prefix: str = "") -> dict[str, Any]:
+    """What must agree of a machine; memory in tenths of a GiB, as each boot leaves some KiB more or less."""
+    size = facts.get("memory_bytes")
+    memory = {f"{prefix}memory": format_bytes(size)} if isinstance(size, int) else {}
+    return pick(facts, _MACHINE, prefix) | memory
 
 
 def _instance(session: Session, other: Session) -> dict[str, Any]:

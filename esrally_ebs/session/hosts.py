@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from esrally_ebs import node as nodes
+from esrally_ebs.analysis.sessions import machine_facts
 from esrally_ebs.checks.arms import Guarded
 from esrally_ebs.errors import EbsError, FormatError, SetupError
 from esrally_ebs.machine.processes import compare_clocks, is_root
@@ -37,7 +38,7 @@ from esrally_ebs.telemetry.gc_log import Pause
 
 # What the session's other processes may ask for.
 OPERATIONS = ("measure", "evict", "counters", "sample", "pauses", "cause", "restart_nodes")
-_ALIKE = ("kernel", "os", "cpu", "cores", "memory_bytes", "fio", "engine", "image")
+_ALIKE = ("kernel", "os", "cpu", "cores", "memory", "fio", "engine", "image")
 _PART_BYTES = MAX_REQUEST_BYTES // 2  # of an index, at a time; in base64 a third more
 _WAYS_APART_S = 0.0005  # a read of an SSD volume takes about as long
 _DAY_S = 86_400.0
@@ -447,6 +448,7 @@ def _left_on(host: HostPlan, sessions: Sequence[str]) -> list[tuple[str, bool]]:
 
 def hosts_alike(facts: Mapping[str, Mapping[str, Any]]) -> Check:
     """Whether arms on different hosts differ by their volumes alone, as far as the hosts tell."""
+    facts = {name: {**each, **machine_facts(each)} for name, each in facts.items()}
     different = [key for key in _ALIKE if len({each.get(key) for each in facts.values()}) > 1]
     shown = "; ".join(
         f"{key}: {', '.join(f'{name} {each.get(key)}' for name, each in facts.items())}" for key in different

@@ -75,6 +75,21 @@ def test_what_must_agree_is_named_when_it_does_not(
     assert text in texts[name]
 
 
+def test_a_machine_that_was_booted_anew_is_the_same_with_some_kib_less(
+    pair: tuple[Session, Session],
+) -> None:
+    first, second = pair
+
+    def with_memory(session: Session, size: int) -> Session:
+        return changed(session, "environment", "memory_bytes", size)
+
+    whole = with_memory(first, 8_056_623_104)
+    assert failing(whole, with_memory(second, 8_056_614_912)) == {}
+    assert failing(whole, with_memory(second, 16_000_000_000)) == {
+        "machine": "memory: 7.5 GiB in the first, 14.9 GiB in the second"
+    }
+
+
 def test_reads_that_were_perturbed_are_compared_with_no_usual_ones(pair: tuple[Session, Session]) -> None:
     arm = [{"name": "gp2", "type": "gp2"}]
     slow, usual = (

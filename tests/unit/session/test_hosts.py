@@ -375,8 +375,9 @@ def test_all_else_is_taken_down_when_a_helper_cannot_be_ended(
 
 
 def test_hosts_of_different_kinds_are_a_warning() -> None:
-    like: dict[str, object] = {"kernel": "6.1", "cores": 2, "fio": "fio-3.33"}
+    like: dict[str, object] = {"kernel": "6.1", "cores": 2, "memory_bytes": 8_056_623_104, "fio": "fio-3.33"}
     assert hosts.hosts_alike({"a": like, "b": dict(like)}).ok
+    assert hosts.hosts_alike({"a": like, "b": like | {"memory_bytes": 8_056_614_912}}).ok  # KiB at each boot
     check: Check = hosts.hosts_alike({"a": like, "b": like | {"cores": 4}})
     assert (check.ok, check.severity) == (False, Severity.WARN)
     assert check.text == "arms are on different machines: cores: a 2, b 4"
