@@ -15,8 +15,8 @@ from pathlib import Path
 from esrally_ebs.aws.identity import identify
 from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.machine.caller import KEEPER
-from esrally_ebs.machine.disks import disk_of
-from esrally_ebs.machine.kernel_trees import Roots, text
+from esrally_ebs.machine.disks import stack_of
+from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
 from esrally_ebs.machine.private import require_unchangeable
 from esrally_ebs.machine.procfs import Mount
@@ -96,24 +96,21 @@ def _not_a_mount(path: Path) -> str:
 
 
 def check_distinct(specs: Sequence[VolumeSpec]) -> None:
-    """PlanError when two specs with a mount share a device: the comparison would be of one with itself."""
+    """PlanError when two specs with a mount share a disk: the comparison would be of one with itself."""
     owner: dict[str, VolumeSpec] = {}
     for spec in specs:
         mount = None if spec.mount is None else mount_at(Path(os.path.realpath(spec.mount)))
         if mount is None:
             continue
-        other = owner.setdefault(_disk_number(mount.device_number), spec)
-        if other is not spec:
-            raise PlanError(
-                f"volumes '{other.name}' and '{spec.name}': {other.mount} and {spec.mount} are on one device"
-                f" ({mount.source}); give each arm a device of its own",
-                key="mount",
-            )
-
-
-def _disk_number(number: str) -> str:
-    """The number of the whole disk when ``number`` is a partition's."""
-    return text(disk_of(Path("/sys/dev/block", number).resolve()) / "dev") or number
+        disks = stack_of(mount, Roots()).names
+        for one in disks or (mount.device_number,):
+            other = owner.setdefault(one, spec)
+            if other is not spec:
+                raise PlanError(
+                    f"volumes '{other.name}' and '{spec.name}': {other.mount} and {spec.mount} are on one"
+                    f" device ({one if disks else mount.source}); give each arm a device of its own",
+                    key="mount",
+                )
 
 
 def _takes_files(path: Path) -> bool:

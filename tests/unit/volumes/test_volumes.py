@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from attached import open_volume
+from fake_machine import FakeMachine
 
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.machine.disks import mounts_of
 from esrally_ebs.machine.mounts import mount_holding
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -148,6 +150,23 @@ def test_two_arms_on_one_device_are_refused_by_name() -> None:
     root = Path("/")
     with pytest.raises(PlanError, match=r"^volumes 'a' and 'b': / and / are on one device"):
         check_distinct([_spec("gp2", mount=root), _spec("gp3", name="b", mount=root)])
+
+
+def test_two_logical_volumes_of_one_disk_are_one_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = FakeMachine(tmp_path)
+    disks = [machine.nvme(f"nvme{at}n1", f"259:{at}") for at in (1, 2)]
+    for at, members in enumerate(([disks[0]], [disks[0]], [disks[1]])):
+        machine.array(f"dm-{at}", f"253:{at}", members, uuid=f"LVM-{at}")
+        machine.mount(f"/mnt/{at}", f"/dev/mapper/vg-{at}", f"253:{at}")
+    points = {mount.mount_point: mount for mount in mounts_of(machine.roots)}
+    monkeypatch.setattr(mounted, "mount_at", points.get)
+    monkeypatch.setattr(mounted, "Roots", lambda: machine.roots)
+    a, b, c = (_spec("gp3", name=name, mount=Path(f"/mnt/{at}")) for at, name in enumerate("abc"))
+    check_distinct([a, c])
+    with pytest.raises(PlanError, match=r"'a' and 'b': /mnt/0 and /mnt/1 are on one device \(nvme1n1\)"):
+        check_distinct([a, c, b])
 
 
 def test_a_directory_has_no_buckets_to_wait_for(tmp_path: Path) -> None:
