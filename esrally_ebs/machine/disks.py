@@ -266,6 +266,10 @@ class _Descent:
         parts = [name for member in members if _LVM_CACHE.search(name := text(member / "dm" / "name"))]
         if parts:
             self.caches.append(f"{disk.name} is a cached LVM volume (over {', '.join(parts)})")
+        if (disk / "dm").is_dir() and len(members) > 1 and not text(disk / "dm" / "uuid"):
+            # made by dmsetup: sysfs does not tell a dm-cache from a stripe
+            names = ", ".join(member.name for member in members)
+            self.caches.append(f"{disk.name} may be a dm-cache (over {names}), as no uuid says what made it")
 
 
 def _sort_of_array(disk: Path) -> str:

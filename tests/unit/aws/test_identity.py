@@ -218,6 +218,18 @@ def test_caches_of_bcache_lvm_and_zfs_are_named(machine: FakeMachine) -> None:
     assert "ARC" in at(machine, "/mnt/z").stack.caches[0]
 
 
+def test_what_dmsetup_made_of_several_devices_may_be_a_cache(machine: FakeMachine) -> None:
+    disks = [machine.nvme(name, number) for name, number in (("nvme1n1", "259:2"), ("nvme2n1", "259:3"))]
+    machine.array("dm-0", "253:0", disks)
+    machine.write("sys/devices/virtual/dm-0/dm/uuid", "")
+    machine.array("dm-1", "253:1", disks, uuid="LVM-x")
+    machine.mount("/mnt/a", "/dev/mapper/cached", "253:0")
+    machine.mount("/mnt/b", "/dev/mapper/vg-data", "253:1")
+    (cache,) = at(machine).stack.caches
+    assert cache == "dm-0 may be a dm-cache (over nvme1n1, nvme2n1), as no uuid says what made it"
+    assert at(machine, "/mnt/b").stack.caches == ()
+
+
 def test_a_mount_point_that_is_no_utf8_hides_no_other(machine: FakeMachine) -> None:
     machine.nvme("nvme1n1", "259:2", serial=A)
     machine.mount("/mnt/a", "/dev/nvme1n1", "259:2")
