@@ -1,21 +1,13 @@
 """The small session of the golden reports, made by hand through the store, and its pieces."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from small_plan import small_plan
+from stored import ROW, sample_of
 
-from esrally_ebs.model import (
-    BaselineRow,
-    Event,
-    Kind,
-    Phase,
-    Sample,
-    State,
-    TelemetryPoint,
-    Volume,
-    VolumeSpec,
-)
+from esrally_ebs.model import BaselineRow, Event, Kind, Sample, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.store import SessionFolder
 
 MIB = 1024**2
@@ -71,40 +63,19 @@ def sample(name: str, round_: int, task: str, at: float, service: float, **chang
         "round": round_,
         "task": task,
         "operation": task,
-        "phase": Phase.MEASURE,
-        "iteration": 1,
-        "client": 0,
         "started_s": at,
-        "service_time_s": service,
-        "latency_s": service,
-        "processing_time_s": service,
-        "ops": 1.0,
-        "success": True,
         "hits": 1000 + len(task),
         "took_s": service - 0.002,
         "resident_before": 0.0005,
     }
-    return Sample(**{**fields, **changes})
+    return sample_of(service, **{**fields, **changes})
 
 
 def fio(name: str, round_: int, op: str, iops: float) -> BaselineRow:
     base = {"gp2": 1.0, "gp3": 1.1}[name] * {"read": 418e-6, "write": 1032e-6}[op]
-    return BaselineRow(
-        arm=name,
-        round=round_,
-        job="seq-rw-16k-x2",
-        op=op,
-        bs_bytes=16384,
-        numjobs=2,
-        iodepth=1,
-        iops=iops,
-        bandwidth_bytes_per_s=iops * 16384,
-        mean_s=base,
-        p50_s=base,
-        p90_s=base * 1.2,
-        p99_s=base * 1.5,
-        p999_s=base * 2,
-    )
+    rates = {"iops": iops, "bandwidth_bytes_per_s": iops * ROW.bs_bytes}
+    times = {"mean_s": base, "p50_s": base, "p90_s": base * 1.2, "p99_s": base * 1.5, "p999_s": base * 2}
+    return replace(ROW, arm=name, round=round_, job="seq-rw-16k-x2", op=op, **rates, **times)
 
 
 def telemetry() -> list[TelemetryPoint]:

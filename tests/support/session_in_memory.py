@@ -2,31 +2,18 @@
 
 from pathlib import Path
 
-import pyarrow as pa
+from sample_rows import row, table
 from small_plan import small_plan
 
-from esrally_ebs.model import Kind, Phase, State, Volume, VolumeSpec
-from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
+from esrally_ebs.model import Kind, State, Volume, VolumeSpec
+from esrally_ebs.store.encoding import BASELINE, TELEMETRY
 from esrally_ebs.store.session import Session
 
 
 def session(ratio: float = 1.0, *, arms: tuple[str, ...] = ("a", "b"), **changes: object) -> Session:
     rows = [
-        {
-            **dict.fromkeys(SAMPLES.names, 0.0),
-            "session": "s",
-            "arm": arm,
-            "round": round_,
-            "task": "t",
-            "operation": "t",
-            "phase": Phase.MEASURE.value,
-            "iteration": 1,
-            "client": 0,
-            "service_time_s": 0.1 * (ratio if arm == "b" else 1.0) * (1 + 0.001 * request),
-            "success": True,
-            "hits": 5,
-        }
-        for arm in arms
+        row(arm=arm, round=round_, service_time_s=seconds * (1 + 0.001 * request))
+        for arm, seconds in ((arm, 0.1 * ratio if arm == "b" else 0.1) for arm in arms)
         for round_ in range(1, 7)
         for request in range(5)
     ]
@@ -49,7 +36,7 @@ def session(ratio: float = 1.0, *, arms: tuple[str, ...] = ("a", "b"), **changes
         "dataset": {},
         "checks": (),
         "warnings": (),
-        "samples": pa.Table.from_pylist(rows, schema=SAMPLES),
+        "samples": table(*rows),
         "baseline": BASELINE.empty_table(),
         "telemetry": TELEMETRY.empty_table(),
         "events": (),

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from small_plan import small_plan
+from stored import sample_of
 
-from esrally_ebs.model import Kind, Phase, Sample, State, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Sample, State, Volume, VolumeSpec
 from esrally_ebs.store import SessionFolder
 
 
@@ -16,25 +17,8 @@ def volume(name: str, **changes: Any) -> Volume:  # noqa: ANN401
 
 
 def sample(arm: str, round_: int, seconds: float, hits: int | None) -> Sample:
-    return Sample(
-        session="s",
-        arm=arm,
-        round=round_,
-        task="q",
-        operation="q",
-        phase=Phase.MEASURE,
-        iteration=1,
-        client=0,
-        started_s=0.0,
-        service_time_s=seconds,
-        latency_s=seconds,
-        processing_time_s=seconds,
-        ops=1.0,
-        success=True,
-        hits=hits,
-        took_s=None,
-        resident_before=0.0,
-    )
+    fields = {"task": "q", "operation": "q", "started_s": 0.0, "hits": hits, "resident_before": 0.0}
+    return sample_of(seconds, arm=arm, round=round_, **fields)
 
 
 def make(

@@ -1,6 +1,8 @@
-"""Records that tests of the store write: an arm, a sample, a row of fio."""
+"""Records that tests write, or change: an arm, a sample, a row of fio."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from esrally_ebs.model import BaselineRow, Kind, Phase, Sample, Volume, VolumeSpec
 
@@ -45,3 +47,9 @@ ROW = BaselineRow(
     p99_s=7e-4,
     p999_s=9e-4,
 )
+
+
+def sample_of(seconds: float, **changes: Any) -> Sample:  # noqa: ANN401
+    """A request that took so long, by whatever it is measured."""
+    times = dict.fromkeys(("service_time_s", "latency_s", "processing_time_s"), seconds)
+    return replace(SAMPLE, **{**times, **changes})

@@ -8,14 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import session_in_memory
 from sample_rows import row, table
 from small_plan import small_plan
+from stored import ROW
 
 from esrally_ebs.analysis.comparable import all_checks, check_comparable, whole_rounds
 from esrally_ebs.analysis.summary import summarize
-from esrally_ebs.model import BaselineRow, Event, Kind, State, Volume, VolumeSpec
+from esrally_ebs.model import Event, Kind, State, Volume, VolumeSpec
 from esrally_ebs.plan import parse_plan
-from esrally_ebs.store.encoding import BASELINE, SAMPLES, TELEMETRY
+from esrally_ebs.store.encoding import BASELINE, SAMPLES
 from esrally_ebs.store.session import Session
 
 
@@ -24,27 +26,15 @@ def volume(name: str, kind: Kind = Kind.EMULATED, readahead: int = 131072) -> Vo
     return Volume(spec=spec, kind=kind, mount=Path("/mnt"), filesystem="xfs", readahead_bytes=readahead)
 
 
-def session(samples: pa.Table, *arms: Volume, **changes: object) -> Session:
-    plain: dict[str, object] = {
-        "id": "s",
-        "path": Path(),
-        "kind": "race",
-        "state": State.COMPLETE,
-        "reason": "",
-        "started_at": 0.0,
-        "ended_at": 1.0,
+def session(samples: pa.Table, *arms: Volume, **changes: Any) -> Session:  # noqa: ANN401
+    plain = {
         "plan": small_plan(),
         "arms": arms or (volume("a"), volume("b")),
         "environment": {"nodes": {"a": {"version": "8.8.2"}, "b": {"version": "8.8.2"}}},
         "dataset": {"hash": "abc"},
-        "checks": (),
-        "warnings": (),
         "samples": samples,
-        "baseline": BASELINE.empty_table(),
-        "telemetry": TELEMETRY.empty_table(),
-        "events": (),
     }
-    return Session(**{**plain, **changes})  # type: ignore[arg-type]
+    return replace(session_in_memory.session(), **{**plain, **changes})
 
 
 def failing(measured: Session) -> list[str]:
@@ -235,18 +225,8 @@ DEEP = {"name": "deep", "rw": "randread", "bs": "4k", "iodepth": 32, "engine": "
 def direct(job: Mapping[str, Any]) -> pa.Table:
     """What fio had of that job on arm b: a median of a millisecond."""
     times = dict.fromkeys(("mean_s", "p50_s", "p90_s", "p99_s", "p999_s"), 1e-3)
-    one = BaselineRow(
-        arm="b",
-        round=0,
-        job=job["name"],
-        op="read",
-        bs_bytes=4096,
-        numjobs=1,
-        iodepth=job.get("iodepth", 1),
-        iops=1000.0,
-        bandwidth_bytes_per_s=4096e3,
-        **times,
-    )
+    shape = {"bs_bytes": 4096, "numjobs": 1, "iodepth": job.get("iodepth", 1)}
+    one = replace(ROW, arm="b", job=job["name"], **shape, **times)
     return pa.Table.from_pylist([asdict(one)], schema=BASELINE)
 
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import golden_session
 import pytest
 from small_plan import small_plan
+from stored import sample_of
 
 from esrally_ebs.analysis.marks import Cause, marked_blocks
-from esrally_ebs.model import Event, Kind, Phase, Sample, Volume, VolumeSpec
+from esrally_ebs.model import Event, Sample
 from esrally_ebs.session.steps import conclude
 from esrally_ebs.store import Session, SessionFolder, load_session
 
@@ -27,25 +29,7 @@ def at(arm: str, round_: int) -> float:
 
 def samples() -> list[Sample]:
     return [
-        Sample(
-            session="s",
-            arm=arm,
-            round=round_,
-            task=TASK,
-            operation=TASK,
-            phase=Phase.MEASURE,
-            iteration=1,
-            client=0,
-            started_s=at(arm, round_) + request,
-            service_time_s=REQUEST_S,
-            latency_s=REQUEST_S,
-            processing_time_s=REQUEST_S,
-            ops=1.0,
-            success=True,
-            hits=7,
-            took_s=0.09,
-            resident_before=0.0,
-        )
+        sample_of(REQUEST_S, arm=arm, round=round_, task=TASK, started_s=at(arm, round_) + request)
         for round_ in (1, 2)
         for arm in ARMS
         for request in range(REQUESTS)
@@ -54,16 +38,7 @@ def samples() -> list[Sample]:
 
 def session(path: Path, events: Sequence[Event] = (), rows: Sequence[Sample] | None = None) -> Session:
     folder = SessionFolder.create(path, "s", kind="race", plan=small_plan(name="x", race={}))
-    folder.update(
-        arms=[
-            Volume(
-                spec=VolumeSpec(name=arm, type=arm, size_bytes=1 << 30),
-                kind=Kind.EMULATED,
-                mount=Path("/mnt") / arm,
-            )
-            for arm in ARMS
-        ]
-    )
+    folder.update(arms=[golden_session.arm(arm) for arm in ARMS])
     with folder.part_writer("samples") as writer:
         writer.add(samples() if rows is None else rows)
     for event in events:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sample_rows import row, table
 from small_plan import small_plan
+from stored import ROW
 
 from esrally_ebs.analysis.profile import Profile, Window, singles
 from esrally_ebs.analysis.reasons import (
@@ -21,7 +22,6 @@ from esrally_ebs.analysis.reasons import (
     why,
 )
 from esrally_ebs.analysis.rounds import Estimate
-from esrally_ebs.model import BaselineRow
 from esrally_ebs.store import SessionFolder, load_session
 
 KIB = 1024
@@ -169,22 +169,7 @@ def test_only_random_reads_one_at_a_time_tell_of_a_cold_search(tmp_path: Path) -
         {"name": "sequential", "rw": "read", "bs": 4 * KIB},
     ]
     folder = SessionFolder.create(tmp_path, "s", kind="baseline", plan=small_plan(name="x", baseline=jobs))
-    row = BaselineRow(
-        arm="gp3",
-        round=0,
-        job="",
-        op="read",
-        bs_bytes=0,
-        numjobs=1,
-        iodepth=1,
-        iops=1.0,
-        bandwidth_bytes_per_s=1.0,
-        mean_s=1e-3,
-        p50_s=9.0,
-        p90_s=9.0,
-        p99_s=9.0,
-        p999_s=9.0,
-    )
+    row = replace(ROW, arm="gp3", mean_s=1e-3)
     folder.rows_baseline(replace(row, job=str(job["name"]), bs_bytes=int(str(job["bs"]))) for job in jobs)
 
     assert fio_read_times(load_session(folder.path)) == {"gp3": {0: {4 * KIB: 1e-3, 16 * KIB: 1e-3}}}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import session_in_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sessions_of_six_rounds import make, volume
@@ -265,40 +266,7 @@ def test_volumes_of_one_type_that_are_more_or_elsewhere_are_told(pair: tuple[Ses
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["kernel", "os", "cpu", "rally"]), st.text(min_size=1), st.text(min_size=1))
 def test_what_agrees_does_not_depend_on_which_session_is_first(key: str, one: str, two: str) -> None:
-    base = Session(
-        id="s",
-        path=Path(),
-        kind="race",
-        state=State.COMPLETE,
-        reason="",
-        started_at=0.0,
-        ended_at=None,
-        plan=small_plan(),
-        arms=(volume("gp2"),),
-        environment={key: one},
-        dataset={},
-        checks=(),
-        warnings=(),
-        samples=SAMPLE_TABLE,
-        baseline=pa.table({}),
-        telemetry=pa.table({}),
-        events=(),
-    )
+    base = session_in_memory.session(environment={key: one})
     other = replace(base, environment={key: two})
     assert failing(base, other).keys() == failing(other, base).keys()
     assert (not failing(base, other)) is (one == two)
-
-
-SAMPLE_TABLE = pa.table(
-    {
-        "task": ["q"],
-        "arm": ["gp2"],
-        "phase": ["measure"],
-        "success": [True],
-        "round": pa.array([1], pa.int32()),
-        "iteration": [1],
-        "hits": [5],
-        "resident_before": [0.0],
-        "service_time_s": [0.1],
-    }
-)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from recorded_aws import ID_GP2, RecordedAws
 from small_plan import small_plan
+from stored import sample_of
 
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.aws import cloudwatch
 from esrally_ebs.aws.cloudwatch import Subject, burst_balances, fetch, instance_balances, price_usd, queries
 from esrally_ebs.errors import SetupError
-from esrally_ebs.model import Check, Kind, Phase, Sample, State, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import Check, Kind, Sample, State, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.report import RENDERERS, build
 from esrally_ebs.store import SessionFolder, load_session
 
@@ -125,11 +126,7 @@ def folder(tmp_path: Path) -> SessionFolder:
 
 
 def request(task: str, at: float) -> Sample:
-    return Sample(
-        session="s-1", arm="gp2", round=1, task=task, operation=task, phase=Phase.MEASURE, iteration=1,
-        client=0, started_s=AT + at, service_time_s=1.0, latency_s=1.0, processing_time_s=1.0, ops=1.0,
-        success=True, hits=1, took_s=None, resident_before=0.0,
-    )  # fmt: skip
+    return sample_of(1.0, session="s-1", task=task, started_s=AT + at)
 
 
 def counter(second: int) -> TelemetryPoint:

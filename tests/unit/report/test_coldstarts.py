@@ -7,35 +7,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_rows import row, table
 
 from esrally_ebs.analysis.summary import ColdStartCurve, cold_starts
-from esrally_ebs.model import Phase
 from esrally_ebs.report.html.plots import plot
 from esrally_ebs.report.search import cold_start_plots, cold_start_table
-from esrally_ebs.store.encoding import SAMPLES
 
 
 def samples(times: dict[str, list[float]], *, rounds: int = 3, **changes: object) -> pa.Table:
     """Requests of one task: per arm, the times (s) of the requests since the drop, the same in all rounds."""
-    rows = [
-        {
-            **dict.fromkeys(SAMPLES.names, 0),
-            "session": "s",
-            "arm": arm,
-            "task": "q",
-            "operation": "q",
-            "phase": Phase.MEASURE.value,
-            "round": round_,
-            "iteration": number,
-            "service_time_s": seconds,
-            "success": True,
-            **changes,
-        }
-        for arm, own in times.items()
-        for round_ in range(1, rounds + 1)
-        for number, seconds in enumerate(own, start=1)
-    ]
-    return pa.Table.from_pylist(rows, schema=SAMPLES)
+    return table(
+        *(
+            row(arm=arm, task="q", round=round_, iteration=number, service_time_s=seconds) | changes
+            for arm, own in times.items()
+            for round_ in range(1, rounds + 1)
+            for number, seconds in enumerate(own, start=1)
+        )
+    )
 
 
 COOLING = [0.9, 0.5, 0.2, 0.105, 0.1, 0.1, 0.1, 0.1]

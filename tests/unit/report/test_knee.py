@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 import pytest
 import session_in_memory
 import simulated_queue
+from sample_rows import row, table
 from small_plan import small_plan
 
 from esrally_ebs import report
 from esrally_ebs.analysis.comparable import check_comparable
 from esrally_ebs.analysis.knee import EVENT, KneeSearch, NextStep, Purpose, StepResult, observe, steps_of
-from esrally_ebs.model import Event, Phase, parse_bound
+from esrally_ebs.model import Event, parse_bound
 from esrally_ebs.store.encoding import SAMPLES, TELEMETRY
 from esrally_ebs.store.session import Session
 
@@ -42,16 +43,12 @@ def recorded(servers: dict[str, int], bound: str = BOUND, service_s: float = 0.0
             steps.append(observe(step, due, latency, service, search.bound))
             fields = {"purpose": step.purpose.value, "rate": step.rate, "seconds": step.seconds}
             events.append(Event(at_s=0.0, kind=EVENT, arm=arm, fields={**fields, "round": len(steps)}))
+            own = {"arm": arm, "round": len(steps), "task": "queries"}
             rows += [
-                {
-                    **dict.fromkeys(SAMPLES.names, 0.0), "session": "s", "arm": arm, "round": len(steps),
-                    "task": "queries", "operation": "q", "phase": Phase.MEASURE.value, "iteration": 1,
-                    "started_s": float(at + took - served), "service_time_s": float(served),
-                    "client": 0, "latency_s": float(took), "success": True, "hits": 5,
-                }
+                row(**own, started_s=at + took - served, service_time_s=served, latency_s=took)
                 for at, took, served in zip(due, latency, service, strict=True)
-            ]  # fmt: skip
-    samples = pa.Table.from_pylist(rows, schema=SAMPLES)
+            ]
+    samples = table(*rows)
     return session_in_memory.session(arms=tuple(servers), plan=plan, samples=samples, events=tuple(events))
 
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_plan import small_plan
+from stored import sample_of
 
 from esrally_ebs import studies
 from esrally_ebs.catalog import cost
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Kind, Phase, Sample, Volume
+from esrally_ebs.model import Kind, Volume
 from esrally_ebs.plan import BaselineJob, Plan, load_plan
 from esrally_ebs.report.model import Table, Value
 from esrally_ebs.store import SessionFolder, load_session
@@ -115,15 +116,7 @@ def test_a_recorded_race_stands_beside_the_published_one(tmp_path: Path) -> None
     folder = SessionFolder.create(tmp_path, "race", kind="race", plan=small_plan())
     specs = plan_of("nikkei-2021").arm[:2]
     folder.update(arms=[Volume(spec=spec, kind=Kind.EMULATED, mount=tmp_path) for spec in specs])
-    samples = [
-        Sample(
-            session="race", arm=arm, round=1, task="range_field_big_range", operation="search",
-            phase=Phase.MEASURE, iteration=1, client=0, started_s=1.0, service_time_s=seconds,
-            latency_s=seconds, processing_time_s=seconds, ops=1.0, success=True, hits=1, took_s=None,
-            resident_before=0.0,
-        )
-        for arm, seconds in (("gp2", 0.010), ("gp3", 0.020))
-    ]  # fmt: skip
+    samples = [sample_of(seconds, arm=arm) for arm, seconds in (("gp2", 0.010), ("gp3", 0.020))]
     samples.append(replace(samples[1], task="range_field_small_range"))
     session = replace(load_session(folder.path), samples=to_table(samples, SAMPLES))
     table = rally_table(studies.read_study("nikkei-2021").settings["rally"], session)
