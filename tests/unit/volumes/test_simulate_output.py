@@ -1,14 +1,19 @@
-"""What a simulated job says in fio's words: the keys of fio itself, and figures that agree."""
+"""What a simulated job says in fio's words: the keys of fio itself, bins as fine, and figures that agree."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.plan import BaselineJob
 from esrally_ebs.volumes.virtual import SimulatedVolume
+from esrally_ebs.volumes.virtual.state import BINS, bin_of, middle_ns
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 GP3 = VolumeSpec(name="gp3", type="gp3", size_bytes=100 * GIB)
@@ -84,3 +89,15 @@ def test_the_options_are_in_fios_words() -> None:
     options = run(rw="randrw", rwmixread=70, runtime=0.01, size=MIB)["job options"]
     assert options["ioengine"] == "libaio"
     assert (options["rwmixread"], options["runtime"], options["time_based"]) == ("70", "10000us", "1")
+
+
+@given(nanoseconds=st.floats(1, 17e9))
+def test_the_middle_of_a_bin_is_within_a_percent_of_what_falls_into_it(nanoseconds: float) -> None:
+    number = bin_of(nanoseconds)  # the last bin ends at 17.2 s, as fio's does
+    assert 0 <= number < BINS
+    assert middle_ns(number) == pytest.approx(nanoseconds, rel=1 / 127, abs=1)
+
+
+def test_bins_follow_one_another_without_gaps() -> None:
+    values = np.concatenate([np.arange(1, 2000, 0.5), np.geomspace(2000, 1e9, 20_000)])
+    assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(bin_of(value) for value in values))
