@@ -1,4 +1,7 @@
-"""Emulated volumes that took longer than their models: a marked round on one arm, a failed check in all."""
+"""What a busy machine, or its host, does to times: a marked round on one arm, else a failed check, a warning.
+
+Emulated volumes that took longer than their models, and processor time that the host kept.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +21,7 @@ from esrally_ebs.report.model import Table
 from esrally_ebs.store import SessionFolder, load_session
 
 BIG = "range_field_big_range"
+LATE, STOLEN = "later than its model", "processors stolen"  # columns
 READS = 100
 TARGET_S = 0.05  # of all reads of a request
 JOB_S = 0.5  # of all reads of a job, which does nothing else
@@ -41,24 +45,26 @@ def session(home: Path, change: Callable[[Event], Event], **plan: object) -> Pat
     return path
 
 
-def late_column(path: Path) -> list[str]:
-    """Texts of the load table's column; none where it has no such column."""
+def column_of(title: str, path: Path) -> list[str]:
+    """Texts of a column of the load table; none where it has no such column."""
     report = build(load_session(path))
     table: Table = next(table for table in report.tables if table.key == "load")
     titles = [column.title for column in table.columns]
-    if "later than its model" not in titles:
-        return []
-    return [row.cells[titles.index("later than its model")].text for row in table.rows]
+    return [row.cells[titles.index(title)].text for row in table.rows] if title in titles else []
 
 
 def lateness(path: Path) -> list[Check]:
     return [check for check in all_checks(load_session(path)) if check.name == "lateness"]
 
 
+def is_in_one(event: Event) -> bool:
+    return (event.arm, event.fields["task"], event.fields["round"]) == ("gp2", BIG, 2)
+
+
 def test_volumes_that_keep_their_times_are_a_check_that_holds(tmp_path: Path) -> None:
     path = session(tmp_path, lambda event: observed(event, late=0.11))
 
-    assert late_column(path) == ["+11%", "+11%"]
+    assert column_of(LATE, path) == ["+11%", "+11%"]
     (check,) = lateness(path)
     assert (check.mark, check.value) == ("ok", "gp2 +11%, gp3 +11%")
 
@@ -133,11 +139,7 @@ def test_late_volumes_that_the_plan_accepts_are_compared_and_marked_so(tmp_path:
 
 
 def test_a_round_in_which_one_arm_was_late_is_marked(tmp_path: Path) -> None:
-    def in_one(event: Event) -> Event:
-        is_it = (event.arm, event.fields["task"], event.fields["round"]) == ("gp2", BIG, 2)
-        return observed(event, late=0.6 if is_it else 0.02)
-
-    path = session(tmp_path, in_one)
+    path = session(tmp_path, lambda event: observed(event, late=0.6 if is_in_one(event) else 0.02))
 
     marked = marked_blocks(load_session(path))
     (cause,) = [cause for cause in marked["gp2", BIG, 2] if cause.kind == "late"]
@@ -150,7 +152,7 @@ def test_times_of_other_io_than_the_kernel_s_are_not_compared(tmp_path: Path) ->
     """A striped arm's parts count pieces of what the kernel asked of the whole."""
     path = session(tmp_path, lambda event: observed(event, late=2.0, came=2 * READS))
 
-    assert late_column(path) == []
+    assert column_of(LATE, path) == []
     assert lateness(path) == []
     assert not any(c.kind == "late" for own in marked_blocks(load_session(path)).values() for c in own)
 
@@ -160,7 +162,7 @@ def test_a_volume_that_was_not_asked_is_not_late(tmp_path: Path) -> None:
         busy = observed(event, late=0.0)
         return replace(busy, fields={**busy.fields, "end": busy.fields["begin"]})
 
-    assert late_column(session(tmp_path, idle)) == []
+    assert column_of(LATE, session(tmp_path, idle)) == []
 
 
 def fio_alone(home: Path, lateness_: dict[str, float], *, waited_s: float = 0.0) -> Path:
@@ -212,3 +214,48 @@ def test_jobs_that_a_limit_held_back_do_not_tell_how_late_volumes_were(tmp_path:
     path = fio_alone(tmp_path, {"gp2": 0.3, "gp3": 0.3}, waited_s=0.8 * JOB_S)
 
     assert lateness(path) == []
+
+
+def with_steal(event: Event, stolen_s: float) -> Event:
+    """The same request on processors that were busy for 0.1 s, and stolen for so long beside that."""
+    begin = {**event.fields["begin"], "processor.busy_s": 50.0, "processor.stolen_s": 7.0}
+    end = {**event.fields["end"], "processor.busy_s": 50.1, "processor.stolen_s": 7.0 + stolen_s}
+    return replace(event, fields={**event.fields, "begin": begin, "end": end})
+
+
+def steal_warnings(path: Path) -> list[str]:
+    return [warning for warning in build(load_session(path)).warnings if "steal" in warning]
+
+
+def test_steal_in_one_block_marks_it_with_its_share(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: with_steal(event, 0.025 if is_in_one(event) else 0.0))
+
+    marked = marked_blocks(load_session(path))
+    (cause,) = [cause for cause in marked["gp2", BIG, 2] if cause.kind == "stolen"]
+    assert cause.share == pytest.approx(0.2)
+    assert cause.text == "the host kept 20% of the processor time from this machine"
+    assert not any(cause.kind == "stolen" for key, own in marked.items() if key[2] != 2 for cause in own)
+
+
+def test_steal_everywhere_marks_no_round_but_is_warned_of(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: with_steal(event, 0.1))
+
+    marked = marked_blocks(load_session(path))
+    assert not any(cause.kind == "stolen" for own in marked.values() for cause in own)
+    (warning,) = steal_warnings(path)
+    assert warning.startswith("the host kept 50% of the processor time that this machine asked for (steal)")
+    assert column_of(STOLEN, path) == ["50.0%", "50.0%"]
+
+
+def test_a_machine_that_kept_its_processors_says_so_without_a_warning(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: with_steal(event, 0.001))
+
+    assert steal_warnings(path) == []
+    assert column_of(STOLEN, path)[0] == "1.0%"
+
+
+def test_a_session_that_did_not_record_it_has_no_such_column(tmp_path: Path) -> None:
+    path = session(tmp_path, lambda event: event)
+
+    assert column_of(STOLEN, path) == []
+    assert steal_warnings(path) == []
