@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from es_gp3 import node_of
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine.processes import Clock
-from esrally_ebs.model import Kind, TelemetryPoint, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Node, TelemetryPoint, Volume, VolumeSpec
 from esrally_ebs.telemetry.sampler import CUT, Sampler
 
 CGROUP = Path("/sys/fs/cgroup/memory/docker/1")
@@ -35,6 +36,11 @@ class Machine:
 
     def disk(self, *numbers: int, device: str = "loop3") -> None:
         self.files[DISKSTATS] = f"7 3 {device} {' '.join(map(str, numbers))}\n"
+
+    def sampler(self, *arms: tuple[Volume, Node | None], **more: Any) -> Sampler:  # noqa: ANN401
+        """Of these arms, by default one, whose daemons are silent."""
+        ours = {"read_state": silent, "clock": self.clock, "read_text": self.read_text}
+        return Sampler(arms or [(volume(), None)], **ours, **more)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ SECOND = (400, 0, 3200, 1600, 30, 0, 400, 90, 4, 2000, 11000)
 
 def test_rates_come_from_the_growth_of_counters_over_the_time_between() -> None:
     machine = Machine()
-    sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler()
     machine.disk(*FIRST)
     sampler.sample()
     machine.now_s += 2.0
@@ -98,7 +104,7 @@ def test_rates_come_from_the_growth_of_counters_over_the_time_between() -> None:
 def test_the_first_sample_has_no_rates_and_is_not_cut() -> None:
     machine = Machine()
     machine.disk(*FIRST)
-    sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler()
 
     assert values(sampler.sample()) == {"device.in_flight": 0, CUT: 0}
 
@@ -106,7 +112,7 @@ def test_the_first_sample_has_no_rates_and_is_not_cut() -> None:
 def test_a_second_without_requests_has_no_wait() -> None:
     machine = Machine()
     machine.disk(*FIRST)
-    sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler()
     sampler.sample()
     machine.now_s += 1.0
 
@@ -119,7 +125,7 @@ def test_a_second_without_requests_has_no_wait() -> None:
 def test_points_carry_arm_device_time_and_unit() -> None:
     machine = Machine()
     machine.disk(*FIRST)
-    sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler()
 
     assert sampler.sample()[0] == TelemetryPoint(
         arm="gp2", device="loop3", at_s=1e9 + 100.0, metric="device.in_flight", value=0, unit=""
@@ -128,8 +134,7 @@ def test_points_carry_arm_device_time_and_unit() -> None:
 
 def test_the_memory_of_the_node_is_sampled_with_its_major_faults() -> None:
     machine = Machine(files={CGROUP / "memory.stat": "anon 5\nfile 30\nfile_mapped 20\npgmajfault 7\n"})
-    arms = [(volume(device=None), NODE)]
-    sampler = Sampler(arms, read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler((volume(device=None), NODE))
     sampler.sample()
     machine.now_s += 0.5
     machine.files[CGROUP / "memory.stat"] = "anon 5\nfile 30\nfile_mapped 20\npgmajfault 17\n"
@@ -169,13 +174,7 @@ def test_a_source_that_fails_cuts_its_arm_and_no_other() -> None:
     machine.disk(*FIRST)
     cuts: list[tuple[str, str]] = []
     arms = [(volume("gp2", control=Path("/run/c")), NODE), (volume("gp3"), None)]
-    sampler = Sampler(
-        arms,
-        read_state=silent,
-        clock=machine.clock,
-        read_text=machine.read_text,
-        on_cut=lambda arm, text: cuts.append((arm, text)),
-    )
+    sampler = machine.sampler(*arms, on_cut=lambda arm, text: cuts.append((arm, text)))
     points = sampler.sample() + sampler.sample()
 
     # Of gp2's sources the cgroup's file is not there and the daemon is silent; its device goes on.
@@ -188,13 +187,7 @@ def test_a_source_that_fails_cuts_its_arm_and_no_other() -> None:
 def test_a_device_that_comes_back_is_not_cut_any_more_and_begins_anew() -> None:
     machine = Machine()
     reasons: list[str] = []
-    sampler = Sampler(
-        [(volume(), None)],
-        read_state=silent,
-        clock=machine.clock,
-        read_text=machine.read_text,
-        on_cut=lambda arm, text: reasons.append(text),
-    )
+    sampler = machine.sampler(on_cut=lambda arm, text: reasons.append(text))
     cuts = []
     for device in ("loop3", "loop4", "loop3"):
         machine.disk(*SECOND, device=device)
@@ -209,7 +202,7 @@ def test_a_device_that_comes_back_is_not_cut_any_more_and_begins_anew() -> None:
 
 def test_counters_that_fall_are_a_cut_and_not_a_negative_rate() -> None:
     machine = Machine()
-    sampler = Sampler([(volume(), None)], read_state=silent, clock=machine.clock, read_text=machine.read_text)
+    sampler = machine.sampler()
     samples = []
     for numbers in (SECOND, FIRST, SECOND):
         machine.disk(*numbers)
