@@ -1,5 +1,6 @@
 """What the kernel writes under /proc and in a cgroup: recorded lines, this machine's own, and broken ones."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from esrally_ebs.machine.procfs import (
     parse_maps,
     parse_memory_stat,
     parse_mountinfo,
+    parse_proc_stat,
 )
 
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MOUNTINFO = (
     "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue\n"
     "41 36 7:3 / /run/es\\040data\\134x rw - xfs /dev/loop3 ro,attr2,inode64\n"
@@ -144,3 +147,24 @@ def test_a_broken_line_is_named_with_its_number(parse: Callable[[str, str], Any]
 def test_a_memory_stat_of_another_controller_is_refused() -> None:
     with pytest.raises(FormatError, match=r"cpu.stat: has neither total_cache.*is it memory.stat\?"):
         parse_memory_stat("usage_usec 5\n", "cpu.stat")
+
+
+def test_busy_is_all_but_idle_waiting_and_stolen_time() -> None:
+    times = parse_proc_stat("cpu  100 20 30 4000 500 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n", "stat")
+
+    assert times.busy_s == pytest.approx((100 + 20 + 30 + 6 + 7) * TICK_S)
+    assert times.stolen_s == pytest.approx(80 * TICK_S)
+    assert times.total_s == pytest.approx((143 + 20 + 4000 + 500 + 80) * TICK_S)  # guests are users' time
+
+
+def test_this_machines_own_processor_time_is_understood() -> None:
+    times = parse_proc_stat(Path("/proc/stat").read_text(), "/proc/stat")
+
+    assert times.busy_s > 0
+    assert times.stolen_s >= 0
+
+
+@pytest.mark.parametrize("text", ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7", "cpu 1 2 3 4 5 6 7 x"])
+def test_what_is_not_the_line_of_all_processors_is_named(text: str) -> None:
+    with pytest.raises(FormatError, match=r"^stat:1: "):
+        parse_proc_stat(text, "stat")

@@ -26,6 +26,7 @@ from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes import mounted
 from esrally_ebs.volumes.emulated.control import LimiterState, change, read_state
 from esrally_ebs.volumes.mounted import check_distinct, check_mount
+from esrally_ebs.volumes.record import RECORD_NAME, Record, read_record, write_record
 
 GIB = 1024**3
 
@@ -112,6 +113,19 @@ def test_what_cannot_be_removed_from_a_mount_is_named_until_it_has_gone(tmp_path
     own.unlink()
     volumes.detach(tmp_path / "arm")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = Record(backend="directory", name="a", type="directory", created=(tmp_path / "x" / "y",))
+    write_record(tmp_path / "a", record)
+    assert read_record(tmp_path / "a") == record
+    assert read_record(tmp_path / "b") is None
+
+
+def test_a_record_that_was_cut_is_named(tmp_path: Path) -> None:
+    (tmp_path / RECORD_NAME).write_text('{"backend": "emul')
+    with pytest.raises(SetupError, match=r"volume\.json: cut, or not ours; look at what is mounted there"):
+        read_record(tmp_path)
 
 
 def test_a_directory_takes_one_volume_at_a_time(tmp_path: Path) -> None:
