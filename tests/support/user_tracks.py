@@ -96,13 +96,7 @@ def web_logs(folder: Path, count: int = 1500) -> Path:
             for number in range(count)
         ]
         _documents(folder / f"day-{day}.json", rows)
-    body = {
-        "settings": {"index.number_of_replicas": 0},
-        "mappings": {
-            "properties": {"at": {"type": "date"}, "status": {"type": "short"}, "path": {"type": "keyword"}}
-        },
-    }
-    (folder / "index.json").write_text(json.dumps(body))
+    _index(folder, at={"type": "date"}, status={"type": "short"}, path={"type": "keyword"})
     _write(
         folder,
         indices=[{"name": f"web-{day}", "body": "index.json"} for day in days],
@@ -165,11 +159,7 @@ def papers(folder: Path, count: int = 400) -> Path:
         {"body": " ".join(draw.choices(WORDS, k=300)), "year": 1990 + number % 30} for number in range(count)
     ]
     _documents(folder / "papers.json", rows)
-    body = {
-        "settings": {"index.number_of_replicas": 0},
-        "mappings": {"properties": {"body": {"type": "text"}}},
-    }
-    (folder / "index.json").write_text(json.dumps(body))
+    _index(folder, body={"type": "text"})
     _write(
         folder,
         indices=[{"name": "papers", "body": "index.json"}],
@@ -205,11 +195,7 @@ def points(folder: Path, count: int = 1000, dimensions: int = 32) -> Path:
 
     _documents(folder / "points.json", [{"at": vector(), "kind": draw.choice(WORDS)} for _ in range(count)])
     field = {"type": "dense_vector", "dims": dimensions, "index": True, "similarity": "l2_norm"}
-    body = {
-        "settings": {"index.number_of_replicas": 0},
-        "mappings": {"properties": {"at": field, "kind": {"type": "keyword"}}},
-    }
-    (folder / "index.json").write_text(json.dumps(body))
+    _index(folder, at=field, kind={"type": "keyword"})
     knn = {"field": "at", "query_vector": vector(), "k": 10, "num_candidates": 50}
     nearest = {"operation-type": "search", "body": {"knn": knn}}
     filtered = {"operation-type": "search", "body": {"knn": {**knn, "filter": {"term": {"kind": "red"}}}}}
@@ -231,6 +217,11 @@ def points(folder: Path, count: int = 1000, dimensions: int = 32) -> Path:
 def _documents(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def _index(folder: Path, **fields: Mapping[str, Any]) -> None:
+    body = {"settings": {"index.number_of_replicas": 0}, "mappings": {"properties": fields}}
+    (folder / "index.json").write_text(json.dumps(body))
 
 
 def _of(name: str, count: int) -> dict[str, Any]:
