@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from esrally_ebs.model import Phase
-from esrally_ebs.report.conditions import series_of
+from esrally_ebs.report.conditions import series_of, turns_of
 from esrally_ebs.report.model import NOTHING, Cell, Row, Table, Value, quantity, titled, word
 from esrally_ebs.store.session import Session
 from esrally_ebs.units import MIB, format_bytes
@@ -84,7 +82,7 @@ def _exceeded(session: Session) -> Table | None:
     known = {node: _metrics(session.telemetry, node, _EXCEEDED) for node in session.nodes}
     if not any(known.values()):
         return None
-    blocks = _blocks(session.samples)
+    blocks = turns_of(session.samples)
     tasks = list(dict.fromkeys(task for _, task in blocks))
     rows = tuple(
         Row(
@@ -110,25 +108,6 @@ def _metrics(telemetry: pa.Table, arm: str, prefix: str) -> dict[str, tuple[Floa
     names = {str(name) for name in telemetry["metric"].unique().to_pylist() if str(name).startswith(prefix)}
     series = {name.removeprefix(prefix): series_of(telemetry, arm, name) for name in sorted(names)}
     return {name: (at, values) for name, (at, values) in series.items() if len(at)}
-
-
-def _blocks(samples: pa.Table) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """By arm and task, from the first request to the end of the last one in each round (epoch seconds)."""
-    measured = samples.filter(pc.equal(samples["phase"].cast(pa.string()), Phase.MEASURE.value))
-    plain = pa.table(
-        {
-            "arm": measured["arm"].cast(pa.string()),
-            "task": measured["task"].cast(pa.string()),
-            "round": measured["round"],
-            "start": measured["started_s"],
-            "end": pc.add(measured["started_s"], measured["service_time_s"]),
-        }
-    )
-    blocks: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    grouped = plain.group_by(["arm", "task", "round"]).aggregate([("start", "min"), ("end", "max")])
-    for row in grouped.sort_by("start_min").to_pylist():
-        blocks.setdefault((row["arm"], row["task"]), []).append((row["start_min"], row["end_max"]))
-    return blocks
 
 
 def _cell(limits: Mapping[str, tuple[Floats, Floats]], spans: Sequence[tuple[float, float]]) -> Cell:

@@ -234,6 +234,20 @@ def series_of(telemetry: pa.Table, arm: str, metric: str) -> tuple[Floats, Float
     return own["at_s"].to_numpy(), own["value"].to_numpy()
 
 
+def turns_of(samples: pa.Table, first_round: int = 0) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """By arm and task, from the first measured request to the end of the last in each round (epoch, s)."""
+    is_wanted = pc.and_(
+        pc.equal(samples["phase"], Phase.MEASURE.value), pc.greater_equal(samples["round"], first_round)
+    )
+    own = samples.select(["arm", "task", "round", "started_s", "service_time_s"]).filter(is_wanted)
+    times = own.append_column("ended_s", pc.add(own["started_s"], own["service_time_s"])).unify_dictionaries()
+    grouped = times.group_by(["arm", "task", "round"]).aggregate([("started_s", "min"), ("ended_s", "max")])
+    turns: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in grouped.sort_by("started_s_min").to_pylist():
+        turns.setdefault((row["arm"], row["task"]), []).append((row["started_s_min"], row["ended_s_max"]))
+    return turns
+
+
 def environment(session: Session) -> Table:
     """Machine, software and dataset, one line each; what was not found out is left out."""
     facts: dict[str, Value] = {}

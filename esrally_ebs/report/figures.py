@@ -16,7 +16,7 @@ from esrally_ebs.analysis.findings import Findings
 from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.model import Phase
-from esrally_ebs.report.conditions import series_of
+from esrally_ebs.report.conditions import series_of, turns_of
 from esrally_ebs.report.model import Curve, Figures, Forest, Plot, RelativeChange, Span, Timeline, Turn
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.session import Session
@@ -189,21 +189,9 @@ def _spans(session: Session) -> Iterator[Span]:
 
 def _turns(session: Session) -> Iterator[Turn]:
     """When each task was measured on each arm, in the order of the first round."""
-    samples = session.samples
-    looked_at = ["task", "arm", "round", "started_s", "service_time_s"]
-    rounds = samples.select(looked_at).filter(
-        pc.and_(pc.greater(samples["round"], 0), pc.equal(samples["phase"], Phase.MEASURE.value))
-    )
-    ends = pc.add(rounds["started_s"], rounds["service_time_s"])
-    columns = {"task": rounds["task"], "arm": rounds["arm"], "round": rounds["round"]}
-    times = pa.table({**columns, "start": rounds["started_s"], "end": ends}).unify_dictionaries()
-    grouped = times.group_by(["task", "arm", "round"]).aggregate([("start", "min"), ("end", "max")])
-    turns: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in grouped.sort_by("start_min").to_pylist():
-        at = row["start_min"] - session.started_at, row["end_max"] - session.started_at
-        turns.setdefault((row["task"], row["arm"]), []).append(at)
-    for (task, arm), spans in turns.items():
-        yield Turn(arm=arm, task=task, times=tuple(spans))
+    began = session.started_at
+    for (arm, task), spans in turns_of(session.samples, first_round=1).items():
+        yield Turn(arm=arm, task=task, times=tuple((start - began, end - began) for start, end in spans))
 
 
 def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
