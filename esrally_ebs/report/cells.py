@@ -57,7 +57,7 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
     if summary is None:
         return NOTHING
     estimate = summary.percentile(percentile)
-    facts = _estimate_facts(f"p{percentile}", estimate, "_s")
+    facts = estimate_facts(f"p{percentile}", estimate, "_s")
     facts |= {"requests": summary.requests, "rounds": summary.rounds}
     return Cell(text=f"{estimate.value * 1e3:.2f} ms", facts=facts, better=better)
 
@@ -65,20 +65,20 @@ def time_cell(summary: Summary | None, percentile: int, *, better: bool = False)
 def difference_cell(comparison: PercentileComparison) -> Cell:
     """The difference of two arms, and their ratio as a change in per cent."""
     difference, ratio = comparison.difference_s, comparison.ratio
-    facts = _estimate_facts("difference", difference, "_s") | _estimate_facts("ratio", ratio)
+    facts = estimate_facts("difference", difference, "_s") | estimate_facts("ratio", ratio)
     return Cell(text=f"{difference.value * 1e3:+z.2f} ms  {percent_change(ratio)}", facts=facts)
 
 
 def ratio_cell(ratio: Estimate) -> Cell:
     """A ratio of two arms, as a change in per cent."""
-    return Cell(text=percent_change(ratio), facts=_estimate_facts("ratio", ratio))
+    return Cell(text=percent_change(ratio), facts=estimate_facts("ratio", ratio))
 
 
 def change_cell(comparison: Comparison | None) -> Cell:
     """The change of the 50th percentile in one session, with its interval and verdict."""
     if comparison is None:
         return NOTHING
-    facts = _estimate_facts("ratio", comparison.ratio) | {"verdict": comparison.verdict.value}
+    facts = estimate_facts("ratio", comparison.ratio) | {"verdict": comparison.verdict.value}
     return Cell(text=f"{percent_change(comparison.ratio)}  {comparison.verdict}", facts=facts)
 
 
@@ -87,7 +87,7 @@ def time_difference_cell(name: str, of: Estimate) -> Cell:
     text = f"{of.value * 1e3:+z.2f} ms"
     if of.low is not None and of.high is not None:
         text += f" [{of.low * 1e3:+z.2f}, {of.high * 1e3:+z.2f}]"
-    return Cell(text=text, facts=_estimate_facts(name, of, "_s"))
+    return Cell(text=text, facts=estimate_facts(name, of, "_s"))
 
 
 def verdict_facts(word: str, of: Claim) -> dict[str, Value]:
@@ -95,7 +95,8 @@ def verdict_facts(word: str, of: Claim) -> dict[str, Value]:
     return {"verdict": word, "p_different": of.p_different, "p_equivalent": of.p_equivalent}
 
 
-def _estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
+def estimate_facts(name: str, of: Estimate, unit: str = "") -> dict[str, Value]:
+    """A value and the ends of its interval."""
     return {f"{name}{unit}": of.value, f"{name}_low{unit}": of.low, f"{name}_high{unit}": of.high}
 
 

@@ -19,12 +19,11 @@ import pyarrow as pa
 from esrally_ebs.analysis.comparable import all_checks, whole_rounds
 from esrally_ebs.analysis.compare import Comparison, Overall
 from esrally_ebs.analysis.findings import Findings, find
-from esrally_ebs.analysis.rounds import Estimate
 from esrally_ebs.analysis.summary import PERCENTILES
 from esrally_ebs.analysis.volumes import by_type
 from esrally_ebs.model import Kind
 from esrally_ebs.report import build
-from esrally_ebs.report.cells import verdict_facts
+from esrally_ebs.report.cells import estimate_facts, verdict_facts
 from esrally_ebs.report.search import TOGETHER
 from esrally_ebs.store.encoding import baseline_of, plain
 from esrally_ebs.store.session import Session
@@ -116,7 +115,7 @@ def _verdicts_of(what: str, findings: Findings) -> _Keyed:
     for overall in findings.overall:
         task = f"{what}{TOGETHER}"
         fields = _verdict(findings, overall, task, overall.verdict.value, decided=True)
-        yield f"{task}:{overall.b}:{overall.a}", fields | _estimate("p50_ratio", overall.ratio)
+        yield f"{task}:{overall.b}:{overall.a}", fields | estimate_facts("p50_ratio", overall.ratio)
 
 
 def _verdict(
@@ -139,13 +138,9 @@ def _verdict(
 def _changes(comparison: Comparison) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for of in comparison.percentiles:
-        changes |= _estimate(f"p{of.percentile}_ratio", of.ratio)
-        changes |= _estimate(f"p{of.percentile}_difference_s", of.difference_s)
+        changes |= estimate_facts(f"p{of.percentile}_ratio", of.ratio)
+        changes |= estimate_facts(f"p{of.percentile}_difference_s", of.difference_s)
     return changes
-
-
-def _estimate(name: str, estimate: Estimate) -> dict[str, float | None]:
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _service_times(session: Session, findings: Findings) -> _Keyed:
@@ -157,7 +152,7 @@ def _service_times(session: Session, findings: Findings) -> _Keyed:
             "failed": summary.failed,
         }
         for percentile in PERCENTILES:
-            fields |= _estimate(f"p{percentile}_s", summary.percentile(percentile))
+            fields |= estimate_facts(f"p{percentile}_s", summary.percentile(percentile))
         yield f"{summary.task}:{summary.arm}", fields | _arm(by_type(session), summary.arm)
 
 
