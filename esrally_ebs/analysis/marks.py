@@ -4,6 +4,7 @@ A block is the requests of one task on one arm in one round. It is marked, never
 verdict can give it with and without the marked rounds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -155,12 +156,8 @@ def _faults(events: Iterable[Event], requests: Spans) -> Iterator[tuple[Block, C
 
 def _failed(samples: pa.Table) -> Iterator[tuple[Block, Cause]]:
     failed = samples.filter(pc.and_(pc.invert(samples["success"]), pc.greater(samples["round"], 0)))
-    counts: dict[Block, int] = {}
-    for arm, task, round_ in zip(
-        *(failed[name].to_pylist() for name in ("arm", "task", "round")), strict=True
-    ):
-        counts[arm, task, round_] = counts.get((arm, task, round_), 0) + 1
-    for block, count in counts.items():
+    blocks = zip(*(failed[name].to_pylist() for name in ("arm", "task", "round")), strict=True)
+    for block, count in Counter(blocks).items():
         yield block, Cause(kind="failed", what="failed requests", text=f"{count} of its requests failed")
 
 

@@ -1,6 +1,7 @@
 """Samples by task, arm and round: percentiles of each task on each arm, and how cold starts become warm."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -170,11 +171,7 @@ def fio_blocks(baseline: pa.Table, percentile: int) -> Blocks:
 def failures(samples: pa.Table) -> Mapping[tuple[str, str], int]:
     """Measured requests that failed, by task and arm."""
     failed = samples.filter(pc.and_(_measured(samples), pc.invert(samples["success"])))
-    pairs = zip(failed["task"].to_pylist(), failed["arm"].to_pylist(), strict=True)
-    counts: dict[tuple[str, str], int] = {}
-    for pair in pairs:
-        counts[pair] = counts.get(pair, 0) + 1
-    return counts
+    return Counter(zip(failed["task"].to_pylist(), failed["arm"].to_pylist(), strict=True))
 
 
 def summarize(samples: pa.Table, scope: Scope = "all") -> tuple[Summary, ...]:
