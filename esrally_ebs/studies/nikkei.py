@@ -1,5 +1,6 @@
 """nikkei-2021: gp2 against gp3 by four fio jobs, price, baseline IOPS by size, and the Rally tasks."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -45,12 +46,7 @@ def run(inputs: Inputs) -> Parts:
 
 def crossover(gp2: VolumeSpec, gp3: VolumeSpec) -> int:
     """The smallest size in GiB at which gp2's baseline is not below gp3's."""
-    target = _baseline(gp3, 1000)
-    low, high = 1, 16_384
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _baseline(gp2, middle) >= target else (middle + 1, high)
-    return low
+    return 1 + bisect_left(range(1, 16_384), _baseline(gp3, 1000), key=lambda size: _baseline(gp2, size))
 
 
 def _baseline(spec: VolumeSpec, size_gib: int) -> float:
