@@ -81,7 +81,7 @@ class RaceNodes:
 
 
 class MachineSteps:
-    """The steps for real; see ``protocol.SessionSteps``."""
+    """The steps for real, in the order of ``protocol.LiveSession``."""
 
     def __init__(
         self,
