@@ -1,10 +1,8 @@
 """What Rally was asked for -> one Plan: track parameters and ``--car`` over the plan's file; and back."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from esrally import config
@@ -12,7 +10,7 @@ from esrally.utils import opts
 
 from esrally_ebs.errors import PlanError
 from esrally_ebs.machine.resources import plan_path
-from esrally_ebs.model import NAME, Node, VolumeSpec
+from esrally_ebs.model import Node
 from esrally_ebs.plan import Plan, load_plan
 from esrally_ebs.plan.tables import MIN_STARTS
 from esrally_ebs.rally import any_track
@@ -92,11 +90,11 @@ def plan_for(params: Mapping[str, Any], *, test_mode: bool = False) -> Plan:
         overrides["accept"] = _parts(params, "accept", "readahead;other-io")
     if "indices" in params:
         overrides["dataset.indices"] = _parts(params, "indices", "logs-1;logs-2")
+    if "volumes" in params:
+        overrides["arm"] = _mounted_arms(_parts(params, "volumes", _VOLUMES_EXAMPLE))
     plan = load_plan(plan_path(str(params.get("plan", any_track.DEFAULT_PLAN))), overrides)
     if plan.race is None:
         raise PlanError(f"plan {plan.name}: has no [race]; run it with 'esrally-ebs run {plan.name}'")
-    if "volumes" in params:
-        plan = _with_mounts(plan, _parts(params, "volumes", _VOLUMES_EXAMPLE))
     return _shortened(plan) if test_mode else plan
 
 
@@ -113,17 +111,8 @@ def _parts(params: Mapping[str, Any], name: str, example: str) -> list[str]:
     return [part.strip() for part in given]
 
 
-def _with_mounts(plan: Plan, parts: Sequence[str]) -> Plan:
-    if plan.design.volumes > 1:
-        raise PlanError(
-            f"track parameter volumes: plan {plan.name} has several volumes of each type (design.volumes); "
-            "write their mounts into the plan (mounts = [...])"
-        )
-    return plan.model_copy(update={"arm": mounted_arms(parts)})
-
-
-def mounted_arms(parts: Sequence[str]) -> tuple[VolumeSpec, ...]:
-    """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one arm per real mount."""
+def _mounted_arms(parts: Sequence[str]) -> list[dict[str, str]]:
+    """``["gp2=/mnt/gp2", "gp3=/mnt/gp3"]`` to one ``[[arm]]`` per real mount, in place of the plan's."""
     arms = []
     for part in parts:
         name, equals, path = part.partition("=")
@@ -132,14 +121,8 @@ def mounted_arms(parts: Sequence[str]) -> tuple[VolumeSpec, ...]:
                 f"track parameter volumes: {part!r} is not name=/mount/point; "
                 f"write for example 'volumes:{_VOLUMES_EXAMPLE}'"
             )
-        if not re.match(NAME, name):
-            raise PlanError(
-                f"track parameter volumes: {name!r} is not a name; use lower-case letters, digits and '-'"
-            )
-        arms.append(VolumeSpec(name=name, type="mounted", mount=Path(path)))
-    if len({arm.name for arm in arms}) < len(arms):
-        raise PlanError("track parameter volumes: a name is used twice; give each volume a name of its own")
-    return tuple(arms)
+        arms.append({"name": name, "type": "mounted", "mount": path})
+    return arms
 
 
 def _with_cars(plan: Plan, names: Any, params: Mapping[str, Any]) -> Plan:

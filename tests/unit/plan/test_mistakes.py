@@ -61,7 +61,7 @@ COMMANDS = {
 PARAMETERS = {
     "plan=gp2-vs-gp4": "plan 'gp2-vs-gp4': there is none of that name; choose one of .*; did you mean 'gp2",
     "cache=could": "cache.mode: 'could' is not allowed: .* 'warm' or 'steady'; did you mean 'cold'",
-    "volumes=A=/dev/shm": "track parameter volumes: 'A' is not a name; use lower-case letters, digits and",
+    "volumes=A=/dev/shm": "arm.0.name: 'A' is not a name; use up to 31 lower-case letters, digits and",
 }
 
 

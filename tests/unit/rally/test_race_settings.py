@@ -60,7 +60,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(key: str, given: object, sa
 
 
 def test_mounts_of_several_volumes_of_a_type_are_given_in_the_plan() -> None:
-    with pytest.raises(PlanError, match=r"volumes: plan gp2-vs-gp3 has several volumes .*mounts = "):
+    with pytest.raises(PlanError, match=r"design\.volumes: arm a has one mount; write mounts = "):
         plan_for({"volumes": "a=/x;b=/y", "set": {"design.volumes": 3}})
 
 
@@ -86,6 +86,14 @@ def test_real_mounts_replace_the_plans_arms_in_every_form_that_rally_reads(words
         ("gp2", "mounted", Path("/mnt/gp2")),
         ("gp3", "mounted", Path("/mnt/gp3")),
     ]
+
+
+def test_real_mounts_must_go_with_the_rest_of_the_plan() -> None:
+    mounts = {"volumes": "old=/mnt/old;new=/mnt/new"}
+    assert plan_for({**mounts, "set": {"design.reference": "new"}}).design.reference == "new"
+    # session.json keeps the plan, and none is read whose reference is no arm
+    with pytest.raises(PlanError, match=r"design\.reference: no arm is named 'gp2'; write one of old, new"):
+        plan_for({**mounts, "set": {"design.reference": "gp2"}})
 
 
 @pytest.mark.parametrize("given", ["readahead;other-io", "readahead,other-io", ["readahead", "other-io"]])
