@@ -20,6 +20,7 @@ from esrally_ebs.aws.provision.goal import TAG_ARM, TAG_SESSION, Goal, RunOwner,
 from esrally_ebs.aws.provision.host import ArmHost, LinuxHost, LoopHost
 from esrally_ebs.aws.provision.journal import Journal
 from esrally_ebs.aws.provision.sweep import MOUNT_NAME, Orphan, adopt, on_disks, orphans
+from esrally_ebs.catalog.cost import PriceList
 from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
@@ -313,7 +314,7 @@ def _host(goal: Goal, say: Say) -> ArmHost:
     return LoopHost(home() / "rehearsal" / goal.run, linux)
 
 
-def dry_run(specs: Sequence[VolumeSpec], session: str) -> list[str]:
+def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList) -> list[str]:
     """Every call and piece of work of ``up`` and ``down`` for the arms that are made on AWS, and the price.
 
     This instance's place where it is one; stand-ins for what is not known elsewhere. Nothing is changed.
@@ -328,4 +329,4 @@ def dry_run(specs: Sequence[VolumeSpec], session: str) -> list[str]:
         planned = on_aws_specs[0].aws
         region = (planned and planned.region) or os.environ.get("AWS_REGION") or _SOME_REGION
         place = Place(instance="i-of-this-machine", zone=f"{region}a", region=region, subnet="subnet-of-it")
-    return dry_runs(on_aws_specs, place, session=session, run=run)
+    return dry_runs(on_aws_specs, place, session=session, run=run, listed=prices)

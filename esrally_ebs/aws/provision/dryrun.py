@@ -34,7 +34,14 @@ from esrally_ebs.model import VolumeSpec
 from esrally_ebs.units import GIB
 
 
-def dry_run(specs: Sequence[VolumeSpec], place: Place, *, session: str, run: Path) -> list[str]:
+def dry_run(
+    specs: Sequence[VolumeSpec],
+    place: Place,
+    *,
+    session: str,
+    run: Path,
+    listed: cost.PriceList | None = None,
+) -> list[str]:
     """One line per call and per piece of work, up and down, then the price of each arm.
 
     Reading calls (Describe...) are left out. Raises PlanError for what AWS does not have.
@@ -47,15 +54,15 @@ def dry_run(specs: Sequence[VolumeSpec], place: Place, *, session: str, run: Pat
         arms.append(_PredictedArm(replace(goal, run=f"dry-run-{goal.arm}"), instance))
     up = [line for arm in arms for line in arm.lines(UP[arm.history.goal.sort])]
     down = [line for arm in reversed(arms) for line in arm.lines(DOWN[arm.history.goal.sort])]
-    return ["up:", *up, "down:", *down, "price:", *prices(specs, place.region)]
+    return ["up:", *up, "down:", *down, "price:", *prices(specs, place.region, listed)]
 
 
-def prices(specs: Sequence[VolumeSpec], region: str) -> list[str]:
+def prices(specs: Sequence[VolumeSpec], region: str, listed: cost.PriceList | None = None) -> list[str]:
     """What each arm costs an hour, and all together; why not, where the price list has no price."""
     lines, total = [], 0.0
     for spec in specs:
         try:
-            price = cost.monthly(replace(spec, date=None), region)
+            price = cost.monthly(replace(spec, date=None), region, prices=listed)
         except PlanError as error:
             lines.append(f"  {spec.name}: not known: {error}")
             continue

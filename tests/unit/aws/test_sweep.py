@@ -104,6 +104,15 @@ def test_throughput_that_a_file_system_is_made_with_is_in_its_price(tmp_path: Pa
     assert "(600.00 a month" in text  # 100 * 0.30, and 6 for each of 100 - 100 / 20
 
 
+def test_a_dry_run_goes_by_the_price_list_that_the_plan_names(tmp_path: Path) -> None:
+    listed = tmp_path / "prices.json"
+    listed.write_text('{"regions": {"eu-north-1": {"gp3": {"gb": [[0.73, "2026-11-21", "our invoice"]]}}}}')
+    text = f'name = "p"\ncost = {{prices = "{listed}"}}\n[aws]\nregion = "eu-north-1"\n'
+    (tmp_path / "p.toml").write_text(text + '[[arm]]\nname = "a"\ntype = "gp3"\n')
+    lines = manual.dry_run(str(tmp_path / "p.toml"))
+    assert "  a: 0.1000 USD an hour (73.00 a month, eu-north-1, prices of 2026-11-21)" in lines
+
+
 def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None:
     text = 'name = "fleet"\n[aws]\n[node]\ncount = 3\n[race]\ntrack = "noaa-ebs"\n'
     for type_, iops in (("gp2", ""), ("gp3", ""), ("io2", "iops = 4000\n"), ("st1", "")):
