@@ -327,6 +327,7 @@ def dry_run(specs: Sequence[VolumeSpec], session: str, prices: PriceList) -> lis
         place = place_of(Aws(_region(on_aws_specs[0])), instance_here())
     else:
         planned = on_aws_specs[0].aws
-        region = (planned and planned.region) or os.environ.get("AWS_REGION") or _SOME_REGION
+        named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        region = (planned and planned.region) or named or _SOME_REGION
         place = Place(instance="i-of-this-machine", zone=f"{region}a", region=region, subnet="subnet-of-it")
     return dry_runs(on_aws_specs, place, session=session, run=run, listed=prices)

@@ -97,6 +97,17 @@ def test_a_dry_run_prints_every_call_in_order_and_the_price(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_elsewhere_is_in_the_region_that_the_sdk_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.toml").write_text('name = "p"\n[aws]\n[[arm]]\nname = "a"\ntype = "gp3"\n')
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "ap-northeast-1")
+    lines = manual.dry_run(str(tmp_path / "p.toml"))
+    assert "(9.60 a month, ap-northeast-1, " in lines[-2]
+    assert '"AvailabilityZone": "ap-northeast-1a"' in lines[1]
+
+
 def test_throughput_that_a_file_system_is_made_with_is_in_its_price(tmp_path: Path) -> None:
     bought = replace(GP2, type="efs", throughput_bytes_per_s=100 * 1024**2)
     text = "\n".join(dry_run([bought], PLACE, session="s", run=tmp_path))
