@@ -148,7 +148,8 @@ def sweep(say: Say, *, dead_instances: bool = False) -> list[str]:
         return []
     instance = instance_here()
     problems = _sweep_disks(instance, say)
-    api = Aws(configured_region() or region_here())
+    # volumes of an instance are in its region, whichever the environment names
+    api = Aws(region_here() or configured_region())
     ask = partial(orphans, api, _owner(instance), dead_instances=dead_instances)
     left = ask(now_s=SYSTEM_CLOCK.epoch())
     if left.arms:

@@ -19,6 +19,7 @@ from esrally_ebs.aws.provision.sweep import Orphan, Orphans, adopt, known_runs, 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.session import manual
+from esrally_ebs.volumes import aws as backend
 from esrally_ebs.volumes.aws import check_tools
 
 PLACE = Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1")
@@ -134,6 +135,22 @@ def test_a_fleet_of_twelve_nodes_is_rehearsed_and_priced(tmp_path: Path) -> None
     assert sum("USD an hour (" in line for line in lines) == 12
     # three each of 1,024 GiB: 0.10, 0.08, 0.125 and 0.065 for 4,000 IOPS, and 0.045 USD a month, by 730 hours
     assert "all with a price: 2.5414 USD an hour" in lines[-1]
+
+
+def test_what_is_left_is_looked_for_in_the_region_of_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    regions: list[str | None] = []
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, stands_for in {
+        "on_aws": lambda: True,
+        "instance_here": lambda: HERE,
+        "region_here": lambda: "eu-west-1",
+        "_sweep_disks": lambda instance, say: [],
+        "Aws": regions.append,
+        "orphans": lambda *_, **__: Orphans(arms=[]),
+    }.items():
+        monkeypatch.setattr(backend, name, stands_for)
+    assert backend.sweep(print) == []
+    assert regions == ["eu-west-1"]
 
 
 @pytest.mark.parametrize("name", GOALS)
