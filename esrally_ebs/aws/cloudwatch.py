@@ -8,15 +8,15 @@ is never a reason for it to fail: they come with some minutes' delay.
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.compute as pc
 
-from esrally_ebs.aws.clients import Api, redacted
-from esrally_ebs.aws.survey import MakeApi, connect
+from esrally_ebs.aws.clients import Api, Aws, redacted
+from esrally_ebs.aws.survey import MakeApi
 from esrally_ebs.errors import EbsError
 from esrally_ebs.model import Event, TelemetryPoint
 from esrally_ebs.store import SessionFolder, load_session
@@ -235,7 +235,7 @@ def _ask_in_time(session: Session, wanted: Sequence[Query], patience_s: float) -
 
     def work() -> None:
         try:
-            answers.put(_ask(session, wanted, connect))
+            answers.put(_ask(session, wanted, _there))
         except Exception as error:  # noqa: BLE001 - a thread has no caller: whoever waits has it
             answers.put(error)
 
@@ -246,7 +246,12 @@ def _ask_in_time(session: Session, wanted: Sequence[Query], patience_s: float) -
     return answer
 
 
-def collect(folder: SessionFolder, *, make_api: MakeApi = connect) -> int:
+def _there(region: str | None, on_call: Callable[[str], None]) -> Api:
+    """The way to AWS in the region of a session, whatever region the environment names by now."""
+    return Aws(region, on_call=on_call)
+
+
+def collect(folder: SessionFolder, *, make_api: MakeApi = _there) -> int:
     """Fetch the minutes of the session's window that it has not yet; how many values were new.
 
     Raises AwsError or SetupError when AWS does not answer.

@@ -150,6 +150,16 @@ def test_minutes_are_kept_with_the_session_and_each_only_once(folder: SessionFol
     assert events[0].fields["usd"] > 0
 
 
+def test_cloudwatch_is_asked_where_the_session_was_and_not_where_one_works_now(
+    folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = RecordedAws(GetMetricData=answering(BurstBalance=42.0))
+    monkeypatch.setattr(cloudwatch, "Aws", aws.make)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert cloudwatch.collect(folder) == 1
+    assert aws.region == "eu-west-1"
+
+
 def test_what_was_exceeded_is_put_down_to_the_task_that_ran(folder: SessionFolder) -> None:
     report = build(load_session(folder.path))
     (table,) = (table for table in report.tables if table.key == "exceeded")
