@@ -18,7 +18,7 @@ from esrally_ebs.errors import PlanError
 from esrally_ebs.units import GIB, KIB, MAX_BYTES, Bytes, Rate, parse_seconds
 
 NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"  # a name becomes a directory, a container and a Rally task
-REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
+REGION = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]+$"
 SNAPSHOT = r"^snap-[0-9a-f]{8,17}$"
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 SSH = (  # a destination, and never an option of ssh

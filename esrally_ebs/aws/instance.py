@@ -127,7 +127,7 @@ def _address(url: str) -> tuple[str, int | None, str]:
 
 def region_of(zone: str) -> str:
     """The region of an availability, local or wavelength zone; empty when it is none."""
-    match = re.match(r"[a-z]{2,3}(?:-[a-z]+)+-\d", zone)  # us-east-1a, us-gov-west-1b, us-west-2-lax-1a
+    match = re.match(r"[a-z]{2,4}(?:-[a-z]+)+-\d", zone)  # us-east-1a, eusc-de-east-1a, us-west-2-lax-1a
     return match[0] if match else ""
 
 

@@ -294,6 +294,7 @@ class OneInstance:
     [
         ("us-east-1a", "us-east-1"),
         ("us-gov-west-1b", "us-gov-west-1"),
+        ("eusc-de-east-1a", "eusc-de-east-1"),
         ("us-west-2-lax-1a", "us-west-2"),
         ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
     ],

@@ -166,3 +166,9 @@ def test_what_volumes_of_a_type_differ_by_goes_with_the_seed() -> None:
     assert drawn[0] == drawn[1]
     assert len({*drawn[0], *drawn[2]}) == 6
     assert all(1.8 < factor < 2.2 for factor in drawn[0])
+
+
+@pytest.mark.parametrize("region", ["eu-west-1", "us-gov-west-1", "eusc-de-east-1", "us-isob-east-1"])
+def test_a_region_may_be_of_any_partition_of_aws(region: str) -> None:
+    text = f'name = "p"\n[cost]\nregion = "{region}"\n[[arm]]\nname = "a"\ntype = "gp3"\n'
+    assert parse_plan(text, "x.toml").cost.region == region
