@@ -89,7 +89,7 @@ def read_prices(path: str | None) -> PriceList:
             file.exists() and not file.is_file()
         ):  # a plan, or a session, of others may name a pipe or a terminal
             raise ValueError("that is no file")
-        with file.open() as opened:
+        with file.open(encoding="utf-8-sig") as opened:  # editors on Windows begin with a mark
             text = opened.read(_MAX_CHARACTERS)  # of more, what is cut off is no JSON
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

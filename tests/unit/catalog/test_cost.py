@@ -110,6 +110,11 @@ def test_a_user_s_file_goes_before_our_list(tmp_path: Path, monkeypatch: pytest.
     assert monthly(GP3, TOKYO).usd == pytest.approx(9.744)  # ours still
 
 
+def test_a_list_that_an_editor_on_windows_has_written_is_read(tmp_path: Path) -> None:
+    (tmp_path / "prices.json").write_text('{"regions": {}}', encoding="utf-8-sig")
+    assert price_list(str(tmp_path / "prices.json")).rates == price_list().rates
+
+
 def test_a_variable_that_names_no_file_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ESRALLY_EBS_PRICES", "")
     assert monthly(GP2, TOKYO) == monthly(GP2, TOKYO, prices=price_list())
