@@ -6,7 +6,9 @@ The last needs no root, engine or device: only the volume models, and the store 
 import itertools
 import json
 import platform
+import site
 import sys
+import sysconfig
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -145,7 +147,14 @@ def call_rally(
     be_called(f"ebs-run {name}")
     # Rally also refuses to race beside another Rally
     clock.wait_until(lambda: not running_races(), limit_s=_GOING_S, poll_s=_LOOK_S)
-    return run_in_terminal([str(Path(sys.executable).with_name("esrally")), "race", *flags], env)
+    return run_in_terminal([str(_rally()), "race", *flags], env)
+
+
+def _rally() -> Path:
+    """Rally's command, where pip put it: into this environment, /usr/local, or the user's own."""
+    own = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(site.getuserbase(), "bin"))
+    commands = [folder / "esrally" for folder in own]
+    return next((command for command in commands if command.exists()), commands[0])
 
 
 def measure_plan(

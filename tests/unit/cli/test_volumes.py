@@ -92,6 +92,23 @@ def test_accepted_checks_reach_the_plan_of_a_race_through_its_command(
     assert raced.name == load_plan(plan_path("smoke"), {}).name
 
 
+@pytest.mark.parametrize("place", ["env/bin", "local/bin", "user/bin"])
+def test_rally_is_called_where_pip_has_put_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(runs, "run_in_terminal", lambda command, env: called.append(command[0]) or 0)
+    monkeypatch.setattr(runs, "be_called", lambda title: None)
+    monkeypatch.setattr(runs, "running_races", lambda: ())
+    monkeypatch.setattr(runs.sys, "executable", str(tmp_path / "env" / "bin" / "python"))
+    monkeypatch.setattr(runs.sysconfig, "get_path", lambda name: str(tmp_path / "local" / "bin"))
+    monkeypatch.setattr(runs.site, "getuserbase", lambda: str(tmp_path / "user"))
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "esrally").touch()
+    assert runs.call_rally([], "smoke") == 0
+    assert called == [str(tmp_path / place / "esrally")]
+
+
 @pytest.mark.parametrize(("going_s", "waited_s"), [(0.0, 0.0), (1.0, 1.0), (1e9, 10.0)])
 def test_a_race_waits_a_moment_for_one_before_it_that_rally_refuses_to_race_beside(
     going_s: float, waited_s: float, monkeypatch: pytest.MonkeyPatch
