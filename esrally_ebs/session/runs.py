@@ -55,6 +55,11 @@ def run_plan(name: str, overrides: Mapping[str, Any], *, say: Callable[[str], No
     plan = load_plan(path, overrides)
     if plan.race is not None:
         return _race(path, plan, overrides, str(uuid.uuid4()))
+    if not plan.baseline:
+        raise PlanError(
+            f"{path}: has no [race] and no [[baseline]], so nothing would be measured; add [race] for"
+            " searches, or a fio job"
+        )
     folder, text = measure_plan(plan, say)
     say(text)
     say(f"The report is {folder / 'report.html'}")

@@ -84,6 +84,15 @@ def test_no_plan_has_a_track_run_that_is_not_among_ours(
     assert "race.track: there is no " in capsys.readouterr().err
 
 
+def test_a_plan_that_measures_nothing_leaves_no_session_to_be_the_latest(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.toml").write_text('name = "p"\n[[arm]]\nname = "a"\ntype = "directory"\n')
+    assert main(["run", str(tmp_path / "p.toml")]) == 2
+    assert "p.toml: has no [race] and no [[baseline]], so nothing would" in capsys.readouterr().err
+    assert not (home / "sessions").exists()
+
+
 def test_without_words_there_is_help_and_no_empty_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     printed = capsys.readouterr()
