@@ -6,14 +6,17 @@ import shutil
 from esrally_ebs.analysis.multiplicity import needed_rounds
 from esrally_ebs.analysis.sequential import confidence_of
 from esrally_ebs.analysis.summary import MIN_ROUNDS
+from esrally_ebs.aws.modify import Settings, VolumeChange, target_of
+from esrally_ebs.aws.provision.goal import sort_of
 from esrally_ebs.catalog.cost import price_list
 from esrally_ebs.checks.guards import check_names
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.caller import KEEPER
 from esrally_ebs.machine.processes import is_root
 from esrally_ebs.machine.resources import home, named_in_text
-from esrally_ebs.model import Backend
-from esrally_ebs.plan import Plan
+from esrally_ebs.model import Backend, VolumeSpec
+from esrally_ebs.plan import ModifyPlan, Plan
+from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes.backends import check_mounts
 
 
@@ -33,6 +36,39 @@ def check_plan(plan: Plan) -> None:
         with plan.naming(f"baseline.{number}.stonewall"):
             if not job.stonewall:
                 raise PlanError(f"{job.name}: jobs run together only in virtual time; remove it")
+    if (wanted := plan.modify) is not None:
+        with plan.naming("modify"):
+            _check_change(wanted, next(arm for arm in plan.arm if arm.name == wanted.arm))
+
+
+def _check_change(wanted: ModifyPlan, arm: VolumeSpec) -> None:
+    """Raise PlanError for an arm that is not changed in place, or not to this; of a mount AWS tells later."""
+    if arm.backend is Backend.MOUNTED:
+        return
+    if arm.backend is not Backend.AWS or sort_of(arm) != "ebs" or arm.stripes > 1:
+        raise PlanError(
+            f"only one EBS volume is changed in place, and {arm.name} is none; make it one with [aws], or"
+            " give its mount",
+            key="arm",
+        )
+    rate = arm.throughput_bytes_per_s
+    now = Settings(
+        type=arm.type,
+        size_gib=arm.size_bytes // GIB,
+        iops=arm.iops,
+        throughput_mib=None if rate is None else rate // MIB,
+    )
+    target_of(now, change_of(wanted))
+
+
+def change_of(wanted: ModifyPlan) -> VolumeChange:
+    """What ``[modify]`` asks of AWS."""
+    return VolumeChange(
+        type=wanted.type,
+        size_gib=None if wanted.size is None else wanted.size // GIB,
+        iops=wanted.iops,
+        throughput_mib=None if wanted.throughput is None else wanted.throughput // MIB,
+    )
 
 
 def require_rounds(plan: Plan, searches: int) -> None:

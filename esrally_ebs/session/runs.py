@@ -18,7 +18,6 @@ from typing import Any
 import esrally_ebs
 from esrally_ebs.aws.clients import Aws
 from esrally_ebs.aws.instance import region_here
-from esrally_ebs.aws.modify import VolumeChange
 from esrally_ebs.checks import preflight
 from esrally_ebs.checks.requirements import running_races
 from esrally_ebs.errors import PlanError, near
@@ -33,7 +32,6 @@ from esrally_ebs.session.steps import MachineSteps, conclude
 from esrally_ebs.store import SessionFolder, load_session
 from esrally_ebs.store.context import Context
 from esrally_ebs.store.encoding import baseline_of
-from esrally_ebs.units import GIB, MIB
 from esrally_ebs.volumes import backends as volumes
 from esrally_ebs.volumes.baseline import rows_of
 from esrally_ebs.volumes.virtual import (
@@ -211,12 +209,7 @@ def _migrate(context: Context, plan: Plan, wanted: ModifyPlan, say: Callable[[st
         volume=migration.volume_of(arm.volume),
         owner=volumes.this_owner(),
         arm=arm.name,
-        change=VolumeChange(
-            type=wanted.type,
-            size_gib=None if wanted.size is None else wanted.size // GIB,
-            iops=wanted.iops,
-            throughput_mib=None if wanted.throughput is None else wanted.throughput // MIB,
-        ),
+        change=preflight.change_of(wanted),
         passes=wanted.passes,
         measure=measure,
         record=folder.event,

@@ -51,6 +51,24 @@ def test_rounds_that_can_and_rehearsals_pass(design: dict[str, object], searches
     preflight.require_rounds(small_plan(design=design), searches)
 
 
+@pytest.mark.parametrize(
+    ("aws", "change", "says"),
+    [
+        ("", 'type = "gp2"', r"modify\.arm: only one EBS volume is changed in place, and a is none; make"),
+        ("[aws]\n", 'type = "gp33"', r"modify\.type: volume 'target': no type 'gp33'; use one of"),
+        ("[aws]\n", "iops = 90000", r"modify\.iops: gp3 volume 'target': 90,000 IOPS is outside"),
+        ("[aws]\n", 'size = "10GiB"', "modify: size: a volume cannot shrink from 100 to 10 GiB"),
+    ],
+)
+def test_a_change_that_the_arm_cannot_have_is_refused_before_it_is_made(
+    aws: str, change: str, says: str
+) -> None:
+    job = '[[baseline]]\nname = "j"\nrw = "read"\nbs = "4k"\n'
+    plan = parse_plan(f'name = "p"\n{ARM}{job}{aws}[modify]\narm = "a"\n{change}\n', "p.toml")
+    with pytest.raises(PlanError, match=rf"^p\.toml: {says}"):
+        preflight.check_plan(plan)
+
+
 def test_a_place_that_records_and_containers_cannot_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     says = r": /h.* is not UTF-8; set it to a folder whose path is$"
     monkeypatch.setenv("ESRALLY_EBS_HOME", "/h\udcff")
