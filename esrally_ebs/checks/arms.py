@@ -39,9 +39,11 @@ class Guarded:
         """Raise MeasurementError, naming the first check that forbids the session and how to accept it."""
         for check in self.checks:
             if check.forbids:
+                name = check.name
                 raise MeasurementError(
-                    f"{check.name}: {check.text} (or measure all the same: --accept {check.name}; in a race"
-                    f" --track-params=accept:{check.name})"
+                    f"{name}: {check.text} (or measure all the same: esrally-ebs run --accept {name}; esrally"
+                    f" race --track-params=accept:{name}; knee and esrally-ebs race --set"
+                    f" 'accept=[\"{name}\"]')"
                 )
 
 

@@ -97,12 +97,13 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
     has_root = is_root() or KEEPER in os.environ
     if emulated and not has_root:
         raise SetupError(
-            f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts with "
-            "--track-params='volumes:name=/mount;name=/mount'"
+            f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts: mount = in "
+            "the plan, of esrally race --track-params='volumes:name=/mount;name=/mount'"
         )
     if with_nodes and plan.cache.mode == "cold" and not has_root:
         raise SetupError(
-            "cache: evicting a node's pages needs root; run as root or say --track-params=cache:warm"
+            "cache: evicting a node's pages needs root; run as root or set cache.mode = 'warm', of "
+            "esrally race --track-params=cache:warm"
         )
     if plan.baseline and shutil.which("fio") is None:
         raise SetupError(

@@ -132,7 +132,9 @@ def test_the_accident_of_a_gp3_at_125_stops_the_session_by_name(machine: FakeMac
         "warning",
     )
     with pytest.raises(
-        MeasurementError, match=r"^gp3-throughput: b \(gp3\) has 125 .*--accept gp3-throughput"
+        MeasurementError,
+        match=r"^gp3-throughput: b \(gp3\) has 125 .*run --accept gp3-throughput; .*=accept:gp3-throughput; "
+        r"knee and esrally-ebs race --set 'accept=\[\"gp3-throughput\"\]'\)$",
     ):
         guarded.require()
 

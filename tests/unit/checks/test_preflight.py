@@ -25,8 +25,14 @@ def test_only_an_emulated_volume_needs_root(more: str) -> None:
 
 
 def test_an_emulated_volume_needs_root() -> None:
-    with pytest.raises(SetupError, match="arm a: an emulated volume needs root"):
+    with pytest.raises(SetupError, match=r"arm a: an emulated volume needs root; .*: mount = in the plan, "):
         preflight.require(parse_plan(f'name = "p"\n{ARM}', "p.toml"), with_nodes=False)
+
+
+def test_what_to_do_without_root_is_said_for_each_command() -> None:
+    plan = parse_plan(f'name = "p"\n{ARM}mount = "/mnt/gp3"\n', "p.toml")
+    with pytest.raises(SetupError, match=r"set cache.mode = 'warm', of esrally race --track-params=cache"):
+        preflight.require(plan, with_nodes=True)
 
 
 @pytest.mark.parametrize(
