@@ -79,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = error.filename or "what was read or written"
         next_step = "see that it can be read and written, and has room"
+        if isinstance(error, PermissionError):
+            next_step = "run it as its owner or as root"
         complain(f"esrally-ebs: {where}: {error.strerror or error}; {next_step}")
         try:
             sys.stdout.flush()

@@ -168,4 +168,5 @@ def test_a_user_who_may_not_look_is_not_told_that_no_arm_is_attached(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
     printed = capfd.readouterr()
     assert str(run) in printed.err
+    assert "as root" in printed.err
     assert "no arm" not in printed.out
