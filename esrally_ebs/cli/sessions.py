@@ -152,8 +152,8 @@ def _load(name: str) -> Session:
 def format_of(form: str | None, output: Path | None, known: Iterable[str] = report.RENDERERS) -> str:
     """The format that was named, or the file is named for, or text. PlanError for one that is not known."""
     if form is None:
-        suffix = "" if output is None else output.suffix[1:]
-        return next((name for name in known if report.SUFFIX.get(name, name) == suffix), "text")
+        suffix = "" if output is None else output.suffix[1:].lower()
+        return next((name for name in known if suffix in (name, report.SUFFIX.get(name))), "text")
     if form not in known:
         raise PlanError(f"--format {form}: choose one of {', '.join(known)}")
     return form
