@@ -171,19 +171,22 @@ def _baselines(session: Session, _: Findings) -> _Keyed:
 
 
 def _telemetry(session: Session, _: Findings) -> _Keyed:
-    """One document for all that was read of an arm at one moment, values by the metric's name."""
-    table = session.telemetry.select(["arm", "at_s", "metric", "value"])
-    names = {name: table[name].cast(pa.string()).to_pylist() for name in ("arm", "metric")}
-    values: dict[tuple[str, float], dict[str, float]] = {}
-    rows = zip(
-        names["arm"], table["at_s"].to_pylist(), names["metric"], table["value"].to_pylist(), strict=True
-    )
-    for arm, at_s, metric, value in rows:
-        values.setdefault((arm, at_s), {})[metric.replace(".", "_")] = value
-    for (arm, at_s), read in values.items():
+    """One document for all that was read of an arm at one moment, values by the metric's name.
+
+    What CloudWatch tells has one for each volume: those of a stripe have metrics of the same names.
+    """
+    table = session.telemetry
+    names = [table[name].cast(pa.string()).to_pylist() for name in ("arm", "device", "metric")]
+    values: dict[tuple[str, str, float], dict[str, float]] = {}
+    rows = zip(*names, table["at_s"].to_pylist(), table["value"].to_pylist(), strict=True)
+    for arm, device, metric, at_s, value in rows:
+        of = device if metric.startswith("cloudwatch.") else ""
+        values.setdefault((arm, of, at_s), {})[metric.replace(".", "_")] = value
+    for (arm, of, at_s), read in values.items():
         whose = _arm(session, session.nodes.get(arm, arm))
-        node = {} if whose["arm"] == arm else {"node": arm}
-        yield f"{arm}:{at_s:.3f}", {"@timestamp": _millis(at_s), **whose, **node, "telemetry": read}
+        more = ({} if whose["arm"] == arm else {"node": arm}) | ({"device": of} if of else {})
+        fields = {"@timestamp": _millis(at_s), **whose, **more, "telemetry": read}
+        yield ":".join(filter(None, (arm, of, f"{at_s:.3f}"))), fields
 
 
 def _residency(session: Session, _: Findings) -> _Keyed:

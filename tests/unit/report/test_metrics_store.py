@@ -126,6 +126,21 @@ def test_the_values_are_those_of_the_session_in_base_units(session: Session) -> 
     assert "gp3" in {fields.get("volume-type") for fields in by_record.values()}
 
 
+def test_each_volume_of_a_stripe_keeps_what_cloudwatch_tells_of_it(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    with SessionFolder(path).part_writer("telemetry") as writer:
+        writer.add(
+            TelemetryPoint(arm="a", device=of, at_s=START + 60, metric="cloudwatch.reads", value=v, unit="")
+            for of, v in (("vol-1", 5.0), ("vol-2", 7.0))
+        )
+    reads = {
+        document.fields["device"]: document.fields["telemetry"]["cloudwatch_reads"]
+        for document in documents(load_session(path), "local")
+        if "device" in document.fields
+    }
+    assert reads == {"vol-1": 5.0, "vol-2": 7.0}
+
+
 def test_the_same_session_gives_the_same_ids_so_that_it_is_replaced(session: Session) -> None:
     first, second = ([d.id for d in documents(session, "local")] for _ in range(2))
     assert first == second
