@@ -161,6 +161,14 @@ def test_every_variable_is_documented() -> None:
     assert not [name for name in used if f"`{name}`" not in REFERENCE]
 
 
+def test_make_passes_on_every_variable_of_ours_to_what_it_calls_by_sudo() -> None:
+    named = set(re.findall(r"`(ESRALLY_EBS_[A-Z_]+)`", REFERENCE))
+    given = dict.fromkeys(named, "x") | {"PATH": os.environ["PATH"]}
+    words = ["bash", "-c", 'source scripts/common.sh; echo "$KEPT_VARIABLES"']
+    ended = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
+    assert named - set(ended.stdout.strip().split(",")) == set()
+
+
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(README.split()) <= WORDS_OF_FIVE_MINUTES
 
