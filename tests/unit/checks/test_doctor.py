@@ -1,6 +1,8 @@
 """What the doctor says of a machine; machines are made up here, only the last tests look at this one."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +156,32 @@ def test_a_warning_is_shown_and_only_what_is_missing_is_an_error(
     assert main(["doctor", "--json"]) == code
     severities = [record["severity"] for record in json.loads(capsys.readouterr().out)]
     assert severities == [check.severity.value for check in checks]
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_what_root_alone_has_in_its_path_is_not_missing_to_others(
+    root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tool := tmp_path / "mkfs.of-root").write_text("#!/bin/sh\necho 6.1.0\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(requirements, "_SBIN", str(tmp_path))
+    monkeypatch.setattr(requirements.system, "is_root", lambda: root)
+    assert requirements._ask(tool.name)[0] == (None if root else "6.1.0")
+
+
+@pytest.mark.parametrize(
+    ("error", "root", "there"),
+    [(errno.EACCES, False, True), (errno.EACCES, True, False), (errno.EPERM, False, False)],
+)
+def test_a_device_that_root_alone_may_open_is_there(
+    error: int, root: bool, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(requirements.os, "open", refuse)
+    monkeypatch.setattr(requirements.system, "is_root", lambda: root)
+    assert requirements._opens("/dev/loop-control") is there
 
 
 def test_processors_are_looked_at() -> None:
