@@ -22,6 +22,7 @@ from esrally_ebs.checks.idle import check_processors
 from esrally_ebs.errors import EbsError
 from esrally_ebs.machine import processes as system
 from esrally_ebs.machine import resources
+from esrally_ebs.machine.caller import caller
 from esrally_ebs.machine.tracefs import missing_for_tracing, tracefs
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB, format_bytes
@@ -224,8 +225,8 @@ def look() -> Machine:
         filesystems=_filesystems(),
         store=_STORE,
         store_free_bytes=min(_free(_STORE), psutil.virtual_memory().available),
-        home=resources.home(),
-        home_free_bytes=_free(resources.home()),
+        home=_home(),
+        home_free_bytes=_free(_home()),
         open_files=_hard_limit(limits.RLIMIT_NOFILE),
         memory_maps=int(Path("/proc/sys/vm/max_map_count").read_text()),
         races=running_races(),
@@ -283,6 +284,12 @@ def _filesystems() -> tuple[str, ...]:
     modules = Path("/lib/modules") / os.uname().release
     loadable = [path.name.split(".")[0] for path in modules.glob("kernel/fs/*/*.ko*")]
     return tuple(known + loadable)
+
+
+def _home() -> Path:
+    """Where sessions go: by sudo to the home of the user who called."""
+    user = caller()
+    return resources.home() if user is None else resources.home(user.home)
 
 
 def _free(path: Path) -> int:

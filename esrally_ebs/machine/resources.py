@@ -22,9 +22,12 @@ def resource(relative: str) -> Path:
     raise SetupError(f"{relative}: not found beside the package; install esrally_ebs again")
 
 
-def home() -> Path:
-    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora; SetupError when nothing says where home is."""
-    return _folder("ESRALLY_EBS_HOME", "~/.rally/benchmarks/ebs")
+def home(of: str = "~") -> Path:
+    """``$ESRALLY_EBS_HOME``: sessions, datasets and corpora; SetupError when nothing says where home is.
+
+    ``of`` is the home of another user, where no variable names one.
+    """
+    return _folder("ESRALLY_EBS_HOME", f"{of}/.rally/benchmarks/ebs")
 
 
 def run_dir() -> Path:

@@ -18,6 +18,7 @@ from esrally_ebs.checks.requirements import (
     version_of,
 )
 from esrally_ebs.cli import main
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.model import Check, Severity
 from esrally_ebs.units import GIB
 
@@ -193,3 +194,12 @@ def test_processors_are_looked_at() -> None:
 def test_the_checks_of_rally_follow_those_of_the_machine() -> None:
     rally = Check(name="rally version", ok=True, value="2.13.0", text="tested")
     assert check_machine(lambda: [rally])[-1] is rally
+
+
+def test_by_sudo_there_must_be_room_where_the_callers_sessions_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESRALLY_EBS_HOME", raising=False)
+    ada = Caller(uid=1000, gid=1000, name="ada", home="/home/ada")
+    monkeypatch.setattr(requirements, "caller", lambda: ada)
+    assert requirements._home() == Path("/home/ada/.rally/benchmarks/ebs")
+    monkeypatch.setenv("ESRALLY_EBS_HOME", "/data/ebs")
+    assert requirements._home() == Path("/data/ebs")
