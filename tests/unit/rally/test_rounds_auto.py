@@ -1,4 +1,4 @@
-"""``rounds: auto``: which rounds are wanted, and around Rally's own driver and worker, driven as Rally does."""
+"""``rounds: auto``: which rounds are wanted; and around Rally's driver and worker, driven as Rally does."""
 
 import logging
 from dataclasses import dataclass, field
