@@ -1,9 +1,12 @@
 """Every setting of the catalog for recorded requests: the cheapest that keeps a bound, and its neighbours."""
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import heappop, heappush
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -21,8 +24,10 @@ _IOPS = (3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 16_000, 20_000, 25_000, 3
 _LOW_IOPS = (100, 200, 500, 1000, 2000)
 _MIB_PER_S = (125, 160, 200, 250, 320, 400, 500, 640, 750, 1000, 1500, 2000)
 _SIZES_GIB = (125, 334, 500, 1000, 2000, 5334)  # where IOPS or throughput follow from the size
+_UNITS = {"iops": 1, "throughput_bytes_per_s": MIB, "size_bytes": GIB}  # AWS sells whole ones
 _NEWEST = ("gp3", "io2", "gp2", "io1", "st1", "sc1")
 _MOST_USED = 2.0**62  # a log may say any number
+_DEARER = 0.05  # what is advised costs at most so much more than the cheapest that keeps the bound
 _STEP = 0.01  # a p99 that is better by less is no reason to pay more
 
 
@@ -109,24 +114,31 @@ def settings(today: VolumeSpec, types: Sequence[str]) -> Iterator[VolumeSpec]:
     """Settings of these types that hold today's data, as they serve for good: without burst credits.
 
     Those that have as many IOPS, or as much throughput, as today's are among them; each is as large as its
-    IOPS need.
+    IOPS need, and has as many IOPS as its throughput needs.
     """
     for type_ in types:
-        for changes in _changes(type_, today):
-            setting = replace(
-                today,
-                name=type_,
-                type=type_,
-                size_bytes=changes.get("size_bytes", today.size_bytes),
-                iops=changes.get("iops"),
-                throughput_bytes_per_s=changes.get("throughput_bytes_per_s"),
-                credits=0.0,
-                read_latency=1.0,
-                time_scale=1.0,
-                mode=None,
-                one_zone=False,
-            )
-            yield large_enough(setting)
+        values = product(*_axes(type_, today).values())
+        yield from dict.fromkeys(_setting(today, type_, point) for point in values)
+
+
+def _setting(today: VolumeSpec, type_: str, point: Sequence[int]) -> VolumeSpec:
+    """The setting that has these values of its type's axes."""
+    bought: Mapping[str, int] = dict(zip(_axes(type_, today), point, strict=True))
+    return large_enough(
+        replace(
+            today,
+            name=type_,
+            type=type_,
+            size_bytes=bought.get("size_bytes", today.size_bytes),
+            iops=bought.get("iops"),
+            throughput_bytes_per_s=bought.get("throughput_bytes_per_s"),
+            credits=0.0,
+            read_latency=1.0,
+            time_scale=1.0,
+            mode=None,
+            one_zone=False,
+        )
+    )
 
 
 def _preference(spec: VolumeSpec, usd: float, seconds: float) -> tuple[float, ...]:
@@ -146,21 +158,63 @@ def _written_out(today: VolumeSpec) -> VolumeSpec:
     )
 
 
-def _changes(type_: str, today: VolumeSpec) -> Iterator[dict[str, int]]:
+def _axes(type_: str, today: VolumeSpec) -> dict[str, list[int]]:
+    """The values that are looked at of each field in which settings of a type differ."""
     size_bytes = today.size_bytes
     sizes = [size_bytes, *(gib * GIB for gib in _SIZES_GIB if gib * GIB > size_bytes)]
     every_iops = sorted({*_IOPS, today.iops or _IOPS[0]})
     rates = sorted({*(mib * MIB for mib in _MIB_PER_S), today.throughput_bytes_per_s or MIB * _MIB_PER_S[0]})
     if type_ == "gp3":
-        yield from ({"iops": iops, "throughput_bytes_per_s": rate} for iops in every_iops for rate in rates)
-    elif type_ in ("io1", "io2"):
-        yield from ({"iops": iops} for iops in sorted({*_LOW_IOPS, *every_iops}))
-    elif type_ in ("gp2", "st1", "sc1"):
-        yield from ({"size_bytes": size} for size in sizes)
-    else:
-        raise PlanError(
-            f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1"
-        )
+        return {"iops": every_iops, "throughput_bytes_per_s": rates}
+    if type_ in ("io1", "io2"):
+        return {"iops": sorted({*_LOW_IOPS, *every_iops})}
+    if type_ in ("gp2", "st1", "sc1"):
+        return {"size_bytes": sizes}
+    raise PlanError(f"--types {type_}: no settings to choose from; name some of gp2, gp3, io1, io2, st1, sc1")
+
+
+def _cheapest(
+    options: Sequence[Option],
+    today: VolumeSpec,
+    types: Sequence[str],
+    price_of: Callable[[VolumeSpec], cost.Price | None],
+    option_of: Callable[[VolumeSpec, cost.Price], Option],
+) -> Option | None:
+    """Of ``options`` the first that keeps the bound, or a cheaper setting between theirs that does.
+
+    It costs at most _DEARER more than the cheapest: wider limits are no cheaper and no slower, so of the
+    settings between two corners none is cheaper than the lower one, and none keeps the bound unless the upper
+    one does. Corners are halved, the cheapest lower ones first, until those that are left are no cheaper.
+    """
+    known = {option.spec: option for option in options}
+    best = next((option for option in options if option.keeps), None)
+    corners: list[tuple[float, str, tuple[int, ...], tuple[int, ...]]] = []
+
+    def usd(type_: str, point: tuple[int, ...]) -> float:
+        price = price_of(_setting(today, type_, point))
+        return price.usd if price else math.inf
+
+    for type_ in types:
+        for sides in product(*(pairwise(values) for values in _axes(type_, today).values())):
+            low, high = tuple(side[0] for side in sides), tuple(side[1] for side in sides)
+            heappush(corners, (usd(type_, low), type_, low, high))
+    while best and corners and corners[0][0] * (1 + _DEARER) < best.usd:
+        _, type_, low, high = heappop(corners)
+        spec = _setting(today, type_, high)
+        price = price_of(spec)
+        if price and spec not in known and known_model(spec):
+            known[spec] = option_of(spec, price)
+        if spec not in known or not known[spec].keeps:
+            continue
+        best = min(best, known[spec], key=lambda option: option.usd)
+        swapped = [(*low[:at], value, *low[at + 1 :]) for at, value in enumerate(high)]
+        at = max(range(len(high)), key=lambda at: usd(type_, swapped[at]))
+        unit = _UNITS[list(_axes(type_, today))[at]]
+        middle = low[at] + (high[at] - low[at]) // unit // 2 * unit
+        above = (*low[:at], min(middle + unit, high[at]), *low[at + 1 :])
+        heappush(corners, (usd(type_, low), type_, low, (*high[:at], middle, *high[at + 1 :])))
+        heappush(corners, (usd(type_, above), type_, above, high))
+    return best
 
 
 def advise(
@@ -184,10 +238,21 @@ def advise(
     predictor.require_right()
     prices = prices or cost.price_list()
     priced, unpriced = priced_settings(today, types, region, prices)
-    options = [Option(price=one, prediction=predictor.predict(spec), bound=bound) for spec, one in priced]
+
+    def option_of(spec: VolumeSpec, price: cost.Price) -> Option:
+        return Option(price=price, prediction=predictor.predict(spec), bound=bound)
+
+    def rank(option: Option) -> tuple[float, ...]:
+        return _preference(option.spec, option.usd, option.value_s)
+
+    def price_of(spec: VolumeSpec) -> cost.Price | None:
+        return cost.of_arms([spec], region, prices=prices)[0].price
+
+    options = sorted((option_of(*one) for one in priced), key=rank)
     today = _written_out(today)
-    options.sort(key=lambda option: _preference(option.spec, option.usd, option.value_s))
-    best = next((option for option in options if option.keeps), None)
+    best = _cheapest(options, today, types, price_of, option_of)
+    if best is not None and best not in options:
+        insort(options, best, key=rank)
     doubtful = next((o for o in options if o.may_keep and (best is None or o.usd < best.usd)), None)
     price = cost.of_arms([today], region, usage={today.name: used}, prices=prices)[0].price
     check = predictor.check if predictor.load is None else predictor.predict(predictor.check.spec)

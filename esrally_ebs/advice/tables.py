@@ -354,7 +354,7 @@ def _front(advice: Advice) -> Table:
         item_title="setting",
         columns=titled(*titles),
         rows=rows,
-        notes=(f"{len(advice.options)} settings were predicted, {MODELS}.",),
+        notes=(f"{len(advice.options)} settings are compared, {MODELS}.",),
     )
 
 

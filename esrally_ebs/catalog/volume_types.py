@@ -166,17 +166,23 @@ def known_model(spec: VolumeSpec) -> Model | None:
 
 
 def large_enough(spec: VolumeSpec) -> VolumeSpec:
-    """The volume, larger where its type is sold with so many IOPS only then; as it is if none are bought."""
+    """The volume with as many IOPS as its throughput needs, and as large as these need, to be sold.
+
+    As it is if no IOPS are bought.
+    """
     if spec.iops is None:
         return spec
     try:
-        constants = generation_of(spec).constants
+        generation = generation_of(spec)
     except PlanError:
         return spec
+    constants, iops = generation.constants, spec.iops
+    if generation.rule == "provisioned" and spec.throughput_bytes_per_s:
+        iops = max(iops, ceil(spec.throughput_bytes_per_s / MIB / constants["throughput_mib_per_iops"]))
     least_gib = constants["size_gib"][0]
-    if spec.iops > constants.get("iops_included", 0):
-        least_gib = max(least_gib, ceil(spec.iops / constants["iops_per_gib"]))
-    return replace(spec, size_bytes=max(spec.size_bytes, least_gib * GIB))
+    if iops > constants.get("iops_included", 0):
+        least_gib = max(least_gib, ceil(iops / constants["iops_per_gib"]))
+    return replace(spec, iops=iops, size_bytes=max(spec.size_bytes, least_gib * GIB))
 
 
 def most_sold(spec: VolumeSpec, type_: str) -> VolumeSpec | None:

@@ -1,9 +1,10 @@
 """What recorded requests would take on another volume, and which is advised."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from small_plan import small_plan
 from esrally_ebs.advice import prediction
 from esrally_ebs.advice.advice import Advice, advise, priced_settings, settings
 from esrally_ebs.advice.dependencies import thread_of
-from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Predictor
+from esrally_ebs.advice.prediction import MAX_TASK_ERROR, PERCENTILES, Prediction, Predictor
 from esrally_ebs.advice.recording import Recording
 from esrally_ebs.advice.tables import (
     build_advice,
@@ -35,16 +36,17 @@ from esrally_ebs.advice.tables import (
     raced_settings,
     setting_text,
 )
-from esrally_ebs.catalog.cost import Usage, price_list
+from esrally_ebs.analysis.rounds import Estimate
+from esrally_ebs.catalog.cost import Usage, monthly, price_list
 from esrally_ebs.catalog.limits import Model
-from esrally_ebs.catalog.volume_types import model_for
+from esrally_ebs.catalog.volume_types import known_model, large_enough, model_for
 from esrally_ebs.cli import main
 from esrally_ebs.errors import MeasurementError, PlanError
 from esrally_ebs.model import Bound, State, VolumeSpec
 from esrally_ebs.plan import load_plan, parse_plan
 from esrally_ebs.report import RENDERERS
 from esrally_ebs.units import GIB, KIB, MIB
-from esrally_ebs.volumes.virtual.replay import Replayed, Thread, replay
+from esrally_ebs.volumes.virtual.replay import Load, Replayed, Thread, replay
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +331,7 @@ def test_a_gp3_of_which_nothing_was_bought_is_the_setting_that_it_is(predictor: 
 def test_what_is_bought_today_is_looked_at_too() -> None:
     """The cheapest that keeps a bound may be today's: only round figures were looked at."""
     looked_at = {(one.iops, one.throughput_bytes_per_s) for one in settings(replace(GP3, iops=3500), ["gp3"])}
-    assert {(3500, 125 * MIB), (3500, 1000 * MIB), (3000, 125 * MIB)} <= looked_at
+    assert {(3500, 125 * MIB), (3500, 750 * MIB), (4000, 1000 * MIB), (3000, 125 * MIB)} <= looked_at
     assert 7000 in [one.iops for one in settings(replace(GP3, type="io2", iops=7000), ["io2"])]
 
 
@@ -350,6 +352,69 @@ def test_the_least_iops_that_are_sold_are_looked_at(predictor: Predictor) -> Non
     assert advice.best is not None
     assert (advice.best.spec.iops, advice.best.usd) == (100, pytest.approx(19.0))
     assert advice.best.prediction.binds == "latency"
+
+
+def cheapest_usd(
+    type_: str, fine: dict[str, range], bound: Bound, predict: Callable[[VolumeSpec], Prediction]
+) -> float:
+    """Of all these settings that keep the bound; infinite where none does."""
+    usd = math.inf
+    bare = replace(GP3, type=type_, credits=0.0, iops=None, throughput_bytes_per_s=None)
+    for point in product(*fine.values()):
+        spec = large_enough(replace(bare, **dict(zip(fine, point, strict=True))))
+        price = monthly(spec, "us-east-1").usd
+        if price < usd and known_model(spec):
+            high_s = predict(spec).percentile(bound.percentile).high
+            assert high_s is not None
+            usd = price if high_s <= bound.seconds else usd
+    return usd
+
+
+@pytest.mark.parametrize("latency_s", [0.018, 0.0195, 0.022, 0.024, 0.033, 0.05])
+@pytest.mark.parametrize(
+    ("type_", "fine"),
+    [
+        (
+            "gp3",
+            {"iops": range(3000, 32_000, 250), "throughput_bytes_per_s": range(125 * MIB, GIB, 25 * MIB)},
+        ),
+        ("io2", {"iops": range(100, 32_000, 50)}),
+        ("gp2", {"size_bytes": range(100 * GIB, 5400 * GIB, 10 * GIB)}),
+        ("st1", {"size_bytes": range(125 * GIB, 5400 * GIB, 10 * GIB)}),
+    ],
+)
+def test_settings_between_round_figures_are_hardly_cheaper_than_what_is_advised(
+    predictor: Predictor,
+    type_: str,
+    fine: dict[str, range],
+    latency_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Round figures are far apart. Latencies are made up: IOPS and throughput both count."""
+    usual = predictor.check
+    bound = Bound(percentile=90, seconds=latency_s)
+
+    def predict(spec: VolumeSpec) -> Prediction:
+        rates = {limit.counts: limit.rate for limit in model_for(spec).limits}
+        took_s = 0.015 + 20 / rates.get("operations", math.inf) + 0.6 * MIB / rates["bytes"]
+        return replace(usual, spec=spec, whole=(Estimate(took_s, took_s / 1.02, took_s * 1.02),) * 3)
+
+    monkeypatch.setattr(Predictor, "predict", lambda _, spec: predict(spec))
+    best = advise(predictor, GP3, bound, region="us-east-1", types=[type_]).best
+    assert (best.usd if best else math.inf) <= 1.05 * cheapest_usd(type_, fine, bound, predict)
+
+
+def test_under_a_load_the_iops_that_it_takes_are_advised_rather_than_the_next_round_figure() -> None:
+    """Of 110 requests a second with 30 reads each, which 3,000 IOPS do not serve."""
+    of = recording(recorded())
+    predictor = Predictor(of, thread_of(of)).under(Load(110.0, 8))
+    bound = Bound(percentile=90, seconds=0.03)
+    today = replace(GP3, type="io2", iops=3000, throughput_bytes_per_s=None)
+    advice = advise(predictor, today, bound, region="us-east-1", types=["io2"])
+    usd = cheapest_usd("io2", {"iops": range(2000, 6000, 50)}, bound, predictor.predict)
+    assert advice.best is not None
+    assert advice.best.usd <= 1.05 * usd
+    assert advice.best in advice.options
 
 
 def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
@@ -666,7 +731,7 @@ def test_the_command_reads_a_session_folder_and_its_exit_code_says_how_it_ended(
     assert refused
     assert "is the cheapest" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--types=gp3, gp3"]) == 0
-    assert "160 settings were predicted" in capsys.readouterr().out
+    assert "160 settings are compared" in capsys.readouterr().out
     assert main([*advise_, "--keep", "p90=10s", "--credits", "0.5"]) == 2
     assert "--credits: what session s1 raced had those of its plan" in capsys.readouterr().err
     assert main([*advise_, "--keep", "p50=1ms", "--keep", "p90=10s"]) == 2  # the first one was dropped
