@@ -75,7 +75,7 @@ def build_advice(
 ) -> Report:
     """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
     raced = advice.best or advice.doubtful
-    tables = [_front(advice)]
+    tables = [_front(advice), _limits(advice)]
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
@@ -323,17 +323,22 @@ def _next_step(advice: Advice, session: Session, proof: Session | None) -> str:
     return "" if advice.doubtful is None else "record today's volume for more rounds"
 
 
-def _front(advice: Advice) -> Table:
-    def shows(option: Option) -> tuple[object, ...]:
-        return setting_text(option.spec), option.usd, option.interval_s
+def _shows(option: Option) -> tuple[object, ...]:
+    return setting_text(option.spec), option.usd, option.interval_s
 
+
+def _shown(advice: Advice) -> list[Option]:
+    """The front, today's and what is advised or in doubt, each once, cheapest first."""
     wanted = (*advice.front, advice.today, advice.doubtful, advice.best)
-    shown = list({shows(option): option for option in wanted if option is not None}.values())
-    shown.sort(key=lambda option: (option.usd, option.value_s))
-    today = advice.today and shows(advice.today)
+    shown = {_shows(option): option for option in wanted if option is not None}
+    return sorted(shown.values(), key=lambda option: (option.usd, option.value_s))
+
+
+def _front(advice: Advice) -> Table:
+    today = advice.today and _shows(advice.today)
     rows = tuple(
         Row(
-            item=setting_text(option.spec) + (" (today)" if shows(option) == today else ""),
+            item=setting_text(option.spec) + (" (today)" if _shows(option) == today else ""),
             cells=(
                 quantity("usd_month", option.usd, usd_text(option.usd)),
                 *(
@@ -345,7 +350,7 @@ def _front(advice: Advice) -> Table:
                 word("held_back_by", option.prediction.binds),
             ),
         )
-        for option in shown
+        for option in _shown(advice)
     )
     titles = ("a month", "p50", "p90", "p99", f"{advice.bound.name} up to", "keeps", "held back by")
     return Table(
@@ -356,6 +361,17 @@ def _front(advice: Advice) -> Table:
         rows=rows,
         notes=(f"{len(advice.options)} settings are compared, {MODELS}.",),
     )
+
+
+def _limits(advice: Advice) -> Table:
+    shown = [option.prediction for option in _shown(advice)]
+    names = list(dict.fromkeys(name for one in shown for name in one.waits))
+    rows = [
+        (setting_text(one.spec), *(f"{one.waits[name]:.0%}" if name in one.waits else None for name in names))
+        for one in shown
+    ]
+    note = "Of requests' time, added up over I/Os: those that wait at once may come to more than 100%."
+    return plain_table("limits", "What I/Os wait for each limit", ["setting", *names], rows, note)
 
 
 def _upper_end(option: Option) -> Cell:

@@ -37,7 +37,7 @@ from esrally_ebs.advice.tables import (
     setting_text,
 )
 from esrally_ebs.analysis.rounds import Estimate
-from esrally_ebs.catalog.cost import Usage, monthly, price_list
+from esrally_ebs.catalog.cost import CostPart, Price, Rate, Usage, monthly, price_list
 from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import known_model, large_enough, model_for
 from esrally_ebs.cli import main
@@ -280,6 +280,24 @@ def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> 
     assert report.details[0].endswith("a month, held back by instance IOPS.")
 
 
+def test_what_ios_wait_for_each_limit_is_shown_of_each_setting(predictor: Predictor) -> None:
+    """Of a setting the limit that binds was named, not how much, nor what others add."""
+    advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
+    assert advice.today is not None
+    assert advice.best is not None
+    waits = {"iops": 0.25, "throughput": 0.0}
+    today = replace(advice.today.prediction, waits=waits | {"instance-iops": 0.5})
+    best = replace(advice.best, prediction=replace(advice.best.prediction, waits=waits))
+    advice = replace(
+        advice, today=replace(advice.today, prediction=today, price=price_of(9.0)), options=(best,)
+    )
+    report = build_advice(recorded(), replace(advice, best=best), predictor, region="us-east-1")
+    (limits,) = (table for table in report.tables if table.key == "limits")
+    assert [column.title for column in limits.columns] == ["iops", "throughput", "instance-iops"]
+    texts = [[cell.text for cell in row.cells] for row in limits.rows]
+    assert texts == [["25%", "0%", "-"], ["25%", "0%", "50%"]]
+
+
 def test_requests_that_failed_are_said_with_the_advice(predictor: Predictor) -> None:
     """The report of the same session said so; the advice was of those that were left, without a word."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
@@ -415,6 +433,12 @@ def test_under_a_load_the_iops_that_it_takes_are_advised_rather_than_the_next_ro
     assert advice.best is not None
     assert advice.best.usd <= 1.05 * usd
     assert advice.best in advice.options
+
+
+def price_of(usd: float) -> Price:
+    """One of a single part."""
+    rate = Rate(usd=usd, dated="2026-01-01", source="made up", verified=True)
+    return Price(region="us-east-1", parts=(CostPart(what="storage", amount=1.0, rate=rate),))
 
 
 def test_todays_volume_is_not_raced_against_itself(predictor: Predictor) -> None:
