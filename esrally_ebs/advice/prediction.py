@@ -117,6 +117,7 @@ class Prediction:
     whole: tuple[Estimate, ...]  # of all requests, in the order of PERCENTILES
     tasks: Mapping[str, tuple[float, ...]]  # the same by task
     waits: Mapping[str, float]  # by limit: I/Os' waits as a share of the time of all requests
+    used: Mapping[str, float]  # by limit: what I/Os take, as a share of what its rate gives
     busy: float  # the share of requests' time that is not there with an infinitely fast volume
 
     def percentile(self, percentile: float) -> Estimate:
@@ -271,6 +272,7 @@ class Predictor:
             whole=self._estimates(latency_s),
             tasks=tasks,
             waits={name: _mean_wait(runs, name) / total_s for name in runs[0].limit_s},
+            used={name: float(np.mean([run.used[name] for run in runs])) for name in runs[0].used},
             busy=max(0.0, 1.0 - self._fastest_s / total_s),
         )
 

@@ -75,7 +75,7 @@ def build_advice(
 ) -> Report:
     """The whole report; with ``proof``, the race of ``plan_text``, also what that measured."""
     raced = advice.best or advice.doubtful
-    tables = [_front(advice), _limits(advice)]
+    tables = [_front(advice), *_limits(advice)]
     if raced is not None:
         tables.append(_tasks(advice, raced))
     if proof is not None:
@@ -363,15 +363,23 @@ def _front(advice: Advice) -> Table:
     )
 
 
-def _limits(advice: Advice) -> Table:
+def _limits(advice: Advice) -> Iterator[Table]:
     shown = [option.prediction for option in _shown(advice)]
     names = list(dict.fromkeys(name for one in shown for name in one.waits))
-    rows = [
-        (setting_text(one.spec), *(f"{one.waits[name]:.0%}" if name in one.waits else None for name in names))
-        for one in shown
-    ]
-    note = "Of requests' time, added up over I/Os: those that wait at once may come to more than 100%."
-    return plain_table("limits", "What I/Os wait for each limit", ["setting", *names], rows, note)
+    waits = "Of requests' time, added up over I/Os: those that wait at once may come to more than 100%."
+    used = (
+        "Of what the rate gives in the time of all requests and the rests between them. Buckets that are full"
+        " again when caches are dropped give more, so it may come to more than 100%."
+    )
+    for key, title, note, shares in (
+        ("limits", "What I/Os wait for each limit", waits, [one.waits for one in shown]),
+        ("used", "What I/Os use of each limit", used, [one.used for one in shown]),
+    ):
+        rows = [
+            (setting_text(one.spec), *(f"{of[name]:.0%}" if name in of else None for name in names))
+            for one, of in zip(shown, shares, strict=True)
+        ]
+        yield plain_table(key, title, ["setting", *names], rows, note)
 
 
 def _upper_end(option: Option) -> Cell:

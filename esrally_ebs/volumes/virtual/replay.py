@@ -8,6 +8,7 @@ one after the other, as they were recorded, or when they are due, whatever becam
 import functools
 import math
 from collections.abc import Callable, MutableSequence, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +59,7 @@ class Replayed(NamedTuple):
 
     latency_s: Column  # by request
     limit_s: dict[str, float]  # by limit: I/Os' waits, of all requests
+    used: dict[str, float]  # by limit: what I/Os took, as a share of what its rate gives meanwhile
     done_s: Column  # by event: when its I/O was done
 
 
@@ -231,14 +233,17 @@ def replay(
     volumes = Volumes(buckets, arrays(devices_of([model])), Host(len(model.instance_limits), 0.0, 0.0))
     if load is None:
         of_credits = np.array([limit.of_credits for limit in limits])
-        _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
+        ended_s = _compiled()(thread, volumes, of_credits, normals, done_s, latency_s)
+        seconds = ended_s - thread.rest_s[0]
     else:
-        served = _serve(thread, volumes, load, luck, normals, done_s, latency_s)
+        served, seconds = _serve(thread, volumes, load, luck, normals, done_s, latency_s)
     by_limit: dict[str, float] = {}
-    for limit, seconds in zip(limits, buckets.waited_s, strict=True):
+    used: dict[str, list[float]] = {}
+    for limit, waited_s, taken in zip(limits, buckets.waited_s, buckets.taken, strict=True):
         name = of_any(limit.name)
-        by_limit[name] = by_limit.get(name, 0.0) + float(seconds) * requests / served
-    return Replayed(latency_s, by_limit, done_s)
+        by_limit[name] = by_limit.get(name, 0.0) + float(waited_s) * requests / served
+        used.setdefault(name, []).append(float(taken) / (limit.rate * seconds) if seconds else 0.0)
+    return Replayed(latency_s, by_limit, {name: fmean(used[name]) for name in used}, done_s)
 
 
 def _serve(
@@ -249,8 +254,8 @@ def _serve(
     normals: Column,
     done_s: Column,
     latency_s: Column,
-) -> int:
-    """Draw when which request comes, and serve them; how many came."""
+) -> tuple[int, float]:
+    """Draw when which request comes, and serve them; how many came, and when the last one ended."""
     requests = len(latency_s)
     before = min(math.ceil(_BEFORE_S * load.per_s), _MOST_BEFORE)
     passes = [luck.permutation(requests) for _ in range(1 + -(-before // requests))]
@@ -260,8 +265,10 @@ def _serve(
     none, zeros = [0] * len(order), [0.0] * len(order)
     flight = arrays(Flight(zeros, list(range(len(order))), none, none, zeros, [False] * len(order)))
     free_s = np.zeros(load.cores)
-    _compiled_load()(thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, flight)
-    return len(order)
+    serve_ = _compiled_load()
+    return len(order), serve_(
+        thread, volumes, normals, done_s, latency_s, first_event, due_s, order, free_s, flight
+    )
 
 
 @functools.cache

@@ -205,6 +205,18 @@ def test_a_limit_makes_requests_wait_and_is_named(predictor: Predictor) -> None:
     assert predictor.check.binds == "latency"
 
 
+def test_what_requests_use_of_limits_is_what_they_take_in_their_time() -> None:
+    """Eighty requests of one read of 16 KiB, 10 s apart: 790 s and what the last one takes."""
+    of = one_read_each(80)
+    replayed = replay(thread_of(of), model_for(GP3))
+    assert replayed.used["iops"] == pytest.approx(80 / (3000 * 790), rel=1e-4)
+    assert replayed.used["throughput"] == pytest.approx(80 * BLOCK / (125 * MIB * 790), rel=1e-4)
+    striped = replay(thread_of(of), model_for(replace(GP3, stripes=2, chunk_bytes=64 * KIB)))
+    assert striped.used["iops"] == pytest.approx(replayed.used["iops"] / 2, rel=1e-4)
+    loaded = replay(thread_of(of), model_for(GP3), load=Load(100.0, 8))
+    assert loaded.used["iops"] == pytest.approx(100 / 3000, rel=0.1)
+
+
 def test_beside_other_volumes_of_a_race_one_that_lives_on_credits_gets_more_back(
     predictor: Predictor,
 ) -> None:

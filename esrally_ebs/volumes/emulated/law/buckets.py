@@ -32,6 +32,7 @@ class Buckets(NamedTuple):
     levels: MutableSequence[float]  # tokens as of ``filled_s``, negative while in debt
     filled_s: MutableSequence[float]
     waited_s: MutableSequence[float]  # the waits that this bucket was the cause of, added up
+    taken: MutableSequence[float]  # tokens, added up
     rates: Sequence[float]
     capacities: Sequence[float]
     # Tokens of one operation and of one byte: of reads at 2 i, of writes at 2 i + 1.
@@ -48,6 +49,7 @@ def buckets_of(limits: Sequence[Limit], now: float) -> Buckets:
         levels=[float(limit.capacity) for limit in limits],
         filled_s=[now] * len(limits),
         waited_s=[0.0] * len(limits),
+        taken=[0.0] * len(limits),
         rates=[float(limit.rate) for limit in limits],
         capacities=[float(limit.capacity) for limit in limits],
         per_operation=[float(weight) if operations else 0.0 for operations, weight in weights],
@@ -70,7 +72,7 @@ def charge_buckets(
     Levels may become negative. Returns the longest wait in seconds, and adds it to that bucket's
     ``waited_s``. A bucket that the I/O takes no token from does not delay it.
     """
-    levels, filled_s, waited_s, rates, capacities, per_operation, per_byte = buckets
+    levels, filled_s, waited_s, taken, rates, capacities, per_operation, per_byte = buckets
     longest = 0.0
     cause = -1
     to_shared = len(rates) - shared - last
@@ -87,6 +89,7 @@ def charge_buckets(
         cost = per_operation[2 * i + write] * operations + per_byte[2 * i + write] * charged
         level -= cost
         levels[i] = level
+        taken[i] += cost
         if level < 0.0 and cost > 0.0:
             wait = -level / rate
             if wait > longest:
