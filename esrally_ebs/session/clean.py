@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from esrally_ebs import node
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import caller
 from esrally_ebs.machine.mounts import mount_at
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Process, argv_of, booted_at_s, shares_mounts
 from esrally_ebs.machine.resources import home
@@ -93,8 +94,7 @@ def _remove_notes(folder: Path) -> None:
 
 def remove_unfinished(session: str, home: Path) -> None:
     """An index that was being built for it."""
-    for path in _unfinished_of(session, home):
-        shutil.rmtree(path, ignore_errors=True)
+    _remove_all(list(_unfinished_of(session, home)))
 
 
 def _unfinished_of(session: str, home: Path) -> Iterator[Path]:
@@ -147,10 +147,22 @@ def clean() -> Iterator[tuple[str, list[str]]]:
 def _remove_of_earlier_boots() -> list[Path]:
     """Remove what sessions of earlier boots left on disk: images of volumes, and unfinished indices."""
     booted_s = booted_at_s()
+    unfinished = _unfinished_before(booted_s, home())
+    _remove_all(unfinished)
+    if (user := caller()) is not None:  # whose sessions, and what they index, are below the user's own home
+        own = _unfinished_before(booted_s, home(user.home))
+        user.do(partial(_remove_all, own))  # so that no link there has root remove another's
+        unfinished += own
+    return [*(path for path in unfinished if not path.exists()), *volumes.sweep_images(booted_s)]
+
+
+def _unfinished_before(booted_s: float, home: Path) -> list[Path]:
     # a clock that was set on since then has them look older than this boot
-    of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home())]
-    folders = (path for path in (home() / "datasets").glob("*") if _UNFINISHED.fullmatch(path.name))
-    unfinished = [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
-    for path in unfinished:
-        shutil.rmtree(path, ignore_errors=True)
-    return [*unfinished, *volumes.sweep_images(booted_s)]
+    of_now = [path for one in running.sessions()[0] for path in _unfinished_of(one, home)]
+    folders = (path for path in (home / "datasets").glob("*") if _UNFINISHED.fullmatch(path.name))
+    return [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
+
+
+def _remove_all(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

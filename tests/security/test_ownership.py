@@ -5,6 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -15,12 +17,15 @@ from stored import GP2
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import SetupError
+from esrally_ebs.machine.caller import Caller
 from esrally_ebs.machine.private import private_directory, require_private, require_unchangeable
 from esrally_ebs.machine.processes import Process
+from esrally_ebs.machine.resources import home
 from esrally_ebs.model import VolumeSpec
 from esrally_ebs.node import dataset, life
 from esrally_ebs.node.data_directory import DataDirectory
-from esrally_ebs.session import reaper
+from esrally_ebs.node.dataset import unfinished_folder
+from esrally_ebs.session import clean, reaper
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
 
@@ -123,6 +128,28 @@ def test_a_path_below_what_others_may_rename_things_in_is_refused(
             require_unchangeable(path)
     monkeypatch.setenv("SUDO_UID", str(NOBODY))  # who calls may be root anyway
     require_all()
+
+
+@needs_root
+def test_what_a_reboot_ended_in_a_callers_home_goes_by_the_callers_own_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as theirs:
+        user = Caller(NOBODY, NOBODY, "nobody", theirs)
+        monkeypatch.delenv("ESRALLY_EBS_HOME", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("ESRALLY_EBS_RUN", str(tmp_path / "run"))
+        monkeypatch.setattr(clean, "caller", lambda: user)
+        monkeypatch.setattr(clean, "booted_at_s", lambda: time.time() + 60)
+        own, of_root = (unfinished_folder(home(theirs), "0123456789abcdef", each) for each in ("a", "b"))
+        for folder in (own, of_root):
+            (folder / "elasticsearch").mkdir(parents=True)
+        for path in (Path(theirs), *Path(theirs).rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        os.chown(of_root, 0, 0)
+        assert (str(own), []) in clean.clean()
+        assert not own.exists()
+        assert (of_root / "elasticsearch").exists()
 
 
 @needs_root
