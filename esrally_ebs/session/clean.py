@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,7 @@ def _remove_notes(folder: Path) -> None:
 
 def remove_unfinished(session: str, home: Path) -> None:
     """An index that was being built for it."""
-    _remove_all(list(_unfinished_of(session, home)))
+    _remove_all(_unfinished_of(session, home))
 
 
 def _unfinished_of(session: str, home: Path) -> Iterator[Path]:
@@ -163,6 +163,6 @@ def _unfinished_before(booted_s: float, home: Path) -> list[Path]:
     return [path for path in folders if path.lstat().st_ctime < booted_s and path not in of_now]
 
 
-def _remove_all(folders: Sequence[Path]) -> None:
+def _remove_all(folders: Iterable[Path]) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

@@ -286,8 +286,8 @@ def test_a_limit_of_the_instance_is_none_of_the_volume(predictor: Predictor) -> 
     """It was "held back by the volume's instance-iops", which no volume has more of."""
     advice = advise(predictor, GP3, Bound(percentile=90, seconds=1.0), region="us-east-1", types=["gp3"])
     assert advice.today is not None
-    held = replace(advice.today.prediction, waits={"iops": 0.1, "instance-iops": 0.5})
-    advice = replace(advice, today=replace(advice.today, prediction=held))
+    limited = replace(advice.today.prediction, waits={"iops": 0.1, "instance-iops": 0.5})
+    advice = replace(advice, today=replace(advice.today, prediction=limited))
     report = build_advice(recorded(), advice, predictor, region="us-east-1")
     assert report.details[0].endswith("a month, held back by instance IOPS.")
 

@@ -1,7 +1,7 @@
 """Steps of a search for the knee: who sends what when, and how one rate follows from another."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -237,6 +237,21 @@ def test_the_rule_doubles_the_rate_until_the_bound_breaks_on_each_arm_for_itself
     assert rule.describe("a") == "a: 141 queries/s"
 
 
+def _begins_another(by: Plan, times_s: Sequence[float], spent_s: float) -> bool:
+    """Whether a second step is begun, so long after a first one whose queries took these times in turn."""
+    now = [1.0]
+    rule = knee.StepRule(by, publish=lambda text: None, record=lambda *words: None, now=lambda: now[0])
+    assert rule.begins(1)
+    for arm in ("a", "b"):
+        block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=1)
+        for number, time_s in enumerate(times_s):
+            sample = _sample(2.0 * number, time_s)
+            sample.request_start, sample.service_time = 2.0 * number, time_s
+            rule.take(sample, arm, block)
+    now[0] += spent_s
+    return rule.begins(2)
+
+
 @pytest.mark.parametrize(
     ("budget", "spent_s", "goes_on"),
     [(42, 21.0, True), (42, 21.1, False), (None, 489.0, True), (None, 489.1, False)],
@@ -245,38 +260,12 @@ def test_no_steps_are_begun_that_would_end_beyond_the_budget(
     budget: float | None, spent_s: float, goes_on: bool
 ) -> None:
     """The next takes 8 s on each of two arms, and 2.5 s before it for connections; usual are 255 s an arm."""
-    now = [1.0]
-    rule = knee.StepRule(
-        plan(**({"design.budget": budget} if budget else {})),
-        publish=lambda text: None,
-        record=lambda *words: None,
-        now=lambda: now[0],
-    )
-    assert rule.begins(1)
-    for arm in ("a", "b"):
-        block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=1)
-        for number in range(10):
-            rule.take(_sample(number * 0.1, 0.01), arm, block)
-    now[0] += spent_s
-    assert rule.begins(2) is goes_on
+    of = plan(**({"design.budget": budget} if budget else {}))
+    assert _begins_another(of, [0.01] * 10, spent_s) is goes_on
 
 
 @pytest.mark.parametrize(("spent_s", "goes_on"), [(5.0, True), (5.1, False)])
 def test_a_budget_has_the_connecting_for_slow_queries_in_it(spent_s: float, goes_on: bool) -> None:
     """A query every 4 s for 30 s, before it 13 clients in 52 s, and 0.5 s; on each of two arms."""
-    now = [1.0]
-    rule = knee.StepRule(
-        plan(**{"design.knee": "p99=5s", "design.budget": 170}),
-        publish=lambda text: None,
-        record=lambda *words: None,
-        now=lambda: now[0],
-    )
-    assert rule.begins(1)
-    for arm in ("a", "b"):
-        block = Block(arm=arm, cluster=arm, work=Work.SEARCH, task="t", round=1)
-        for number in range(4):
-            sample = _sample(2.0 * number, 2.0)
-            sample.request_start, sample.service_time = 2.0 * number, 2.0
-            rule.take(sample, arm, block)
-    now[0] += spent_s
-    assert rule.begins(2) is goes_on
+    slow = plan(**{"design.knee": "p99=5s", "design.budget": 170})
+    assert _begins_another(slow, [2.0] * 4, spent_s) is goes_on
