@@ -82,7 +82,8 @@ SETTINGS = {
 }
 # What is raced beside today's volume at once, by turns, all on one node.
 GROUPS = [list(SETTINGS)[first : first + 3] for first in range(0, len(SETTINGS), 3)]
-BETWEEN_S = 1.0  # at most between two requests that fio replays
+REPLAYED = 768  # requests that fio replays: 16 rounds, at the pace of the recording
+BETWEEN_S = 1.0  # at most between two of them
 
 
 def raced_as(name: str, arms: list[VolumeSpec], rounds: int) -> str:
@@ -124,8 +125,9 @@ def plan_file(name: str, lines: list[str], arms: Iterable[VolumeSpec]) -> Iterat
 
 def fio_s(of: Recording, volume: Volume) -> dict[str, float]:
     """By task what fio takes to replay the reads of a request on an attached volume (s), in the middle."""
-    reads = of.ios["write"] == 0
-    request = np.repeat(np.arange(of.requests), np.diff(of.first))[reads]
+    request = np.repeat(np.arange(of.requests), np.diff(of.first))
+    reads = (of.ios["write"] == 0) & (request < REPLAYED)
+    request = request[reads]
     gaps_s = np.diff(of.ios["at_s"][reads], prepend=of.ios["at_s"][0])
     at_us = np.cumsum(1e6 * np.clip(gaps_s, 0.0, BETWEEN_S)).astype(np.int64)
     places = zip(at_us, of.ios["offset"][reads], of.ios["bytes"][reads], strict=True)
