@@ -1,7 +1,7 @@
 """How near the knee that is found is to the true one, on simulated queues and on real nodes.
 
          .venv/bin/python benchmarks/knee.py [--runs 100]
-    sudo .venv/bin/python benchmarks/knee.py --sessions 20 --results knee.jsonl
+    sudo .venv/bin/python benchmarks/knee.py --sessions 20 --results knee.jsonl [--volume]
 
 Queues are first come, first served by some servers, with arrivals as steps make them; true is the rate at
 which just the allowed share of a million requests or more is late. Printed per queue: runs within 5 % of the
@@ -10,7 +10,8 @@ half the interval in the mean, and the seconds of one arm. Queues with few reque
 in as many seconds: their intervals must say so.
 
 With ``--sessions`` it races the two like volumes of plan ``aa`` with steady caches instead, which have the
-same knee: must reach 19 of 20 within 5 % of each other, each session in at most 15 minutes.
+same knee: must reach 19 of 20 within 5 % of each other, each session in at most 15 minutes. Processors bind
+there; with ``--volume`` it races the track ``lookups`` beside this script, where volumes do.
 """
 
 import argparse
@@ -27,9 +28,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import simulated_queue
-from races import Line, be_called, lines_of, race, record_sessions
+from races import TRACK, Line, be_called, lines_of, race, record_sessions
 
 from esrally_ebs.analysis.knee import KneeSearch
+from esrally_ebs.analysis.profile import profiles_of, read_windows
 from esrally_ebs.machine.resources import home, plan_path
 from esrally_ebs.plan import DesignPlan
 from esrally_ebs.report.knee import knees_of
@@ -56,6 +58,7 @@ def service_times(name: str, mean_s: float) -> Floats:
 
 
 KNEE = {"design.knee": "p99=100ms", "cache.mode": "steady", "baseline": []}
+LOOKUPS = Path(__file__).with_name("lookups")  # a track with its plan
 QUEUES = (  # law, servers, mean service time, bound
     ("fixed", 2, 0.005, "p99=20ms"),
     ("erlang-4", 4, 0.005, "p99=20ms"),
@@ -104,16 +107,19 @@ def of_queues(runs: int) -> None:
             )
 
 
-def of_real_nodes(sessions: int, results: Path, lock: Path) -> None:
+def of_real_nodes(sessions: int, results: Path, lock: Path, track: Path) -> None:
     """Seek the knees of two like volumes, so many times; a line each, then how many are near each other."""
+    plan, changes = (LOOKUPS / "plan.toml", {}) if track == LOOKUPS else (plan_path("aa"), KNEE)
 
     def one(name: str) -> Line:
-        params = {"plan": str(plan_path("aa")), "set": {**KNEE, "design.seed": 1 + len(lines_of(results))}}
-        seconds = race(f"--race-id={name}", f"--track-params={json.dumps(params)}")
-        knees = knees_of(load_session(home() / "sessions" / name))
+        params = {"plan": str(plan), "set": {**changes, "design.seed": 1 + len(lines_of(results))}}
+        seconds = race(f"--race-id={name}", f"--track-params={json.dumps(params)}", track=track)
+        session = load_session(home() / "sessions" / name)
+        knees = knees_of(session)
         assert knees is not None
         rates = {arm: [knee.rate, knee.low, knee.high, knee.why] for arm, knee in knees.of.items()}
-        return {"session": name, "seconds": round(seconds, 1), "knees": rates}
+        binds = knees.held_back(profiles_of(read_windows(session.events)[0]))
+        return {"session": name, "seconds": round(seconds, 1), "knees": rates, "binds": binds}
 
     record_sessions(results, sessions, one, lock=lock)
     lines = [line for line in lines_of(results) if "failed" not in line]
@@ -131,6 +137,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--sessions", type=int, help="how many there shall be in the file of results")
     parser.add_argument("--results", type=Path, default=Path("knee.jsonl"))
+    parser.add_argument("--volume", dest="track", action="store_const", const=LOOKUPS, default=TRACK)
     parser.add_argument("--lock", type=Path, default=Path(os.devnull))
     words = parser.parse_args()
     if words.sessions is None:
@@ -138,7 +145,7 @@ def main() -> int:
         return 0
     be_called("ebs-sessions")
     os.umask(0o022)
-    of_real_nodes(words.sessions, words.results, words.lock)
+    of_real_nodes(words.sessions, words.results, words.lock, words.track)
     return 0
 
 

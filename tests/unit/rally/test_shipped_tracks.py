@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,22 @@ def test_clients_share_the_points_from_the_first_that_is_named() -> None:
     both = [point for pair in zip(points(one, 2), points(two, 2), strict=True) for point in pair]
     assert both == points(Nearest(None, {"index": "i", "first": 2**31}), 4)
     assert both[0] not in points(Nearest(None, {"index": "i"}), 4)
+
+
+def test_the_benchmark_of_knees_asks_any_document_of_two_like_volumes(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[3] / "benchmarks" / "lookups"
+    plan = load_plan(folder / "plan.toml")
+    left, right = plan.arm
+    assert left.model_copy(update={"name": right.name}) == right
+    cfg = configuration(tmp_path, pipeline="from-sources", plan=str(folder / "plan.toml"), set={})
+    loaded = read_track(cfg, folder)
+    schedule = loaded.default_challenge.schedule
+    made = expand(schedule, settled(plan, loaded, *divide(schedule)))
+    assert [task.name for task in made[:2]] == ["by-number-left-warmup", "by-number-right-warmup"]
+    assert {task.name for task in made[2:4]} == {"queries-left-r1", "queries-right-r1"}
+    (documents,) = loaded.corpora[0].documents
+    assert documents.number_of_documents == plan.dataset.documents
+    by_number = runpy.run_path(str(folder / "track.py"))["by_number"]
+    asked = {by_number(loaded, {})["body"]["query"]["term"]["_seq_no"] for _ in range(100)}
+    assert len(asked) > 50
+    assert asked <= set(range(documents.number_of_documents))
