@@ -1,10 +1,10 @@
 """When a page cache is in balance with the load: by the bytes that the volume reads, in windows of requests.
 
-With ``cache.mode = "steady"`` nothing is dropped, and the page cache is what the node's memory limit leaves.
-The requests of the warm-up are repeated until misses are steady: until the bytes that the volume read in each
-of ``WINDOWS`` windows in a row differ by no more than a tenth of their mean. A cache that is still filling
-reads alike, too: at first nearly every page is missed, and will not be later. It shows in what the cache
-has, which then grows by all that is read, while a full one gives up as much. Pure.
+With ``cache.mode = "steady"`` nothing is dropped between requests, and the page cache is what the node's
+memory limit leaves. The requests of the warm-up are repeated until misses are steady: until the bytes that
+the volume read in each of ``WINDOWS`` windows in a row differ by no more than a tenth of their mean. A cache
+that is still filling reads alike, too: at first nearly every page is missed, and will not be later. It shows
+in what the cache has, which then grows by all that is read, while a full one gives up as much. Pure.
 """
 
 from collections.abc import Sequence

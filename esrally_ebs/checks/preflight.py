@@ -100,7 +100,7 @@ def require(plan: Plan, *, with_nodes: bool) -> None:
             f"arm {emulated[0]}: an emulated volume needs root; run as root or use real mounts: mount = in "
             "the plan, of esrally race --track-params='volumes:name=/mount;name=/mount'"
         )
-    if with_nodes and plan.cache.mode == "cold" and not has_root:
+    if with_nodes and plan.cache.mode != "warm" and not has_root:
         raise SetupError(
             "cache: evicting a node's pages needs root; run as root or set cache.mode = 'warm', of "
             "esrally race --track-params=cache:warm"

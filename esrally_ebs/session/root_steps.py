@@ -200,9 +200,16 @@ class RootSteps:
             self._nodes.pop(name, None)
 
     def restart_nodes(self) -> None:
-        """Start all nodes anew, and write down what they then are for the session's other processes."""
+        """Start all nodes anew, and write down what they then are for the session's other processes.
+
+        Steady caches begin with nothing of the index, as at first.
+        """
         assert self._context is not None, "no node runs before it was published"
-        self._renew(self.restarted(copied=self._context.copied))
+        started = self.restarted(copied=self._context.copied)
+        self._renew(started)
+        if self._context.plan.cache.mode == "steady":
+            for node in started:
+                self.evict(node.arm)
 
     def restarted(self, copied: bool) -> tuple[Node, ...]:
         """Start all nodes anew, with the same segment files if they have a copied index."""

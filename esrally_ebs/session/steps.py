@@ -249,8 +249,12 @@ class MachineSteps:
             if self._needs.has_writes:
                 self._kept = {arm.name: (arm.volume.spec.name, index.hash) for arm in arms}
             self._check_page_cache(index)
-        # before each arm indexes by itself, nothing lies anywhere
-        return self._route_equally(arms) if index and self._plan.node.count > 1 else arms
+            if self._plan.node.count > 1:  # before each arm indexes by itself, nothing lies anywhere
+                arms = self._route_equally(arms)
+            if self._plan.cache.mode == "steady":  # what copying left in memory, no node's limit counts
+                for node in (node for arm in arms for node in arm.nodes):
+                    self._root.evict(node.arm)
+        return arms
 
     def _start(self, arm: Arm) -> Arm:
         """A node on each of an arm's volumes; they are one cluster."""

@@ -18,7 +18,7 @@ accept = ["lateness"]
 arm = [{name = "gp3", type = "gp3", size = "20GiB"}]
 dataset = {documents = 20000}
 race = {iterations = 2, warmup_iterations = 5}
-cache = {mode = "warm"}
+cache = {mode = "steady"}
 design = {step = "10s", steps = 6, budget = "70s"}
 """
 
@@ -40,5 +40,7 @@ def test_a_search_for_the_knee_ends_with_a_rate_for_the_arm_and_all_its_steps(
     session = load_session(folder)
     assert session.state is State.COMPLETE
     assert {event.arm for event in session.events if event.kind == "step"} == {"gp3"}
+    (warmed,) = (event for event in session.events if event.kind in ("steady", "not-steady"))
+    assert warmed.fields["read_bytes"][0] > 0  # nothing that copying the index left in memory was there
     assert json.loads((folder / "report.json").read_text())["tables"]["knee"].keys() == {"gp3"}
     assert "Highest rate" in (folder / "report.txt").read_text()

@@ -29,8 +29,9 @@ def test_an_emulated_volume_needs_root() -> None:
         preflight.require(parse_plan(f'name = "p"\n{ARM}', "p.toml"), with_nodes=False)
 
 
-def test_what_to_do_without_root_is_said_for_each_command() -> None:
-    plan = parse_plan(f'name = "p"\n{ARM}mount = "/mnt/gp3"\n', "p.toml")
+@pytest.mark.parametrize("more", ["", '[cache]\nmode = "steady"\n'], ids=["cold", "steady"])
+def test_what_to_do_without_root_is_said_for_each_command(more: str) -> None:
+    plan = parse_plan(f'name = "p"\n{ARM}mount = "/mnt/gp3"\n{more}', "p.toml")
     with pytest.raises(SetupError, match=r"set cache.mode = 'warm', of esrally race --track-params=cache"):
         preflight.require(plan, with_nodes=True)
 

@@ -8,7 +8,7 @@ from es_gp3 import node_of
 from small_plan import small_plan
 
 from esrally_ebs.errors import PlanError, SetupError
-from esrally_ebs.model import Kind, State, Volume, VolumeSpec
+from esrally_ebs.model import Kind, Node, State, Volume, VolumeSpec
 from esrally_ebs.node import NodeSettings, dataset, identity
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
@@ -136,3 +136,37 @@ def test_nothing_is_said_of_where_shards_lie_before_arms_have_indexed(
     arms = tuple(Arm(name=name, cluster=name, members=(member,)) for name in ("gp2", "gp3"))
     assert steps.start_nodes(arms, None) == arms
     assert load_session(tmp_path / "home" / "sessions" / "s").checks == ()
+
+
+@pytest.mark.parametrize(("mode", "evicted"), [("steady", ["gp3"]), ("warm", []), ("cold", [])])
+def test_what_copying_left_in_memory_is_evicted_before_a_steady_cache_fills(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, evicted: list[str]
+) -> None:
+    """No node's memory limit counts it. After another start of the nodes all has been hashed again."""
+    index = dataset.Dataset(key="k", path=tmp_path, documents=1, bytes=1, segments=(), hash="")
+    race = RaceNodes(
+        settings=NodeSettings(heap_bytes=1, memory_bytes=1, cpus=0),
+        source=DataDirectory(path=tmp_path),
+        prepare_corpus=lambda: None,
+    )
+    steps = MachineSteps("s", small_plan(cache={"mode": mode}, race={}), race=race)
+    steps.record()
+    volume = Volume(spec=VolumeSpec(name="gp3", type="gp3"), kind=Kind.EMULATED, mount=tmp_path)
+    node, asked = node_of(1), list[str]()
+    arm = Arm(name="gp3", cluster="default", members=(Member(volume=volume, node=node),))
+    monkeypatch.setattr(MachineSteps, "_start", lambda _, arm: arm)
+    monkeypatch.setattr(MachineSteps, "_check_segments", lambda *_: asked.clear())
+    monkeypatch.setattr(RootSteps, "evict", lambda _, name: asked.append(name))
+    steps.start_nodes((arm,), index)
+    assert asked == evicted
+
+    def hashed_again(*_: object, **__: object) -> tuple[Node, ...]:
+        asked.clear()
+        return (node,)
+
+    monkeypatch.setattr(RootSteps, "restarted", hashed_again)
+    monkeypatch.setattr(Context, "save", lambda _: None)
+    root = RootSteps()
+    root.take(Context(session="s", folder=tmp_path, run=run, plan=steps._plan, arms=(arm,)))
+    root.restart_nodes()
+    assert asked == evicted
