@@ -14,13 +14,14 @@ from esrally.track import params as rally_params
 
 from esrally_ebs.analysis.knee import NextStep, Purpose
 from esrally_ebs.errors import PlanError
-from esrally_ebs.model import Block, Phase, Work
+from esrally_ebs.model import Block, Kind, Phase, Volume, VolumeSpec, Work
 from esrally_ebs.plan import Plan, parse_plan
 from esrally_ebs.plan.tables import MAX_PROBES
-from esrally_ebs.rally import activation, knee
+from esrally_ebs.rally import activation, knee, sample_recorder
 from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.schedule import block_of, expand
-from esrally_ebs.store.context import STEP
+from esrally_ebs.store import SessionFolder
+from esrally_ebs.store.context import STEP, Arm, Context, Member
 from esrally_ebs.workload.corpus import vectors
 from esrally_ebs.workload.queries import replay
 
@@ -269,3 +270,30 @@ def test_a_budget_has_the_connecting_for_slow_queries_in_it(spent_s: float, goes
     """A query every 4 s for 30 s, before it 13 clients in 52 s, and 0.5 s; on each of two arms."""
     slow = plan(**{"design.knee": "p99=5s", "design.budget": 170})
     assert _begins_another(slow, [2.0] * 4, spent_s) is goes_on
+
+
+def test_an_arm_without_burst_credits_begins_each_step_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come back while the other arm is asked."""
+    volumes = [
+        Volume(
+            spec=VolumeSpec(name=name, type="gp2", credits=left),
+            kind=Kind.EMULATED,
+            mount=tmp_path,
+            control=tmp_path / name,
+        )
+        for name, left in (("a", 0.0), ("b", 1.0))
+    ]
+    arms = tuple(
+        Arm(name=each.spec.name, cluster="default", members=(Member(volume=each),)) for each in volumes
+    )
+    made = SessionFolder.create(tmp_path, "s", kind="race", plan=plan())
+    context = Context(session="s", folder=made.path, run=tmp_path, plan=plan(), arms=arms)
+    emptied: list[float] = []
+    monkeypatch.setattr(sample_recorder, "change", lambda _, credits: emptied.append(credits))
+    driven = sample_recorder.DrivenSession(lambda: context)
+    by_name = {one.name: one for one in expand([task("q")], plan())}
+    for name, count in (("q-a-warmup", 0), ("queries-a-r1", 1), ("queries-b-r1", 1), ("queries-a-r2", 2)):
+        driven.begin_tasks([by_name[name]], 1)
+        assert emptied == [0.0] * count
