@@ -26,6 +26,7 @@ _TURNS = "ebs-turns"  # key of the blocks whose requests take turns, and of how 
 _CHANCE = "ebs-chance"  # key of what the track's own parameter sources draw from: the same on all arms
 _INNER = "ebs-inner"  # key of type, parameter source and name that Rally knows the operation by
 PARAM_SOURCE = "ebs-on-arm"
+DETAILS = "detailed-results"  # Rally's key: whether a search's hits and took are read from its answer
 
 
 def operation_of(task: Any, name: str, block: Block, blocks: tuple[Block, ...], plan: Plan) -> Any:
@@ -138,6 +139,9 @@ class RequestSource:
         self._turns: list[Block] = []  # that are left of this pair
         self._pairs = 0
         self._request: dict[str, Any] = {}
+        is_search = params[BLOCK].work is Work.SEARCH
+        # sources of the track's own hand on what they know, and without this no hits are compared
+        self._details = {key: params[key] for key in (DETAILS,) if is_search and key in params}
         if inner is None:
             _seed(params[_CHANCE])
             inner = _inner(track, params)
@@ -166,7 +170,7 @@ class RequestSource:
         block = self._turns.pop(0)
         # Rally's runners change what they are given: a search of some pages leaves in its body where it ended
         request = copy.deepcopy(self._request) if block.work is Work.SEARCH else self._request
-        return {**request, BLOCK: Request(block=block, number=self._pairs)}
+        return {**request, **self._details, BLOCK: Request(block=block, number=self._pairs)}
 
     def _next(self, source: Any) -> Any:
         if not self._is_beside:
@@ -239,7 +243,7 @@ def _inner(track: Any, params: dict[str, Any]) -> Any:
         if params[BLOCK].task == protocol.QUERIES and "first" in own:
             # else a client asks for one point by each search in turn, whose pages the first of them has read
             merged["first"] = random.Random(f"{own['first']} {name}").getrandbits(32)
-        if merged.get("detailed-results") is False:
+        if merged.get(DETAILS) is False:
             merged.pop("assertions", None)  # of hits, which Rally refuses then
         if source:
             sources.append(rally_params.param_source_for_name(source, track, merged))

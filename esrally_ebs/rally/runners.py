@@ -25,7 +25,7 @@ from esrally_ebs.rally import activation
 from esrally_ebs.rally.coordinator_client import Connection, CoordinatorClient
 from esrally_ebs.rally.patches.worker import turns
 from esrally_ebs.rally.recovery import RECOVERY, Recovery
-from esrally_ebs.rally.request_source import BLOCK
+from esrally_ebs.rally.request_source import BLOCK, DETAILS
 from esrally_ebs.rally.schedule import BRING_BACK, FIO, NAMES_INDEX, START, names_index
 from esrally_ebs.session import diagnosis, protocol
 from esrally_ebs.session.hosts import hosts_of
@@ -175,6 +175,8 @@ class Search:
             self._answered(misses)
             raise
         self._answered(misses)
+        if not self.params.get(DETAILS, True):
+            result.pop("hits", None)  # those of pages Rally counts in any case
         if moved := result.pop("recovery", None):
             self._note("recovery", task=self.request_.block.task, round=self.request_.block.round, **moved)
         return result

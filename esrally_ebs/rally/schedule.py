@@ -365,7 +365,7 @@ def _task(blocks: tuple[Block, ...], task: Any, plan: Plan, *, is_beside: bool =
         clone.warmup_iterations, clone.iterations = (0, count) if measures else (count - 1, 1)
         clone.warmup_time_period = clone.time_period = clone.ramp_up_time_period = None  # counts decide
         # Hits and took, read after the service time; hits of an index that grows say nothing.
-        operation.params["detailed-results"] = not is_beside
+        operation.params[request_source.DETAILS] = not is_beside
         request_source.choose(clone, task, block, plan)
         if is_beside and measures:
             # no page of the bytes that it was brought back to is in the page cache

@@ -594,6 +594,19 @@ def test_a_source_of_the_tracks_own_gets_nothing_that_no_request_can_have(
         assert json.loads(json.dumps(request["body"]))["params"]["size"] == 9
 
 
+def test_hits_are_read_whatever_a_source_of_the_tracks_own_hands_on(drawn: rally_track.Task) -> None:
+    write = rally_track.Task("w", rally_track.Operation("w", "bulk", params={}, param_source="drawn"))
+    plan = parse_plan(TWO_ARMS, "p.toml", {"cache.mode": "warm"})
+    for element, expected in (
+        (drawn, {("q", True)}),
+        (rally_track.Parallel([drawn, write]), {("q", False), ("w", None)}),  # of an index that grows
+    ):
+        tasks = [task for made in expand([element], plan) for task in made if task.operation.param_source]
+        sources = [(task, RequestSource(None, task.operation.params).partition(0, 1)) for task in tasks]
+        details = {(task.operation.name, source.params().get("detailed-results")) for task, source in sources}
+        assert details == expected
+
+
 class OwnBulks:
     """A parameter source of a track's own for so many bulk requests."""
 

@@ -1,5 +1,6 @@
 """Searches of a cluster ask the copies of shards that those of the other arms do."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,20 @@ def test_on_one_node_what_names_an_index_in_its_body_is_refused_when_only_the_re
         search_on_arm({"index": "i", "body": body}, tmp_path, monkeypatch, suffix="_gp2")
     search = search_on_arm({"index": None, "body": {"size": 1}}, tmp_path, monkeypatch, suffix="_gp2")
     assert search.params["index"] == "*_gp2"
+
+
+@pytest.mark.parametrize(("details", "hits"), [(True, 7), (False, None)])
+def test_hits_of_an_index_that_grows_are_left_out_even_where_rally_counts_them(
+    details: bool, hits: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pages(es: object, params: object) -> dict[str, Any]:
+        return {"weight": 2, "unit": "pages", "hits": 7}
+
+    monkeypatch.setattr(runners, "observed", lambda *_: runners.nullcontext())
+    monkeypatch.setattr(runners.Search, "_require_nodes", lambda self: None)
+    search = search_on_arm({"detailed-results": details}, tmp_path, monkeypatch)
+    search.runner = runners.OnArm(pages)
+    assert asyncio.run(search.request()).get("hits") == hits
 
 
 def search_on_arm(
