@@ -1,6 +1,7 @@
 """Rally runners: every operation on the arm that its task names, cold searches, and fio as a task."""
 
 import asyncio
+import copy
 import re
 import time
 from collections import defaultdict
@@ -51,6 +52,8 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         self.inner = inner
         self.intervals: defaultdict[str, ObservationInterval] = defaultdict(ObservationInterval)  # by arm
         self.misses: tuple[Block, MissRate] | None = None  # of the block that is repeated until it is steady
+        self._block: Block | None = None  # of indexing, that was begun last
+        self._unused: Any = None  # the wrapped runner as it was before its first block
 
     @property
     def completed(self) -> Any:
@@ -80,6 +83,7 @@ class OnArm(runner.Runner):  # type: ignore[misc]
                 search = kind(self, es[block.cluster], request, params)
                 result = await protocol.search(request, search.context.plan.cache, search)
             else:
+                await self._begin(block)
                 with turns.request():
                     async with observed(self, block):
                         result = _as_dict(await self.inner({"default": es[block.cluster]}, params))
@@ -95,6 +99,17 @@ class OnArm(runner.Runner):  # type: ignore[misc]
         remote = activation.coordinator()
         stamp = await remote.stamp() if remote else {}
         return {**result, "arm": block.arm, "cluster": block.cluster, **stamp}
+
+    async def _begin(self, block: Block) -> None:
+        """Have a runner that says when its task is over, as wait-for-transform, not say it of the next arm's."""
+        if block == self._block or getattr(self.inner, "completed", None) is None:
+            return
+        before = self.inner
+        if self._block is None:
+            self._unused = copy.deepcopy(before)
+        self._block, self.inner = block, copy.deepcopy(self._unused)
+        await before.__aexit__(None, None, None)
+        await self.inner.__aenter__()
 
     def __str__(self) -> str:
         return f"{self.inner} on the arm of its task"

@@ -29,11 +29,12 @@ from small_plan import TWO_ARMS
 
 from esrally_ebs.cli import main
 from esrally_ebs.errors import PlanError, SetupError
+from esrally_ebs.model import Block, Request, Work
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.plan import parse_plan
 from esrally_ebs.rally import any_track, open_loop, processor, register
 from esrally_ebs.rally.indexing import TrackIndexing, require_raceable, with_tasks
-from esrally_ebs.rally.request_source import RequestSource
+from esrally_ebs.rally.request_source import BLOCK, RequestSource
 from esrally_ebs.rally.runners import OnArm
 from esrally_ebs.rally.schedule import divide, expand
 from esrally_ebs.rally.settings import race_settings
@@ -118,6 +119,31 @@ def test_a_worker_registers_what_the_process_that_it_is_forked_from_has(
     register(Registry())
     register(Registry())
     assert known[open_loop.NAME] is open_loop.OpenLoop
+
+
+class Waiting(runner.Runner):  # type: ignore[misc]
+    """As wait-for-transform of Rally: the third time that it asks, what it waits for is done."""
+
+    completed, percent_completed, asked = False, 0.0, 0
+
+    async def __call__(self, es: object, params: object) -> tuple[int, str]:
+        self.asked += 1
+        self.completed = self.asked >= 3
+        return 1, "ops"
+
+
+def test_a_runner_that_knows_when_its_task_is_over_begins_anew_on_each_arm() -> None:
+    waiting, asked = OnArm(Waiting()), {"a": 0, "b": 0}
+
+    async def wait_on(arm: str) -> None:
+        block = Block(arm=arm, cluster=arm, work=Work.INDEXING, task="wait", round=0)
+        while not (asked[arm] and waiting.completed):
+            asked[arm] += 1
+            await waiting({arm: None}, {BLOCK: Request(block=block, number=asked[arm])})
+
+    for arm in asked:
+        asyncio.run(wait_on(arm))
+    assert asked == {"a": 3, "b": 3}
 
 
 def load_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
