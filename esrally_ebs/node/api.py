@@ -29,6 +29,11 @@ def post(port: int, path: str, *, timeout_s: float = 30.0) -> Any:  # noqa: ANN4
     return _send("POST", port, path, timeout_s)
 
 
+def put(port: int, path: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """``PUT path`` with JSON, else as ``get``."""
+    return _send("PUT", port, path, 30.0, body)
+
+
 def delete(port: int, path: str) -> Any:  # noqa: ANN401 - JSON
     """``DELETE path``, else as ``get``."""
     return _send("DELETE", port, path, 30.0)
@@ -66,15 +71,18 @@ def round_trip_s(port: int) -> float:
     return statistics.median(took[1:])  # the first one connects
 
 
-def _send(method: str, port: int, path: str, timeout_s: float) -> Any:  # noqa: ANN401 - JSON
+def _send(
+    method: str, port: int, path: str, timeout_s: float, body: Mapping[str, Any] | None = None
+) -> Any:  # noqa: ANN401 - JSON
     connection = _connection(port, timeout_s)
+    sent = None if body is None else json.dumps(body)
     try:
-        connection.request(method, path)
+        connection.request(method, path, sent, {"Content-Type": "application/json"} if sent else {})
         answer = connection.getresponse()
-        body = answer.read()
+        text = answer.read()
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise HTTPException(f"HTTP Error {answer.status}: {answer.reason}{_answered(body)}")
-        result = json.loads(body)
+            raise HTTPException(f"HTTP Error {answer.status}: {answer.reason}{_answered(text)}")
+        result = json.loads(text)
     except (HTTPException, OSError, ValueError) as error:
         connection.close()
         url = f"http://127.0.0.1:{port}{path}"

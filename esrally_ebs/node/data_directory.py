@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,12 @@ _OLDEST_FOR_8: Final = (7, 17)
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 _VERSION: Final = re.compile(rb"node_version.(\d{6,9})", re.DOTALL)  # user data of a Lucene commit
 _OPENSEARCH: Final = 1 << 27  # set in its versions
+_UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
+    (api.post, "/_ilm/stop"),
+    (api.post, "/_slm/stop"),
+    (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
+    (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +121,7 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
 
     Raises PlanError for a name that is not there, and for a searched index that is not among them.
     """
-    with suppress(SetupError):  # the image has no such module, or nothing was managed
-        # policies would merge and delete, on one arm before the other
-        api.post(node.port, "/_ilm/stop")
+    end_upkeep(node)
     there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
     members = _members(there)
     closed = {each["name"] for each in there["indices"] if "closed" in each.get("attributes", ())}
@@ -138,6 +142,17 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
     gone = {index for stream in streams for index in stream["backing_indices"]}
     for name in {entry["name"] for entry in there["indices"]} - named - gone:
         api.delete(node.port, f"/{quote(name, safe='')}")
+
+
+def end_upkeep(node: Node) -> None:
+    """Have a node, and those that get its data, do nothing by policies, schedules and transforms.
+
+    These would merge, write and delete, on one arm before the other, and snapshots in a repository that the
+    node still knows are its user's.
+    """
+    for send, path in _UPKEEP:
+        with suppress(SetupError):  # the image has no such module, or nothing was managed
+            send(node.port, path)
 
 
 def require_version(what: str, version: tuple[int, ...], image: str) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -179,11 +179,19 @@ def _build(
 ) -> tuple[Sequence[Mapping[str, Any]], int]:
     """Segments and the number of documents of an index that the nodes have then on disk."""
     first = cluster[0]
+    _keep_no_logs(first)
     source.build(first)
     if len(cluster) > 1:
         identity.settled(cluster)
     _let_settle(first)
     return server.segments(cluster), int(api.get(first.port, f"/_count?{_ALL_OPEN}")["count"])
+
+
+def _keep_no_logs(node: Node) -> None:
+    """Have a node, and those that get its data, write into no index of their own beside what is searched."""
+    for setting in ("cluster.deprecation_indexing.enabled", "xpack.monitoring.collection.enabled"):
+        with suppress(SetupError):  # the image has no such module
+            api.put(node.port, "/_cluster/settings", {"persistent": {setting: False}})
 
 
 def _let_settle(node: Node) -> None:

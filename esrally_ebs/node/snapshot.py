@@ -161,7 +161,8 @@ class Snapshot:
                 snapshot=self.path.name,
                 indices=names,
                 include_global_state=False,
-                ignore_index_settings=["index.routing.allocation.*"],  # names nodes that we have not
+                # of nodes that we have not, and of policies that would act while others are being restored
+                ignore_index_settings=["index.routing.allocation.*", "index.lifecycle.name"],
                 wait_for_completion=True,
             )
             failed = answer["snapshot"]["shards"]["failed"]

@@ -20,6 +20,7 @@ from esrally.utils.error_behavior import OnErrorBehavior
 from esrally_ebs.errors import PlanError, SetupError, near
 from esrally_ebs.model import Node
 from esrally_ebs.node import api
+from esrally_ebs.node.data_directory import end_upkeep
 from esrally_ebs.node.dataset import MERGE_ROOM, require_all
 from esrally_ebs.rally.settings import use_nodes
 from esrally_ebs.units import MIB
@@ -126,6 +127,7 @@ class TrackIndexing:
                 # a parallel element may have fewer clients, which then go on with further tasks
                 for first in range(0, len(places), element.clients):
                     asyncio.run(self._run(places[first : first + element.clients]))
+        end_upkeep(node)  # such as policies that the tasks have made
         self._require_all(node)
 
     @contextmanager

@@ -198,3 +198,23 @@ def test_a_name_that_is_not_there_and_a_searched_index_that_is_missing_are_refus
     source = DataDirectory(path=data, indices=indices, searched=("logs-1", "current"))
     with serving(Indices) as port, pytest.raises(PlanError, match=f"^dataset.indices: {says}"):
         source.build(replace(node_of(1, data), port=port))
+
+
+def test_policies_schedules_and_transforms_of_its_cluster_end_in_a_copy(data: Path) -> None:
+    asked: list[str] = []
+
+    class Managed(Indices):
+        def do_POST(self) -> None:
+            asked.append(f"{self.command} {self.path.partition('?')[0]}")
+            self.do_GET()
+
+        do_DELETE = do_POST
+
+    with serving(Managed) as port:
+        DataDirectory(path=data).build(replace(node_of(1, data), port=port))
+    assert asked == [
+        "POST /_ilm/stop",
+        "POST /_slm/stop",
+        "POST /_transform/_all/_stop",
+        "DELETE /_data_stream/*/_lifecycle",
+    ]

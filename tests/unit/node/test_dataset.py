@@ -1,9 +1,14 @@
 """What a built dataset must hold, and a record of one that cannot be read."""
 
+import json
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from es_gp3 import node_of
+from loopback_server import serving
 
 from esrally_ebs.errors import MeasurementError, SetupError
 from esrally_ebs.node import dataset
@@ -38,3 +43,25 @@ def test_a_record_that_was_damaged_says_what_to_remove(tmp_path: Path, text: str
             session="s",
             say=print,
         )
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_nodes_write_no_logs_into_indices_if_they_can(status: int) -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    with serving(Answering) as port:
+        dataset._keep_no_logs(replace(node_of(1), port=port))
+    assert sent == [
+        {"persistent": {"cluster.deprecation_indexing.enabled": False}},
+        {"persistent": {"xpack.monitoring.collection.enabled": False}},
+    ]

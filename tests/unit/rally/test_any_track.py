@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +26,7 @@ from esrally.driver import runner, scheduler
 from esrally.track import loader
 from esrally.track import params as rally_params
 from esrally.utils import opts
+from loopback_server import serving
 from rally_configuration import configuration, read_track
 from small_plan import TWO_ARMS
 
@@ -775,7 +778,7 @@ def tasks_of(cfg: Any, tmp_path: Path, *schedule: dict[str, Any]) -> TrackIndexi
     return TrackIndexing(cfg=cfg, track=indexing, corpora={}, prepare=lambda: None)
 
 
-NOBODY = node_of(1)
+NOBODY = replace(node_of(1), port=1)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
@@ -833,6 +836,28 @@ def register(registry):
     source.build(NOBODY)
     sent = json.loads((tmp_path / "mine" / "sent").read_text())
     assert sent == {"persistent": {"a": 1, "b": 2, "search.max_buckets": 9}}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
+@pytest.mark.usefixtures("no_runners")
+def test_policies_that_a_track_makes_end_with_its_indexing(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    cfg = configuration(tmp_path, pipeline="from-sources")
+    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "sleep", "duration": 0}})
+    with serving(Answering) as port:
+        source.build(replace(NOBODY, port=port))
+    assert "/_ilm/stop" in asked
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
