@@ -31,6 +31,7 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
     (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
 )
+_READ_ONLY: Final = {"read_only", "read_only_allow_delete"}  # the other blocks hold up none of what we do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,7 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
     Raises PlanError for a name that is not there, and for a searched index that is not among them.
     """
     end_upkeep(node)
+    _unblock(node)
     there = api.get(node.port, "/_resolve/index/*?expand_wildcards=all")
     members = _members(there)
     closed = {each["name"] for each in there["indices"] if "closed" in each.get("attributes", ())}
@@ -142,6 +144,15 @@ def take_only(node: Node, indices: Sequence[str], searched: Sequence[str], path:
     gone = {index for stream in streams for index in stream["backing_indices"]}
     for name in {entry["name"] for entry in there["indices"]} - named - gone:
         api.delete(node.port, f"/{quote(name, safe='')}")
+
+
+def _unblock(node: Node) -> None:
+    """Of an index that is read-only no cache is cleared, and Elasticsearch does not remove it."""
+    blocked = api.get(node.port, "/_all/_settings?expand_wildcards=all&filter_path=*.settings.index.blocks")
+    for name, facts in blocked.items():
+        for block in sorted(_READ_ONLY & facts["settings"]["index"]["blocks"].keys()):
+            # by itself: with any other setting beside it the block would hold that up
+            api.put(node.port, f"/{quote(name, safe='')}/_settings", {f"index.blocks.{block}": None})
 
 
 def end_upkeep(node: Node) -> None:

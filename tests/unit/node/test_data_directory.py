@@ -218,3 +218,30 @@ def test_policies_schedules_and_transforms_of_its_cluster_end_in_a_copy(data: Pa
         "POST /_transform/_all/_stop",
         "DELETE /_data_stream/*/_lifecycle",
     ]
+
+
+def test_indices_of_a_copy_that_are_read_only_can_be_changed_and_removed(data: Path) -> None:
+    sent: list[tuple[str, dict[str, None]]] = []
+    blocks = {"read_only": "true", "write": "true", "read_only_allow_delete": "false"}
+
+    class Blocked(Indices):
+        def do_GET(self) -> None:
+            if "_settings" not in self.path:
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"logs 1": {"settings": {"index": {"blocks": blocks}}}}).encode())
+
+        do_POST = do_GET
+
+        def do_PUT(self) -> None:
+            sent.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.do_GET()
+
+    with serving(Blocked) as port:
+        DataDirectory(path=data).build(replace(node_of(1, data), port=port))
+    assert sent == [
+        ("/logs%201/_settings", {"index.blocks.read_only": None}),
+        ("/logs%201/_settings", {"index.blocks.read_only_allow_delete": None}),
+    ]
