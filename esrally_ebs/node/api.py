@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
@@ -50,6 +51,17 @@ def is_ready(port: int, *, nodes: int = 1, patience_s: float = 1.0) -> bool:
     except SetupError:
         return False
     return health.get("status") in ("yellow", "green") and not health.get("timed_out", True)
+
+
+def missing_shard(port: int) -> str:
+    """Which shard no node serves, and why, as the node says; empty where it says nothing or misses none."""
+    with suppress(SetupError, KeyError, TypeError):
+        facts = get(port, "/_cluster/allocation/explain")
+        if facts["primary"]:
+            why = facts["unassigned_info"].get("details") or facts["allocate_explanation"]
+            text = _line(f"shard {facts['shard']} of {facts['index']} is missing: {why}")
+            return f"{text}; give data and an image (ES_IMAGE) that have all of it, or a snapshot of others"
+    return ""
 
 
 def round_trip_s(port: int) -> float:
@@ -120,4 +132,8 @@ def root_cause(answer: object) -> str:
     while isinstance(cause, Mapping) and isinstance(cause.get("caused_by"), Mapping):
         cause = cause["caused_by"]
     text = cause.get("reason") if isinstance(cause, Mapping) else cause
-    return " ".join(str(text or "").split())[:_REASON_SIGNS]
+    return _line(str(text or ""))
+
+
+def _line(reason: str) -> str:
+    return " ".join(reason.split())[:_REASON_SIGNS]

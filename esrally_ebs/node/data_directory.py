@@ -31,7 +31,7 @@ _UPKEEP: Final[tuple[tuple[Callable[[int, str], object], str], ...]] = (
     (api.post, "/_transform/_all/_stop?force=true&wait_for_completion=true&timeout=20s"),
     (api.delete, "/_data_stream/*/_lifecycle?expand_wildcards=all"),  # which nothing stops
 )
-_READ_ONLY: Final = {"read_only", "read_only_allow_delete"}  # the other blocks hold up none of what we do
+_READ_ONLY: Final = {"read_only", "read_only_allow_delete"}  # of the blocks that an index may have
 
 
 @dataclass(frozen=True, kw_only=True)

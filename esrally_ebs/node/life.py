@@ -319,7 +319,8 @@ def _wait(
         for arm, data_dir in zip(arms, places, strict=True):
             _check_room(arm, data_dir)
         if time.monotonic() > until:
-            text = engine.reason(engine.log(names[waiting[0]]))
+            port = at_ports[waiting[0]]
+            text = (port and api.missing_shard(port)) or engine.reason(engine.log(names[waiting[0]]))
             raise SetupError(
                 f"arm {arms[waiting[0]]}: Elasticsearch is not ready after {patience_s:.0f} s: {text}"
             )

@@ -73,6 +73,35 @@ def test_an_error_says_what_the_node_said(port: int, path: str, says: str) -> No
         api.get(port, path)
 
 
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (
+            {"primary": True, "unassigned_info": {"details": "no\ntokenizer [icu]"}},
+            "shard 3 of logs is missing: no tokenizer [icu]; give data and an image",
+        ),
+        (
+            {"primary": True, "unassigned_info": {}, "allocate_explanation": "no copy on any node"},
+            "shard 3 of logs is missing: no copy on any node; give data",
+        ),
+        ({"primary": False, "unassigned_info": {}, "allocate_explanation": "of a replica"}, ""),
+        ({"error": "unable to find any unassigned shards to explain"}, ""),
+    ],
+)
+def test_a_node_that_lacks_a_shard_says_which_and_why(facts: dict[str, object], says: str) -> None:
+    class Explaining(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(400 if "error" in facts else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"index": "logs", "shard": 3, **facts}).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is printed."""
+
+    with serving(Explaining) as port:
+        assert api.missing_shard(port)[: len(says) or None] == says
+
+
 def test_requests_that_follow_one_another_go_by_one_connection_until_the_node_closes_it() -> None:
     callers: list[int] = []
 
