@@ -107,6 +107,7 @@ def _require_writes_beside(element: Any) -> None:
             raise PlanError(
                 f"task {task.name} ({task.operation.type}): runs beside others, where only searches and bulk "
                 f"tasks can be repeated on each arm; leave it out with --exclude-tasks={task.name}"
+                f"{_tag_of([task])}"
             )
     if others and len(others) == len(list(element)):
         raise PlanError(
@@ -172,6 +173,12 @@ def untold(building: Sequence[Any]) -> list[Any]:
     return list(takewhile(_may_search, reversed(tasks)))[::-1]
 
 
+def _tag_of(tasks: Iterable[Any]) -> str:
+    """What to do with those of the tasks of which nothing tells whether they search; empty without any."""
+    names = ",".join(task.name for task in tasks if _may_search(task))
+    return f', or tag what searches of {names} as such, "tags": "{SEARCH_TAG}"' if names else ""
+
+
 def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
     """The tasks of a whole session from the (already filtered) tasks of a challenge.
 
@@ -216,9 +223,11 @@ def expand(schedule: Sequence[Any], plan: Plan) -> list[Any]:
 
 def _require_plain(building: Sequence[Any], plan: Plan) -> None:
     """Raise PlanError for tasks before any search that cannot be compared themselves."""
-    if any(element.nested for element in building):
+    for element in (element for element in building if element.nested):
+        names = ",".join(task.name for task in element)
         raise PlanError(
-            "the challenge has a 'parallel' element; indexing can only be compared task by task: remove it"
+            f"tasks {names}: run in parallel, and indexing can only be compared task by task; leave them out "
+            f"with --exclude-tasks={names}{_tag_of(element)}"
         )
     if plan.design.starts > 1:
         raise PlanError("design.starts: is of searches, and the challenge has none; set it to 1")

@@ -197,7 +197,18 @@ def test_times_of_the_track_do_not_decide_how_often_a_search_is_asked() -> None:
             "task q: documents are added beside it, and an eviction before each request would hold both up; "
             "set cache to warm",
         ),
-        ([parallel(task("a", "bulk"), task("b", "bulk"))], "indexing can only be compared task by task"),
+        (
+            [parallel(task("a", "bulk"), task("b", "bulk"))],
+            "tasks a,b: run in parallel, and indexing can only be compared task by task; leave them out with",
+        ),
+        (  # as elastic/logs has it
+            [parallel(task("a", "bulk"), task("flow", "composite"))],
+            '--exclude-tasks=a,flow, or tag what searches of flow as such, "tags": "search"',
+        ),
+        (
+            [parallel(task("q"), task("flow", "my-flow"))],
+            '--exclude-tasks=flow, or tag what searches of flow as such, "tags": "search"',
+        ),
     ],
 )
 def test_what_arms_cannot_be_compared_by_is_refused(schedule: list[rally_track.Task], says: str) -> None:
