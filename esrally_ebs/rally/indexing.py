@@ -109,8 +109,9 @@ class TrackIndexing:
     def _keep_settings(self) -> None:
         """Have a cluster's settings last that it would lose with this node: those of the arms are others."""
         for task in (task for element in self.track.challenges[0].schedule for task in element):
-            body = task.operation.params.get("body")
-            if task.operation.type == "put-settings" and isinstance(body, dict) and "transient" in body:
+            body, path = task.operation.params.get("body"), str(task.operation.params.get("path"))
+            sets = task.operation.type == "put-settings" or path.startswith("/_cluster/settings")
+            if sets and isinstance(body, dict) and "transient" in body:
                 body["persistent"] = {**body.get("persistent", {}), **body.pop("transient")}
 
     def lay_out(self, data: Path) -> None:

@@ -815,10 +815,19 @@ def register(registry):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the client that Rally makes
 @pytest.mark.usefixtures("no_runners")
-def test_settings_that_a_track_makes_for_its_searches_outlive_the_node_that_indexes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"operation-type": "put-settings"},
+        {"operation-type": "raw-request", "path": "/_cluster/settings", "method": "PUT"},
+    ],
+)
+def test_settings_that_a_track_makes_for_its_searches_outlive_the_node_that_indexes(
+    tmp_path: Path, operation: dict[str, str]
+) -> None:
     cfg = configuration(tmp_path, pipeline="from-sources")
     body = {"persistent": {"a": 1, "b": 1}, "transient": {"b": 2, "search.max_buckets": 9}}
-    source = tasks_of(cfg, tmp_path, {"operation": {"operation-type": "put-settings", "body": body}})
+    source = tasks_of(cfg, tmp_path, {"operation": {**operation, "body": body}})
     (tmp_path / "mine" / "track.py").write_text(
         """
 import json
@@ -830,7 +839,8 @@ async def note(es, params):
     Path(__file__).with_name("sent").write_text(json.dumps(params["body"]))
 
 def register(registry):
-    registry.register_runner("put-settings", note, async_runner=True)
+    for name in ("put-settings", "raw-request"):
+        registry.register_runner(name, note, async_runner=True)
 """
     )
     source.build(NOBODY)
