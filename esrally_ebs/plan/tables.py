@@ -163,6 +163,9 @@ class DatasetPlan(Section):
             yield is_part, f"{key}: {str(path)!r} does not begin with '/'; give the whole path"
         are_both = self.data is not None and self.snapshot is not None
         yield are_both, "snapshot: indices are taken from data as well; leave one of them out"
+        for name in self.indices:
+            is_none = not name or not {"*", "?"}.isdisjoint(name)
+            yield is_none, f"indices: {name!r} is no name of an index; name each index by itself"
         text = "indices: are taken from a data directory, and none is named; give data or snapshot"
         yield self.indices and not self.is_own, text
 
