@@ -58,8 +58,8 @@ class DataDirectory:
                 f"dataset.data: {self.path} is no data directory of Elasticsearch (it has no indices/); give "
                 "what path.data of the node says"
             )
+        _require_stopped(self.path)  # first: files of a node that runs come and go
         _require_readable(self.path)
-        _require_stopped(self.path)
         written = version_of(self.path)
         if written:
             self._require_able(written, image)

@@ -55,6 +55,8 @@ def test_the_directory_of_a_stopped_node_is_taken(data: Path) -> None:
 
 
 def test_a_directory_in_use_is_refused_with_the_process(data: Path, node: int) -> None:
+    gone = data / "indices" / "uuid" / "0" / "index" / "_1.cfs"
+    gone.symlink_to("merged-away")  # as a file between its listing and its turn
     with pytest.raises(SetupError, match=rf"{data} is in use by a node \(process {node}\); stop it"):
         DataDirectory(path=data).require(IMAGE)
 
