@@ -176,7 +176,7 @@ class Pack(loader.TrackProcessor):  # type: ignore[misc]
                 loads=loads(searches or building),
             )
             settings = replace(settings, plan=plan)
-            self._start(nodes, settings, _untold(building, bool(searches)))
+            self._start(nodes, settings, _untold(building, bool(searches), plan.dataset.is_own))
 
     def on_prepare_track(
         self, track: Any, data_root_dir: str
@@ -316,10 +316,12 @@ class RaceEnd:
         return "" if self._is_quiet else f"[INFO] The report is {self._live.folder.path / 'report.html'}\n"
 
 
-def _untold(building: Sequence[Any], before_search: bool) -> str:
+def _untold(building: Sequence[Any], before_search: bool, is_own: bool) -> str:
     """That tasks which may be searches are not raced as such; empty when there are none."""
     listed = ", ".join(f"{task.name} ({task.operation.type})" for task in untold(building))
-    runs = "once, to make the index, and is not raced" if before_search else "once on each arm, not in rounds"
+    runs = "once on each arm, not in rounds"
+    if before_search:
+        runs = "not at all, for the index is yours" if is_own else "once, to make the index, and is not raced"
     return listed and (
         f"task {listed}: nothing tells that it searches, so it runs {runs}; if it does, "
         f'say so in the track, "tags": "{SEARCH_TAG}"'

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from esrally import config
+from esrally import track as rally_track
 from esrally.track import loader
 from rally_configuration import configuration, read_track
 
@@ -48,6 +49,17 @@ def test_the_other_processes_of_a_plain_race_leave_the_schedule_alone_too(tmp_pa
 def test_a_pipeline_that_was_asked_for_is_rallys_own(tmp_path: Path, pipeline: str, managed: bool) -> None:
     # Rally itself says from-sources when neither a pipeline nor a version was given
     assert race_settings(configuration(tmp_path, pipeline=pipeline)).managed is managed
+
+
+@pytest.mark.parametrize(
+    ("before_search", "is_own", "says"),
+    [(True, False, "runs once, to make"), (True, True, "runs not at all"), (False, False, "once on each arm")],
+)
+def test_what_becomes_of_a_task_that_may_search_is_said(
+    before_search: bool, is_own: bool, says: str
+) -> None:
+    task = rally_track.Task("recall", rally_track.Operation("recall", "knn-recall", params={}))
+    assert says in processor._untold([task], before_search, is_own)
 
 
 def test_documents_are_generated_where_rally_looks_before_it_looks(tmp_path: Path) -> None:
