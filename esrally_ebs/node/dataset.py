@@ -28,6 +28,7 @@ _NAME = "dataset"  # of what builds it
 RECORD = "dataset.json"
 _FORMAT = 2
 _TIMEOUT_S = 300.0
+_MERGES_S = 3600.0  # of the largest segments, of a hundred gigabytes in some tracks
 _POLL_S = 0.2
 _ALL_OPEN = "expand_wildcards=open,hidden"  # the indices below a data stream are hidden
 # Room that an index needs while segments merge, against its size at rest.
@@ -199,11 +200,15 @@ def _let_settle(node: Node) -> None:
     api.post(node.port, f"/_flush?wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
 
     def is_merged() -> bool:
-        merges = api.get(node.port, f"/_stats/merge?{_ALL_OPEN}")["_all"]["total"]["merges"]
+        stats = api.get(node.port, f"/_stats/merge?{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
+        merges = stats["_all"]["total"]["merges"]
         return not merges["current"]
 
-    if not SYSTEM_CLOCK.wait_until(is_merged, limit_s=_TIMEOUT_S, poll_s=_POLL_S):
-        raise SetupError(f"{node.data_dir}: still merging after {_TIMEOUT_S:.0f} s; merge it, then copy it")
+    if not SYSTEM_CLOCK.wait_until(is_merged, limit_s=_MERGES_S, poll_s=_POLL_S):
+        raise SetupError(
+            f"{node.data_dir}: still merging after {_MERGES_S / 60:.0f} minutes; have the track force-merge it "
+            "(or your own node), and wait for that"
+        )
     # what such a merge was made of is there, too, until it is no longer searched and committed
     api.post(node.port, f"/_refresh?{_ALL_OPEN}", timeout_s=_TIMEOUT_S)
     api.post(node.port, f"/_flush?force=true&wait_if_ongoing=true&{_ALL_OPEN}", timeout_s=_TIMEOUT_S)

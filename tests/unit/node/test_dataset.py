@@ -11,7 +11,8 @@ from es_gp3 import node_of
 from loopback_server import serving
 
 from esrally_ebs.errors import MeasurementError, SetupError
-from esrally_ebs.node import dataset
+from esrally_ebs.machine.processes import Clock
+from esrally_ebs.node import api, dataset
 from esrally_ebs.node.data_directory import DataDirectory
 from esrally_ebs.node.dataset import require_all
 
@@ -65,3 +66,17 @@ def test_nodes_write_no_logs_into_indices_if_they_can(status: int) -> None:
         {"persistent": {"cluster.deprecation_indexing.enabled": False}},
         {"persistent": {"xpack.monitoring.collection.enabled": False}},
     ]
+
+
+def test_merges_of_large_segments_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    clock = Clock(monotonic=lambda: 100 * len(slept_s), sleep=slept_s.append)
+
+    def stats(*_: object, **__: object) -> dict[str, Any]:
+        return {"_all": {"total": {"merges": {"current": int(len(slept_s) < 20)}}}}
+
+    monkeypatch.setattr(dataset, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(api, "get", stats)
+    monkeypatch.setattr(api, "post", lambda *_, **__: {})
+    dataset._let_settle(node_of(1))
+    assert len(slept_s) == 20
