@@ -35,7 +35,9 @@ _OF_AN_INDEX = ("search", "paginated-search", "scroll-search", "composite-agg") 
 SEARCH_TYPES = (*_OF_AN_INDEX, "sql", "esql", "esql-profile", "field-caps")
 _WRITE = "bulk"
 # of raw requests
-_READING = re.compile(r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps)\b")
+_READING = re.compile(
+    r"(?:^|/)_(search|msearch|count|knn_search|sql|query|eql/search|field_caps|mget|mvt|terms_enum|rank_eval)\b"
+)
 _QUERY = ("body", "query", "queries", "requests", "request-params")  # parameters that say what is asked
 FIO = "fio-baseline"
 BRING_BACK = "bring-back"
