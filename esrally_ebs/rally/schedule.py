@@ -347,6 +347,8 @@ def names_index(body: object) -> bool:
     if isinstance(body, Mapping):
         named = not {"_index", "indices_boost"}.isdisjoint(body) or {"index", "id"} <= body.keys()
         return named or any(map(names_index, body.values()))
+    if isinstance(body, str):  # of a query_string
+        return "_index:" in body
     return isinstance(body, list) and any(map(names_index, body))
 
 
