@@ -12,9 +12,11 @@ import pytest
 from attached import open_volume
 from emulated_arms import GIB, MIB, control_of, daemon_of, fio, fio_at_the_limits, lay_out, spec_of
 from leftovers import leftovers
+from shared_python import NOBODY, as_user
 
 from esrally_ebs.errors import SetupError
 from esrally_ebs.machine import mounts
+from esrally_ebs.machine.private import opened_below
 from esrally_ebs.machine.processes import run
 from esrally_ebs.machine.procfs import parse_diskstats
 from esrally_ebs.model import Kind, Volume, VolumeSpec
@@ -50,6 +52,19 @@ def test_nothing_on_a_volume_can_be_run_and_its_image_is_for_root_alone(arms: Pa
         (image,) = record.created
         modes = [path.stat().st_mode & 0o777 for path in (image, image.parent, image.parent.parent)]
         assert modes == [0o600, 0o700, 0o700]
+
+
+def test_nobody_else_opens_the_disk_below_the_file_system(arms: Path) -> None:
+    """By sudo others pass through the directories above it, whose names every table of mounts has."""
+    with open_volume(spec_of(), arms / "a"), opened_below(arms / "a") as folder:
+
+        def write() -> str:
+            try:
+                return str(os.open("disk", os.O_RDWR, dir_fd=folder))
+            except PermissionError as error:
+                return error.strerror
+
+        assert as_user(NOBODY, write) == "Permission denied"
 
 
 def test_data_survive_random_writes_with_64_in_flight(arms: Path) -> None:

@@ -77,7 +77,9 @@ def _start(settings: Mapping[str, Any]) -> Server:
     backing = os.open(settings["backing"], os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     os.close(os.open(DISK_NAME, os.O_CREAT | os.O_RDWR, 0o600))
     device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    options = f"fd={device},rootmode=100000,user_id=0,group_id=0,allow_other,max_read={fuse.MAX_IO_BYTES}"
+    # By default the kernel lets everybody open what this process does not refuse; so it goes by the mode.
+    rights = "rootmode=100000,user_id=0,group_id=0,allow_other,default_permissions"
+    options = f"fd={device},{rights},max_read={fuse.MAX_IO_BYTES}"
     server = Server(Admission.load(Path(SETTINGS_NAME), time.monotonic()), backing, device)
     if _libc.mount(MOUNT_SOURCE.encode(), DISK_NAME.encode(), b"fuse", _MS_NOSUID_NODEV, options.encode()):
         raise OSError(ctypes.get_errno(), f"mount: {os.strerror(ctypes.get_errno())}", "/dev/fuse")
