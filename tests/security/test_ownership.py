@@ -28,8 +28,10 @@ from esrally_ebs.node.dataset import unfinished_folder
 from esrally_ebs.session import clean, reaper
 from esrally_ebs.store import running
 from esrally_ebs.volumes import backends as volumes
+from esrally_ebs.volumes.emulated import backend, release
 
 NOBODY = 65534
+GIB = 1024**3
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
@@ -175,6 +177,57 @@ def test_no_arm_lies_in_a_directory_that_another_user_may_exchange(tmp_path: Pat
     with pytest.raises(SetupError, match=f"volume 'a': {tmp_path}/theirs may be changed by user {NOBODY}"):
         volumes.attach(spec, tmp_path / "run" / "s" / "a")
     assert not any((tmp_path / "theirs").iterdir())
+
+
+@pytest.fixture
+def image(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the image of the arm gp3 of the plan p will be, in memory of the test's own; it is there."""
+    monkeypatch.setattr(release, "_SHARED_MEMORY", run.parent / "shm")
+    monkeypatch.setattr(backend, "_ROOM_BYTES", 0)
+    monkeypatch.setattr(backend, "_check_machine", lambda: None)
+    image = release.image_of(release.image_roots()[0], run / "by-hand-p" / "gp3")
+    for folder in reversed(image.parents[:3]):
+        folder.mkdir()
+    image.write_text("planted")
+    return image
+
+
+def attach_gp3(run: Path) -> None:
+    backend.attach(VolumeSpec(name="gp3", type="gp3", size_bytes=GIB), run / "by-hand-p" / "gp3")
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["an image", "a link to a folder with one"])
+def test_an_image_in_a_directory_of_another_user_s_is_neither_served_nor_removed(
+    run: Path, image: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Plans have names that one may guess, and the directory is whose who makes it first."""
+    monkeypatch.setattr(backend, "_start_daemon", lambda *_: pytest.fail("it is served"))
+    if how != "an image":
+        image.parent.rename(run.parent / "of-others")
+        image.parent.symlink_to(run.parent / "of-others")
+    memory = image.parent.parent
+    os.chown(memory, NOBODY, NOBODY)
+    with pytest.raises(SetupError, match=f"{memory}: belongs to user {NOBODY}"):
+        attach_gp3(run)
+    volumes.detach(run / "by-hand-p" / "gp3")  # also without a record
+    assert image.read_text() == "planted"
+
+
+def test_an_image_of_an_earlier_boot_is_no_arm_of_this_one(
+    run: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in image.parents[:2]:
+        folder.chmod(0o700)
+
+    def start(*settings: object) -> None:
+        assert image.stat().st_size == GIB
+        raise SetupError("no daemon here")
+
+    monkeypatch.setattr(backend, "_start_daemon", start)
+    with pytest.raises(SetupError, match="no daemon here"):
+        attach_gp3(run)
+    assert not image.parent.exists()
 
 
 @needs_root

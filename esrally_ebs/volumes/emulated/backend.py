@@ -20,7 +20,7 @@ from esrally_ebs.catalog.limits import Model
 from esrally_ebs.catalog.volume_types import model_for
 from esrally_ebs.errors import PlanError, SetupError
 from esrally_ebs.machine.mounts import describe, mount_at, mounts
-from esrally_ebs.machine.private import private_directory
+from esrally_ebs.machine.private import private_directory, require_unchangeable
 from esrally_ebs.machine.processes import is_root, run
 from esrally_ebs.model import Kind, Volume, VolumeSpec
 from esrally_ebs.units import GIB, MIB, format_bytes
@@ -149,7 +149,7 @@ def _attach_device(
     """Daemon and loop device; the device, and whether it is empty."""
     model = model_for(spec)
     image = backing or _default_image(directory)
-    fresh = not image.exists()
+    fresh = backing is None or not image.exists()
     created = (image,) if fresh else ()
     write_record(directory, Record(backend="emulated", name=spec.name, type=spec.type, created=created))
     try:
@@ -220,8 +220,10 @@ def _default_image(directory: Path) -> Path:
 
 def _make_image(image: Path, size_bytes: int) -> None:
     if image.parent.parent in image_roots():
+        require_unchangeable(image.parent.parent.parent)
         private_directory(image.parent.parent)
         private_directory(image.parent)
+        image.unlink(missing_ok=True)  # of a session of this name that a reboot has ended
     image.parent.mkdir(parents=True, exist_ok=True)  # where the caller wants it
     # root alone: it holds all that the arm holds
     with open(image, "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:

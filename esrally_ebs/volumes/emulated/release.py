@@ -5,12 +5,14 @@ Idempotent: every step looks at what the kernel has and does nothing when it is 
 
 import contextlib
 import json
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from esrally_ebs.errors import CommandError, SetupError
 from esrally_ebs.machine.mounts import mount_at, remove_mount_point
+from esrally_ebs.machine.private import require_private
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, Clock, Process, run, shares_mounts
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.volumes.emulated import control
@@ -225,15 +227,20 @@ def sweep_images(booted_at_s: float) -> list[Path]:
     ]
     for image in gone:
         _remove_image(image)
-    return gone
+    return [image for image in gone if not image.exists()]
 
 
 def _remove_image(image: Path) -> None:
+    own = (image.parent, image.parent.parent) if image.parent.parent in image_roots() else ()
+    try:
+        for folder in reversed(own):
+            require_private(folder, os.geteuid())
+    except (FileNotFoundError, SetupError):  # gone, or another user's, as is then what lies there
+        return
     image.unlink(missing_ok=True)
-    if image.parent.parent in image_roots():
-        with contextlib.suppress(OSError):  # other images are there
-            image.parent.rmdir()
-            image.parent.parent.rmdir()
+    with contextlib.suppress(OSError):  # other images are there
+        for folder in own:
+            folder.rmdir()
 
 
 def _remove_files(directory: Path) -> None:
