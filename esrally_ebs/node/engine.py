@@ -175,18 +175,19 @@ _LISTS: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lists each kind of
     ("volume", "ls"): ("volume", "rm", "-f"),
 }
 _LABELS = (SESSION_LABEL, _ARM_LABEL, "com.docker.compose.project")
-_FORM = "".join(f'{{{{.Label "{label}"}}}}\t' for label in _LABELS)
+_FORM = "".join(f'{{{{json (.Label "{label}")}}}},' for label in _LABELS)
 
 
 def _ours(listing: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """Name, session and arm of each thing that Compose made for a session of this run directory.
 
-    A label alone says nothing: an image gives its own to every container, and a user may set any.
+    A label alone says nothing: an image gives its own to every container, and a user may set any. Each is
+    JSON, as it may have tabs and lines of its own.
     """
-    name = "{{.Name}}" if listing[0] == "volume" else "{{.ID}}"
+    name = "{{json .Name}}" if listing[0] == "volume" else "{{json .ID}}"
     here = f"label={_RUN_LABEL}={run_dir()}"
-    for line in docker(*listing, "--filter", here, "--format", _FORM + name).splitlines():
-        session, arm, of, resource = line.split("\t")
+    for line in filter(None, docker(*listing, "--filter", here, "--format", f"[{_FORM}{name}]").split("\n")):
+        session, arm, of, resource = json.loads(line)
         with suppress(PlanError):  # no session has such a name
             if of == project(session_name(session), arm):
                 yield resource, session, arm

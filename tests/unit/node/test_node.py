@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,39 @@ def test_without_docker_nothing_is_left_over_and_nothing_to_remove(
     node.remove("0c9e6d1c-0000-4000-8000-000000000000")
     with pytest.raises(SetupError, match="docker: not installed; run 'make setup'"):
         node.choose_image({})
+
+
+OURS = {
+    engine.SESSION_LABEL: "nightly",
+    "esrally-ebs.arm": "gp2",
+    "com.docker.compose.project": engine.project("nightly", "gp2"),
+}
+# One line of each is as of a container of ours that is called "thesis".
+FORGED = [
+    {**OURS, engine.SESSION_LABEL: "\t".join((*OURS.values(), f"thesis{end}x"))} for end in "\n\r\x85\t"
+]
+
+
+@pytest.mark.parametrize(("labels", "sessions"), [(OURS, ["nightly"]), *((forged, []) for forged in FORGED)])
+def test_a_label_of_several_lines_names_no_other_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: dict[str, str], sessions: list[str]
+) -> None:
+    """Root once removed whatever container the author of an image had thought of."""
+    client = tmp_path / "docker"
+    client.write_text(
+        rf"""#!{sys.executable} -I
+import json, re, sys
+form, labels = sys.argv[-1], {labels!r}
+as_json = lambda of: json.dumps(labels[of[1]], ensure_ascii=False)
+form = re.sub(r'{{{{json \(\.Label "(.*?)"\)}}}}', as_json, form)
+form = re.sub(r'{{{{\.Label "(.*?)"}}}}', lambda of: labels[of[1]], form)
+if sys.argv[1] == "ps":
+    print(form.replace("{{{{json .ID}}}}", '"f231"').replace("{{{{.ID}}}}", "f231"))
+"""
+    )
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.leftovers() == sessions
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to the node's user")
