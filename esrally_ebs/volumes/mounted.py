@@ -36,10 +36,14 @@ def attach(spec: VolumeSpec, directory: Path, *, backing: Path | None = None) ->
         raise PlanError(f"volume '{spec.name}': mount is missing; give the path of the mount point")
     mount = check_mount(spec.mount, name=spec.name)
     own = mount.mount_point / own_name(directory)
-    if own.exists():
+    if os.path.lexists(own):  # also as a link to nowhere
         raise SetupError(f"volume '{spec.name}': {own} exists already; is it of another session? remove it")
     write_record(directory, Record(backend="mounted", name=spec.name, type=spec.type, created=(own,)))
-    own.mkdir()
+    try:
+        own.mkdir()
+    except OSError as error:
+        drop_record(directory)  # what is there by now is somebody else's
+        raise SetupError(f"volume '{spec.name}': {own}: {error.strerror}; see who writes there") from error
     identity = identify(own, Roots())
     if identity.kind is not Kind.EFS:  # which says 8 EiB; the plan says what is stored
         # as mounted, whatever was asked for; of each volume of a stripe

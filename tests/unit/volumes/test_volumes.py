@@ -115,6 +115,28 @@ def test_what_cannot_be_removed_from_a_mount_is_named_until_it_has_gone(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_others_have_put_in_the_place_of_our_directory_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """On a mount where all may write, as in /tmp."""
+    own = tmp_path / "esrally-ebs-s"
+
+    def write_late(directory: Path, record: Record) -> None:
+        write_record(directory, record)
+        own.mkdir()
+
+    if late:
+        monkeypatch.setattr(mounted, "write_record", write_late)
+    else:
+        own.symlink_to("nowhere")
+    monkeypatch.setattr(mounted, "check_mount", lambda *_, **__: SimpleNamespace(mount_point=tmp_path))
+    with pytest.raises(SetupError, match=r"volume 'a': .*/esrally-ebs-s(:| exists already;)"):
+        volumes.attach(_spec("gp3", mount=tmp_path), tmp_path / "run" / "s" / "a")
+    volumes.detach(tmp_path / "run" / "s" / "a")
+    assert own.is_dir() if late else own.is_symlink()
+
+
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = Record(backend="directory", name="a", type="directory", created=(tmp_path / "x" / "y",))
     write_record(tmp_path / "a", record)
