@@ -25,6 +25,7 @@ from esrally_ebs.errors import EbsError, PlanError, SetupError
 from esrally_ebs.machine.disks import Sort
 from esrally_ebs.machine.kernel_trees import Roots
 from esrally_ebs.machine.mounts import describe, mount_at, remove_mount_point
+from esrally_ebs.machine.private import private_directory
 from esrally_ebs.machine.processes import SYSTEM_CLOCK, is_root, run
 from esrally_ebs.machine.resources import home, run_dir
 from esrally_ebs.model import AwsSpec, Backend, Kind, Volume, VolumeSpec, session_name
@@ -224,11 +225,13 @@ def grow(point: Path) -> str:
 
 
 def _own_place(goal: Goal) -> Path:
-    """Where the session may write: a snapshot brings files of its own."""
+    """Where the session may write: a snapshot brings files of its own. SetupError where one is in the way."""
     if goal.snapshot is None:
         return goal.point
-    own = goal.point / f"{OWN_PREFIX}{goal.session}"
-    own.mkdir(exist_ok=True)
+    own = private_directory(goal.point / f"{OWN_PREFIX}{goal.session}")
+    own.chmod(0o755)  # by sudo the caller passes through
+    if any(own.iterdir()):
+        raise SetupError(f"{own}: the snapshot has files there; take another name for the session")
     return own
 
 

@@ -24,7 +24,7 @@ from esrally_ebs.aws.provision.goal import TAG_OWNER, Goal, RunOwner, tag_list
 from esrally_ebs.aws.provision.journal import JOURNAL_NAME, Journal
 from esrally_ebs.aws.provision.state import ArmState
 from esrally_ebs.aws.provision.sweep import Orphans, orphans
-from esrally_ebs.errors import EbsError, FormatError
+from esrally_ebs.errors import EbsError, FormatError, SetupError
 from esrally_ebs.machine.processes import Clock
 from esrally_ebs.model import AwsSpec, VolumeSpec
 from esrally_ebs.volumes import aws as backend
@@ -62,6 +62,27 @@ def begun(directory: Path, goal: Goal) -> World:
     world = World(directory, goal)
     world.start()
     return world
+
+
+# A stranger's snapshot
+
+
+@pytest.mark.parametrize("brought", ["link", "file"])
+def test_nothing_is_written_where_a_snapshot_has_something_by_our_name(tmp_path: Path, brought: str) -> None:
+    """Of a session whose name one may guess, it may lead out of the volume."""
+    point, others = tmp_path / "mnt", tmp_path / "others"
+    point.mkdir()
+    others.mkdir()
+    goal = ebs(snapshot="snap-1", point=point)
+    own = backend._own_place(goal)
+    assert backend._own_place(goal) == own  # where an interrupted call is gone on with
+    if brought == "file":
+        (own / "elasticsearch").symlink_to(others)
+    else:
+        own.rmdir()
+        own.symlink_to(others)
+    with pytest.raises(SetupError, match=f"{own}: (is a link|the snapshot has files there)"):
+        backend._own_place(goal)
 
 
 # Expired credentials

@@ -141,14 +141,13 @@ class _FaultyJournal(Journal):
 
 
 def ebs(**more: Any) -> Goal:  # noqa: ANN401 - of Goal
-    fields = {"sort": "ebs", "type": "gp3", "size_gib": 10} | more
+    fields = {"sort": "ebs", "type": "gp3", "size_gib": 10, "point": Path("/run/a/mnt")} | more
     return Goal(
         session="s",
         arm="a",
         run="0123456789abcdef",
         owner=f"{HERE}:/run",
         place=Place(instance=HERE, zone="us-east-1a", region="us-east-1", subnet="subnet-1"),
-        point=Path("/run/a/mnt"),
         **fields,
     )
 
