@@ -170,11 +170,13 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Send a signal if this very process still runs."""
-        if self.alive:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(self.pid)  # which stays its own, whoever gets the pid after the look
             try:
-                os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
+                if self.alive:
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
 
 
 def members_of(kernel_session: int) -> list[Process]:

@@ -309,3 +309,38 @@ def test_a_later_process_with_the_pid_of_a_watched_one_is_left_alone(tmp_path: P
         assert now.alive
         now.signal(signal.SIGKILL)
         assert other.wait() == -signal.SIGKILL
+
+
+@needs_root
+def test_a_process_that_gets_the_pid_of_one_that_just_ended_is_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the look at it and the signal."""
+    last = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(last, os.W_OK):
+        pytest.skip("pids cannot be chosen here")
+    first = subprocess.Popen(["sleep", "60"])
+    later = [first]
+
+    def end_and_start_another(self: Process) -> bool:
+        first.kill()
+        first.wait()
+        for _ in range(100):  # another process may get it
+            last.write_text(str(self.pid - 1))
+            later.append(subprocess.Popen(["sleep", "60"]))
+            if later[-1].pid == self.pid:
+                break
+        return True
+
+    process = Process.of(first.pid)
+    assert process is not None
+    monkeypatch.setattr(Process, "alive", property(end_and_start_another))
+    process.signal(signal.SIGTERM)
+    time.sleep(0.1)
+    ends = [each.poll() for each in later[1:]]
+    for each in later[1:]:
+        each.kill()
+        each.wait()
+    if later[-1].pid != process.pid:
+        pytest.skip("the pid was taken")
+    assert set(ends) == {None}
