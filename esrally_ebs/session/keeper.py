@@ -114,6 +114,8 @@ class KeeperClient(Asking):
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(f"\0{self._address}")
+                if _user_of(connection) not in (0, os.geteuid()):  # any may take the name of who has ended
+                    raise _ended("another user listens in its place")
                 _send_with(connection, request_line(step, arguments), lent)
                 for line, given in _lines(connection):
                     if descriptors is not None:
@@ -125,6 +127,12 @@ class KeeperClient(Asking):
         except OSError as error:
             raise _ended(error.strerror or str(error)) from error
         raise _ended("it hung up")
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Whose the other end is, as the kernel says: who connected, or who listens."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 def _ended(why: str) -> SetupError:
@@ -260,8 +268,7 @@ class KeeperService(Answering):
                 self._free.release()
 
     def _attend(self, connection: socket.socket) -> None:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(credentials)[1] != self._uid:
+        if _user_of(connection) != self._uid:
             return
         connection.settimeout(_SLOW_S)
         given: list[int] = []

@@ -5,21 +5,26 @@ What listens during a race is in tests/system/test_faults.py.
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from shared_python import NOBODY, as_user
 
 from esrally_ebs.checks.requirements import look
 from esrally_ebs.errors import SetupError
 from esrally_ebs.rally import local_actors
+from esrally_ebs.session.keeper import KeeperClient
 
 SHOWS_SYSTEM = "import esrally.actor as actor\nprint(getattr(actor, '__SYSTEM_BASE'))\n"
 HOOK = Path(__file__).parents[2] / "esrally_ebs.pth"
@@ -201,3 +206,22 @@ def test_a_command_whose_race_control_is_killed_early_does_not_wait_for_ever(tmp
     assert re.fullmatch(
         r"\[ERROR\] Cannot race. race control \(process \d+\) was killed; start the race again\n", done.stderr
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_another_user_who_listens_in_the_keepers_place_is_not_believed() -> None:
+    """All users see the names of such sockets, and may take one once its keeper was killed."""
+    name = f"ebs-test-{secrets.token_hex(8)}"
+
+    def answer() -> None:
+        with suppress(OSError), listener.accept()[0] as connection:
+            connection.sendall(b'{"result": ["forged"]}\n')
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        as_user(NOBODY, lambda: str(listener.listen()))  # whose it is then
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(SetupError, match="another user listens in its place"):
+            KeeperClient(name).take_down()
+        answering.join()
