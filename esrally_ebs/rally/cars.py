@@ -19,11 +19,14 @@ from esrally_ebs.units import format_bytes, parse_bytes
 VARIABLES = ("heap_size", "page_cache", "memory_limit", "cpus", "store_type", "readahead", "java_opts")
 # these mean something to Rally's own pipelines only
 _RALLYS_OWN = ("runtime.jdk", "build.jdk", "jdk.", "system.", "docker.")
-# the compose file decides these: the pack finds a node, its data and its log by them
+# the compose file decides these: the pack finds a node, its data and its log by them, and nobody else reaches
+# one that has the machine's network
 _FIXED = (
     "path.",
     "http.port",
-    "network.host",
+    *(f"{of}.{end}host" for of in ("network", "http", "transport") for end in ("", "bind_")),
+    "transport.port",
+    "transport.profiles.",
     "node.name",
     "discovery.",
     "xpack.security.",

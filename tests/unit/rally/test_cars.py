@@ -72,6 +72,8 @@ def test_readahead_is_the_plans_unless_a_car_says_otherwise() -> None:
         (["2gmemory"], {"page_cache": "1g"}, "one follows from the other"),
         (["defaults"], {"data_paths": "/mnt/gp3"}, "the arm's volume decides it"),
         (["defaults"], {"http.port": 9200}, "the pack sets it itself"),
+        (["defaults"], {"http.bind_host": "0.0.0.0"}, "the pack sets it itself"),
+        (["defaults"], {"transport.profiles.x.bind_host": "0.0.0.0"}, "the pack sets it itself"),
         (["defaults"], {"node.attr.a": "1\n2"}, "line break"),
         (["defaults"], {"readahead": "3000"}, "no whole pages"),
         (["defaults"], {"a=b.c": 1}, "no name of a setting"),
